@@ -1,0 +1,43 @@
+# The two commands of the README are `make demo` and `make test`; each sets up all that it needs in .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.runtime
+	$(BIN)/remembrancer demo
+
+test: $(VENV)/.dev check
+	@echo "==> running the tests (pure logic, actors, real processes, faults)"
+	$(BIN)/python -m pytest -q
+
+check: $(VENV)/.dev
+	@echo "==> checking style (ruff) and types (mypy, strict)"
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+
+bench: $(VENV)/.runtime
+	$(BIN)/python -m bench.speed
+
+$(VENV)/.python:
+	@echo "==> making $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.python
+	@echo "==> installing Remembrancer and what it needs (about 250 MB; no torch)"
+	$(PIP) install -e .
+	@touch $@
+
+# torch first and by its exact version: any other way of asking for it downloads gigabytes of GPU libraries.
+$(VENV)/.dev: pyproject.toml | $(VENV)/.python
+	@echo "==> installing what the tests need (with the CPU build of torch for the second engine: some minutes)"
+	$(PIP) install torch==2.13.0
+	$(PIP) install -e '.[dev,sentence-transformers]'
+	@touch $@ $(VENV)/.runtime
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,241 @@
+"""The shell that every actor of a runtime lives in: its launch, its control socket, its end.
+
+The launcher holds the other end of the actor's standard input. Its first line is the `LaunchSpec`; its end means that
+the launcher is dead, and an actor never outlives it.
+"""
+
+from __future__ import annotations
+
+import abc
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import anyio
+import anyio.abc
+import msgspec
+
+from remembrancer.actors.logs import configure_logs
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import (
+    FromLauncher,
+    PeerFailed,
+    PeerGone,
+    Ping,
+    Pong,
+    Ready,
+    Role,
+    StartFailed,
+    Stop,
+    Vitals,
+)
+from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.wire import from_launcher
+
+EXIT_STOPPED: Final = 0
+EXIT_START_FAILED: Final = 2
+"""The actor said why in a `StartFailed`; starting it again would end the same way."""
+EXIT_CRASHED: Final = 70
+EXIT_ORPHANED: Final = 71
+"""The launcher died first."""
+ORPHAN_GRACE_S: Final = 1.0
+"""How long an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
+LOCK_WAIT_S: Final = 10.0
+"""How long a new actor waits for a dying predecessor's lock."""
+
+logger = logging.getLogger(__name__)
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """What the launcher tells a new process. `name` is unique in the runtime (`embedder-2`)."""
+
+    role: Role
+    name: str
+    incarnation: str
+    home: str
+    settings: Settings
+    threads: int = 1
+
+    @property
+    def paths(self) -> RuntimePaths:
+        """The paths of the home."""
+        return RuntimePaths(Path(self.home))
+
+
+class Actor(abc.ABC):
+    """One process's work. The shell calls these on the actor's event loop; none of them may block it."""
+
+    def __init__(self, spec: LaunchSpec) -> None:
+        self.spec = spec
+        self.speaker = Speaker(spec.name, spec.incarnation)
+
+    @abc.abstractmethod
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Start, say `task_status.started()` once work can be done, and work until cancelled.
+
+        A `RemembrancerError` raised before `started` is reported as a failure to start.
+        """
+
+    @abc.abstractmethod
+    def vitals(self) -> Vitals:
+        """How the actor is now. Called for each heartbeat: cheap."""
+
+    async def drain(self, reason: str) -> None:
+        """Called once before the end, limited by the stop's grace: finish what was begun, refuse the rest."""
+
+    def on_peer_gone(self, peer: PeerGone) -> None:
+        """Called when another process of the runtime has died."""
+
+    def on_peer_failed(self, peer: PeerFailed) -> None:
+        """Called when another process of the runtime cannot be started, with the reason."""
+
+
+def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
+    """The main function of an actor's process: live as `factory(spec)` until told to stop, then exit."""
+    os.umask(0o077)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal is the launcher's to handle
+    lifeline = sys.stdin.buffer
+    spec = msgspec.json.decode(lifeline.readline(), type=LaunchSpec)
+    configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
+    try:
+        code = anyio.run(_live, factory, spec, lifeline)
+    except Exception:
+        logger.exception("crashed while starting")
+        code = EXIT_CRASHED
+    logging.shutdown()
+    os._exit(code)  # native threads of a model or an index must not hold up the end
+
+
+class _Life:
+    """One run of an actor: why and when it ends."""
+
+    def __init__(self) -> None:
+        self.stop = anyio.Event()
+        self.reason = ""
+        self.grace_s = ORPHAN_GRACE_S
+        self.code = EXIT_STOPPED
+
+    def end(self, reason: str, grace_s: float, code: int = EXIT_STOPPED) -> None:
+        if not self.stop.is_set():
+            self.reason, self.grace_s, self.code = reason, grace_s, code
+            self.stop.set()
+
+
+async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeline: BinaryIO) -> int:
+    life = _Life()
+    _watch_lifeline(lifeline, life)
+    logger.info("starting", extra={"incarnation": spec.incarnation})
+    actor: Actor | None = None
+    ready = False
+
+    def hear(message: FromLauncher) -> None:
+        match message:
+            case Ping():
+                tasks.start_soon(_say, control, Pong(actor.vitals() if actor is not None and ready else None))
+            case Stop(reason=reason, grace_s=grace_s):
+                life.end(reason, grace_s)
+            case PeerGone() if actor is not None:
+                actor.on_peer_gone(message)
+            case PeerFailed() if actor is not None:
+                actor.on_peer_failed(message)
+            case PeerGone() | PeerFailed():
+                pass  # not yet interested
+
+    control: Dealer[FromLauncher] = Dealer(
+        spec.paths.control_endpoint, Speaker(spec.name, spec.incarnation), from_launcher, on_message=hear
+    )
+    async with control, anyio.create_task_group() as tasks:
+        tasks.start_soon(_end_on_signal, life)
+        try:
+            actor = factory(spec)
+            await tasks.start(_run_until_cancelled, actor, life)
+        except RemembrancerError as error:
+            logger.error("start failed", extra={"code": error.code, "reason": error.message})
+            await control.wait_connected(2.0)
+            if not error.retry_possible:
+                await _say(control, StartFailed(error.code, error.message))
+            tasks.cancel_scope.cancel()
+            return EXIT_CRASHED if error.retry_possible else EXIT_START_FAILED
+        ready = True
+        await control.wait_connected(2.0)
+        await _say(control, Ready(os.getpid()))
+        logger.info("ready")
+        await life.stop.wait()
+        logger.info("stopping", extra={"reason": life.reason})
+        with anyio.move_on_after(life.grace_s, shield=True):
+            await actor.drain(life.reason)
+        tasks.cancel_scope.cancel()
+    logger.info("stopped", extra={"reason": life.reason, "code": life.code})
+    return life.code
+
+
+async def _run_until_cancelled(
+    actor: Actor, life: _Life, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+) -> None:
+    started = False
+
+    class Announce:
+        def started(self, value: None = None) -> None:
+            nonlocal started
+            started = True
+            task_status.started(value)
+
+    try:
+        await actor.run(task_status=Announce())
+    except Exception:
+        if not started:
+            raise
+        logger.exception("crashed")
+        life.end("crashed", 0.5, EXIT_CRASHED)
+    else:
+        life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
+
+
+async def _say(control: Dealer[FromLauncher], message: Ready | StartFailed | Pong) -> None:
+    try:
+        await control.send(message)
+    except PeerUnavailable:
+        logger.debug("the launcher does not listen")  # if it is dead, the lifeline says so
+
+
+async def _end_on_signal(life: _Life) -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            life.end("SIGTERM", ORPHAN_GRACE_S)
+
+
+def _watch_lifeline(lifeline: BinaryIO, life: _Life) -> None:
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+
+    def watch() -> None:
+        while lifeline.read(1):
+            pass
+        loop.call_soon_threadsafe(life.end, "the launcher is gone", ORPHAN_GRACE_S, EXIT_ORPHANED)
+        time.sleep(ORPHAN_GRACE_S + 0.5)
+        os._exit(EXIT_ORPHANED)  # the event loop hangs: leave all the same
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+
+
+async def acquire(lock: FileLock, owner: str) -> None:
+    """Take `lock`, waiting for a predecessor that is about to die.
+
+    Raises:
+        HomeUnusable: it is still held after `LOCK_WAIT_S`.
+    """
+    with anyio.move_on_after(LOCK_WAIT_S):
+        while not lock.try_acquire():  # noqa: ASYNC110 - flock has no event to wait for
+            await anyio.sleep(0.02)
+        return
+    raise HomeUnusable(f"another {owner} still holds {lock.path}: look for it in the output of remembrancer status")

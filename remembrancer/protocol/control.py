@@ -1,0 +1,151 @@
+"""The control plane: launcher, actors and commands. It has sockets of its own, so a stop never queues behind work."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from remembrancer.protocol.reads import Counts, EmbeddingSummary
+
+Role = Literal["store", "gateway", "embedder"]
+ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
+
+
+class Ping(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to actor: are you alive? Answered by `Pong` from the actor's own event loop."""
+
+
+class Stop(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to actor: finish what was begun, refuse the rest, and leave within `grace_s`."""
+
+    reason: str
+    grace_s: float
+
+
+class PeerGone(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to actor: that incarnation of a process is dead. Whatever it held is free."""
+
+    role: Role
+    incarnation: str
+
+
+class PeerFailed(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to actor: that role cannot be started (or no longer), and why. A person has to act."""
+
+    role: Role
+    code: str
+    message: str
+
+
+FromLauncher = Ping | Stop | PeerGone | PeerFailed
+
+
+class StoreVitals(msgspec.Struct, frozen=True, tag=True):
+    """How the store is."""
+
+    counts: Counts
+    embedding: EmbeddingSummary
+    rejected_frames: int = 0
+
+
+class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
+    """How the gateway is. `store` says how it sees the store."""
+
+    sessions: int
+    queue_depth: int
+    queue_rejected: int
+    store: Literal["connected", "reconnecting", "away"]
+
+
+class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
+    """How a worker is: its model, or the reason why it has none."""
+
+    model: str
+    embedded_passages: int
+    error: str | None = None
+
+
+Vitals = StoreVitals | GatewayVitals | EmbedderVitals
+
+
+class Ready(msgspec.Struct, frozen=True, tag=True):
+    """Actor to launcher: I do my work from now on. Said once."""
+
+    pid: int
+
+
+class StartFailed(msgspec.Struct, frozen=True, tag=True):
+    """Actor to launcher: I cannot start, and starting me again would not help."""
+
+    code: str
+    message: str
+
+
+class Pong(msgspec.Struct, frozen=True, tag=True):
+    """Actor to launcher: alive. `vitals` is None while starting."""
+
+    vitals: Vitals | None = None
+
+
+class AskStatus(msgspec.Struct, frozen=True, tag=True):
+    """Command to launcher: how is everything? Answered by `RuntimeStatus`."""
+
+
+class AskScale(msgspec.Struct, frozen=True, tag=True):
+    """Command to launcher: run this many embedders. Answered by `Scaled` or `CommandRefused`."""
+
+    embedders: int
+
+
+class AskDown(msgspec.Struct, frozen=True, tag=True):
+    """Command to launcher: stop everything, in order. Answered by `GoingDown`, at once."""
+
+    reason: str
+
+
+ToLauncher = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
+
+
+class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One process of the runtime. `rss_bytes` is resident memory, `pss_bytes` its proportional share (Linux)."""
+
+    role: str
+    pid: int
+    state: ProcessState
+    restarts: int
+    uptime_s: float
+    rss_bytes: int
+    error: str | None = None
+
+
+class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to command: the whole runtime. None where an actor has not reported yet."""
+
+    home: str
+    processes: tuple[ProcessStatus, ...]
+    gateway: GatewayVitals | None
+    store: StoreVitals | None
+    warnings: tuple[str, ...] = ()
+
+
+class Scaled(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to command: the new number of embedders is being brought about."""
+
+    embedders: int
+
+
+class GoingDown(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to command: the stop has begun. The lock of the home is free when it has ended."""
+
+    pid: int
+
+
+class CommandRefused(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to command: not done, and why."""
+
+    code: str
+    message: str
+
+
+ToCommand = RuntimeStatus | Scaled | GoingDown | CommandRefused

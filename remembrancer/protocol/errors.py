@@ -1,0 +1,164 @@
+"""One tree for every error that crosses a boundary; each class says when it is raised.
+
+An error has fields, not a formatted string: `code` names its category for programs, `message` says to a person (or a
+model) what to do, `retry_possible` says whether the same call can succeed later, `field` names the argument at fault.
+`Failure` is the same thing as it travels in a message.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error on the wire."""
+
+    code: str
+    message: str
+    retry_possible: bool = False
+    field: str | None = None
+
+
+class RemembrancerError(Exception):
+    """The root. Raised only through its subclasses."""
+
+    code: ClassVar[str] = "internal_error"
+    retry_possible: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, field: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.field = field
+
+    def to_failure(self) -> Failure:
+        """This error as it travels in a message."""
+        return Failure(code=self.code, message=self.message, retry_possible=self.retry_possible, field=self.field)
+
+
+class InvalidInput(RemembrancerError):
+    """An argument is missing, malformed or out of bounds; the message names it and says what is allowed."""
+
+    code = "invalid_input"
+
+
+class NotFound(RemembrancerError):
+    """A well-formed id names nothing that the caller may see."""
+
+    code = "not_found"
+
+
+class MemoryUnavailable(RemembrancerError):
+    """The store cannot be reached and the call cannot be queued or answered from the cache."""
+
+    code = "memory_unavailable"
+    retry_possible = True
+
+
+class QueueFull(RemembrancerError):
+    """The store is away and the write queue holds as many operations as it may."""
+
+    code = "queue_full"
+    retry_possible = True
+
+
+class StorageFull(RemembrancerError):
+    """The disk, or the configured limit, has no room for the write. Nothing was written."""
+
+    code = "storage_full"
+    retry_possible = True
+
+
+class DeadlineExceeded(RemembrancerError):
+    """The work was not done because its deadline had passed."""
+
+    code = "query_timeout"
+    retry_possible = True
+
+
+class EmbeddingUnavailable(RemembrancerError):
+    """No engine can make vectors now; keyword search goes on."""
+
+    code = "embedding_failed"
+    retry_possible = True
+
+
+class SchemaTooNew(RemembrancerError):
+    """A database was written by a newer release. It is left untouched; the message says which release reads it."""
+
+    code = "schema_too_new"
+
+
+class HomeUnusable(RemembrancerError):
+    """The home directory cannot be created, written or locked."""
+
+    code = "home_unusable"
+
+
+class AlreadyRunning(RemembrancerError):
+    """Another runtime holds the lock of this home."""
+
+    code = "already_running"
+
+
+class ConfigurationError(RemembrancerError):
+    """A setting is unknown or has a value that is not allowed; the message names it and the nearest known one."""
+
+    code = "configuration_error"
+
+
+class ModelUnusable(RemembrancerError):
+    """The weights or the vocabulary are missing, or their checksum is not the pinned one."""
+
+    code = "model_unusable"
+
+
+class FrameRejected(RemembrancerError):
+    """A frame does not decode. It is counted, logged and dropped; the sender gets no answer."""
+
+    code = "frame_rejected"
+
+
+class VersionMismatch(RemembrancerError):
+    """The peer speaks another version of the protocol. It is answered with a refusal that names both versions."""
+
+    code = "protocol_version"
+
+
+class PeerUnavailable(RemembrancerError):
+    """There is no connection to the peer: the message was not sent."""
+
+    code = "peer_unavailable"
+    retry_possible = True
+
+
+class PeerLost(RemembrancerError):
+    """The connection broke after the message was sent: whether the peer worked on it is unknown."""
+
+    code = "peer_lost"
+    retry_possible = True
+
+
+class InternalError(RemembrancerError):
+    """A fault of ours. The log of the actor holds the traceback."""
+
+    code = "internal_error"
+    retry_possible = True
+
+
+def _subclasses(root: type[RemembrancerError]) -> dict[str, type[RemembrancerError]]:
+    found: dict[str, type[RemembrancerError]] = {}
+    for child in root.__subclasses__():
+        found.update(_subclasses(child))
+        found[child.code] = child
+    return found
+
+
+_BY_CODE = _subclasses(RemembrancerError)
+
+
+def from_failure(failure: Failure) -> RemembrancerError:
+    """The exception that a `Failure` was made from (`InternalError` if its code is unknown here)."""
+    kind = _BY_CODE.get(failure.code, InternalError)
+    return kind(failure.message, field=failure.field)

@@ -1,0 +1,59 @@
+"""Identifiers: ULIDs, memory ids, and the operation id from which a retry is recognised."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final
+
+import msgspec
+from ulid import ULID
+
+from remembrancer.protocol.errors import InvalidInput
+
+MEMORY_PREFIX: Final = "memory:"
+SESSION_PREFIX: Final = "session:"
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def new_ulid() -> str:
+    """A ULID of now: 26 characters that sort by time."""
+    return str(ULID())
+
+
+def new_session_id() -> str:
+    """A session id for a client that brought none."""
+    return SESSION_PREFIX + new_ulid()
+
+
+def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments: object) -> str:
+    """The id of the operation that one request of one bridge asks for: 32 hexadecimal digits.
+
+    The same request gives the same id however often it is replayed. 1 and "1" are two requests. The tool and its
+    arguments count too, so that a client which uses one request id twice for different writes loses neither.
+    """
+    digest = hashlib.sha256(_canonical.encode([bridge, request_id, tool, arguments]))
+    return digest.hexdigest()[:32]
+
+
+def derive_memory_id(operation_id: str, received_at: float) -> str:
+    """`memory:<ULID>` of an operation: the ULID's time is `received_at` (seconds), its randomness the operation's id.
+
+    A replay carries the time at which the bridge first saw the request, so it names the same memory.
+    """
+    milliseconds = int(received_at * 1000).to_bytes(6, "big")
+    randomness = hashlib.sha256(operation_id.encode()).digest()[:10]
+    return MEMORY_PREFIX + str(ULID.from_bytes(milliseconds + randomness))
+
+
+def parse_memory_id(text: str, *, field: str = "memory_id") -> str:
+    """The memory id in `text`, with its prefix and in upper case.
+
+    Raises:
+        InvalidInput: it is not `memory:` and a ULID.
+    """
+    bare = text.removeprefix(MEMORY_PREFIX)
+    try:
+        return MEMORY_PREFIX + str(ULID.from_str(bare.upper()))
+    except ValueError as error:
+        message = f"{field} must be 'memory:' followed by a ULID of 26 characters, not {text[:60]!r}"
+        raise InvalidInput(message, field=field) from error

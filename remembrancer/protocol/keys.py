@@ -1,0 +1,85 @@
+"""CURVE keys for sockets that leave this host, and the allow-list of the peers that may connect (ZMTP CURVE, RFC 27).
+
+Sockets on one host are Unix sockets in a private directory and need no keys.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import zmq
+import zmq.asyncio
+import zmq.auth
+from zmq.auth.asyncio import AsyncioAuthenticator
+
+from remembrancer.protocol.errors import ConfigurationError
+
+
+class CurveKeys:
+    """One key pair, in Z85 text as ZeroMQ writes it (40 characters each)."""
+
+    def __init__(self, public: bytes, secret: bytes) -> None:
+        self.public = public
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return f"CurveKeys(public={self.public!r})"
+
+    @classmethod
+    def load_or_create(cls, directory: Path, name: str) -> CurveKeys:
+        """The pair `name` of a directory, made on first use. The secret's file has mode 0600.
+
+        Raises:
+            ConfigurationError: the secret's file can be read by others, or holds no key.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret_file = directory / f"{name}.key_secret"
+        if not secret_file.exists():
+            previous = os.umask(0o077)
+            try:
+                zmq.auth.create_certificates(directory, name)
+            finally:
+                os.umask(previous)
+        if secret_file.stat().st_mode & 0o077:
+            raise ConfigurationError(f"others can read {secret_file}: chmod 600 it, or delete it to make a new key")
+        public, secret = zmq.auth.load_certificate(secret_file)
+        if secret is None:
+            raise ConfigurationError(f"{secret_file} holds no secret key: delete it to make a new one")
+        return cls(public, secret)
+
+    def configure_server(self, socket: zmq.asyncio.Socket) -> None:
+        """Make `socket` accept CURVE clients only. Whom it lets in is the authenticator's to say."""
+        socket.curve_secretkey = self._secret
+        socket.curve_publickey = self.public
+        socket.curve_server = True
+
+    def configure_client(self, socket: zmq.asyncio.Socket, server_key: bytes) -> None:
+        """Make `socket` connect to the one server that has `server_key`."""
+        socket.curve_secretkey = self._secret
+        socket.curve_publickey = self.public
+        socket.curve_serverkey = server_key
+
+
+class AllowList:
+    """The ZAP authenticator (RFC 27): only clients whose public key has a file in `directory` may connect.
+
+    Use as a context manager around the servers' lifetime; start it before they bind.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.instance())
+
+    def __enter__(self) -> AllowList:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._authenticator.start()
+        self._authenticator.configure_curve(domain="*", location=str(self._directory))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._authenticator.stop()
+
+    def reload(self) -> None:
+        """Read the directory again, after a key was added or taken away."""
+        self._authenticator.configure_curve(domain="*", location=str(self._directory))

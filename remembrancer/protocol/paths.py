@@ -1,0 +1,62 @@
+"""Where a runtime keeps its things. Standard library only: the bridge imports this."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+_SOCKET_PATH_LIMIT: Final = 107
+"""Bytes of a Unix socket's path on Linux, less its terminating NUL (unix(7)); macOS allows 103."""
+_LONGEST_SOCKET_NAME: Final = len("/gateway-control.sock") + 4
+
+
+class RuntimePaths:
+    """Every path of one home. Nothing is created here: the launcher does that."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.logs = home / "logs"
+        self.run = _run_directory(home)
+        self.runtime_lock = home / "runtime.lock"
+        """Held by the launcher as long as it lives; the kernel releases it at a crash."""
+        self.start_lock = home / "start.lock"
+        """Held by the one bridge that is starting a runtime."""
+        self.runtime_record = home / "runtime.json"
+        """What the launcher started, so that the next one can clear away what a crash left."""
+        self.store_lock = home / "store.lock"
+        """Held by the store as long as it lives: one owner for the data."""
+        self.gateway_lock = home / "gateway.lock"
+        """Held by the gateway as long as it lives: one owner for the write queue."""
+        self.catalog = home / "catalog.db"
+        self.user_database = home / "user" / "memory.db"
+        self.projects = home / "projects"
+        self.vectors = home / "vectors"
+        self.write_queue = home / "queue.db"
+        self.keys = home / "keys"
+        self.gateway_socket = self.run / "gateway.sock"
+
+    def project_database(self, project_id: str) -> Path:
+        """The records of one project."""
+        return self.projects / project_id / "memory.db"
+
+    @property
+    def control_endpoint(self) -> str:
+        """Where the launcher listens for its actors and for commands."""
+        return f"ipc://{self.run / 'control.sock'}"
+
+    @property
+    def store_endpoint(self) -> str:
+        """Where the store listens for the gateway and the workers."""
+        return f"ipc://{self.run / 'store.sock'}"
+
+
+def _run_directory(home: Path) -> Path:
+    """`run` in the home, or a short private directory when a socket's path in there would be too long."""
+    inside = home / "run"
+    if len(os.fsencode(inside)) + _LONGEST_SOCKET_NAME <= _SOCKET_PATH_LIMIT - 4:
+        return inside
+    # Not XDG_RUNTIME_DIR or TMPDIR: two sessions of one user may differ in those, and would miss each other.
+    digest = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
+    return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked

@@ -1,0 +1,337 @@
+"""ZeroMQ sockets with our frames on them: a `Dealer` asks one peer, a `Router` serves many.
+
+Both are asynchronous context managers, bounded in what they queue, with `linger` set. A frame that does not decode is
+counted, logged and dropped; a peer of another protocol version is told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+import anyio
+import msgspec
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
+
+from remembrancer.protocol.envelope import PROTOCOL_VERSION, Envelope, decode_envelope, encode_envelope
+from remembrancer.protocol.errors import (
+    ConfigurationError,
+    DeadlineExceeded,
+    Failure,
+    FrameRejected,
+    PeerLost,
+    PeerUnavailable,
+    VersionMismatch,
+)
+from remembrancer.protocol.keys import CurveKeys
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.wire import encoder
+
+LINGER_MS: Final = 200
+"""How long a closing socket may still send. Long enough for a last answer on one host, short enough for a stop."""
+HIGH_WATER_MARK: Final = 20_000
+"""Messages that one direction of a socket holds before it refuses more."""
+RECONNECT_MS: Final = 20
+RECONNECT_MAX_MS: Final = 500
+MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+
+In = TypeVar("In")
+logger = logging.getLogger(__name__)
+
+
+class Speaker:
+    """Who speaks on a socket: the process's role name and the ULID of this start of it. Makes its envelopes."""
+
+    def __init__(self, name: str, incarnation: str) -> None:
+        self.name = name
+        self.incarnation = incarnation
+        self._ids = itertools.count(1)
+
+    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+        """A new envelope, whose message expires `timeout_s` from now (None: never)."""
+        return Envelope(
+            version=PROTOCOL_VERSION,
+            message_id=next(self._ids),
+            sender=self.name,
+            incarnation=self.incarnation,
+            deadline=None if timeout_s is None else time.time() + timeout_s,
+            in_reply_to=in_reply_to,
+        )
+
+
+def _configure(socket: zmq.asyncio.Socket, endpoint: str, keys: CurveKeys | None) -> None:
+    socket.setsockopt(zmq.LINGER, LINGER_MS)
+    socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+    socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+    if endpoint.startswith("tcp://") and keys is None:
+        raise ConfigurationError(f"{endpoint} needs CURVE keys: nothing crosses a network in the clear")
+
+
+def _decode_body(decoder: msgspec.msgpack.Decoder[In], frame: bytes) -> In:
+    try:
+        return decoder.decode(frame)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise FrameRejected(f"the body does not decode: {error}") from error
+
+
+class Dealer(Generic[In]):
+    """A connection to one peer: requests with an answer each, and messages without.
+
+    `on_message` takes what answers no request; it must not block. The connection mends itself; while it is down,
+    `request` and `send` raise at once (`PeerUnavailable`), and the requests in flight end with `PeerLost`.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        speaker: Speaker,
+        decoder: msgspec.msgpack.Decoder[In],
+        *,
+        on_message: Callable[[In], None] | None = None,
+        on_connection: Callable[[bool], None] | None = None,
+        keys: CurveKeys | None = None,
+        server_key: bytes | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._speaker = speaker
+        self._decoder = decoder
+        self._on_message = on_message
+        self._on_connection = on_connection
+        self._keys = keys
+        self._server_key = server_key
+        self._pending: dict[int, asyncio.Future[In]] = {}
+        self._context = zmq.asyncio.Context.instance()
+        self._socket: zmq.asyncio.Socket | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._up = asyncio.Event()
+        self.rejected_frames = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether the peer has completed the handshake and has not gone since."""
+        return self._up.is_set()
+
+    async def wait_connected(self, timeout_s: float) -> bool:
+        """Wait for the connection; False when it has not come about in time."""
+        with anyio.move_on_after(timeout_s):
+            await self._up.wait()
+        return self._up.is_set()
+
+    async def __aenter__(self) -> Dealer[In]:
+        socket = self._context.socket(zmq.DEALER)
+        _configure(socket, self._endpoint, self._keys)
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+        socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
+        if self._keys is not None:
+            if self._server_key is None:
+                raise ConfigurationError("a CURVE client needs the server's public key")
+            self._keys.configure_client(socket, self._server_key)
+        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        socket.connect(self._endpoint)
+        self._socket = socket
+        self._tasks = [asyncio.create_task(self._receive(socket)), asyncio.create_task(self._watch(monitor))]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close; requests in flight end with `PeerLost`. May be called twice."""
+        socket, self._socket = self._socket, None
+        if socket is None:
+            return
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._lose_pending("this side closed the connection")
+        socket.disable_monitor()
+        socket.close()
+
+    async def send(self, body: Any, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> None:
+        """Send a message that wants no answer.
+
+        Raises:
+            PeerUnavailable: there is no connection, or its queue is full.
+        """
+        await self._send(self._speaker.envelope(timeout_s=timeout_s, in_reply_to=in_reply_to), body)
+
+    async def request(self, body: Any, *, timeout_s: float) -> In:
+        """Send `body` and return its answer.
+
+        Raises:
+            PeerUnavailable: there is no connection: nothing was sent.
+            PeerLost: the connection broke before the answer came; the peer may have done the work.
+            DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
+        """
+        envelope = self._speaker.envelope(timeout_s=timeout_s)
+        future: asyncio.Future[In] = asyncio.get_running_loop().create_future()
+        self._pending[envelope.message_id] = future
+        try:
+            await self._send(envelope, body)
+            with anyio.fail_after(timeout_s):
+                return await future
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"no answer within {timeout_s:.1f} s") from error
+        finally:
+            self._pending.pop(envelope.message_id, None)
+
+    async def _send(self, envelope: Envelope, body: Any) -> None:
+        if self._socket is None:
+            raise PeerUnavailable("this side has closed the connection")
+        frames = [encode_envelope(envelope), encoder.encode(body)]
+        try:
+            await self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
+        except zmq.Again as error:
+            raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
+
+    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
+        while True:
+            frames = await socket.recv_multipart()
+            try:
+                if len(frames) != 2:
+                    raise FrameRejected(f"{len(frames)} frames where there should be 2")
+                envelope = decode_envelope(frames[0])
+                body = _decode_body(self._decoder, frames[1])
+            except (FrameRejected, VersionMismatch) as error:
+                self.rejected_frames += 1
+                logger.warning("frame dropped", extra={"reason": error.message, "endpoint": self._endpoint})
+                continue
+            if envelope.in_reply_to is not None:
+                future = self._pending.get(envelope.in_reply_to)
+                if future is not None and not future.done():
+                    future.set_result(body)
+            elif self._on_message is not None:
+                self._on_message(body)
+
+    async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
+        while True:
+            event = await recv_monitor_message(monitor)
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._up.set()
+            else:
+                self._up.clear()
+                self._lose_pending("the connection to the peer broke")
+            if self._on_connection is not None:
+                self._on_connection(self._up.is_set())
+
+    def _lose_pending(self, reason: str) -> None:
+        for future in self._pending.values():
+            if not future.done():
+                future.set_exception(PeerLost(reason))
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """Whom a `Router` can answer: its routing id, its role name and its incarnation."""
+
+    routing_id: bytes
+    name: str
+    incarnation: str
+
+
+class Router(Generic[In]):
+    """A socket that serves many peers. `handle` gets each message whose deadline has not passed; it must not block."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        speaker: Speaker,
+        decoder: msgspec.msgpack.Decoder[In],
+        handle: Callable[[Peer, Envelope, In], None],
+        *,
+        keys: CurveKeys | None = None,
+    ) -> None:
+        self._endpoint = endpoint
+        self._speaker = speaker
+        self._decoder = decoder
+        self._handle = handle
+        self._keys = keys
+        self._context = zmq.asyncio.Context.instance()
+        self._socket: zmq.asyncio.Socket | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.rejected_frames = 0
+        self.expired_messages = 0
+
+    async def __aenter__(self) -> Router[In]:
+        socket = self._context.socket(zmq.ROUTER)
+        _configure(socket, self._endpoint, self._keys)
+        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+        if self._keys is not None:
+            self._keys.configure_server(socket)
+        socket.bind(self._endpoint)
+        self._socket = socket
+        self._task = asyncio.create_task(self._receive(socket))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close; what is queued for sending has `LINGER_MS` to leave. May be called twice."""
+        socket, self._socket = self._socket, None
+        if socket is None or self._task is None:
+            return
+        self._task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.gather(self._task, return_exceptions=True)
+        socket.close()
+
+    async def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
+        """Send `body`; False when that peer is gone or takes no more."""
+        if self._socket is None:
+            return False
+        envelope = self._speaker.envelope(in_reply_to=in_reply_to)
+        try:
+            await self._socket.send_multipart(
+                [peer.routing_id, encode_envelope(envelope), encoder.encode(body)], flags=zmq.NOBLOCK
+            )
+        except zmq.ZMQError as error:
+            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                raise
+            return False
+        return True
+
+    async def refuse(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
+        """Answer a request with an error."""
+        body = Refused(failure.code, failure.message, failure.retry_possible, failure.field)
+        return await self.send(peer, body, in_reply_to=in_reply_to)
+
+    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
+        while True:
+            frames = await socket.recv_multipart()
+            try:
+                if len(frames) != 3:
+                    raise FrameRejected(f"{len(frames)} frames where there should be 3")
+                envelope = decode_envelope(frames[1])
+                body = _decode_body(self._decoder, frames[2])
+            except VersionMismatch as error:
+                self._drop(error.message)
+                await self.refuse(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
+                continue
+            except FrameRejected as error:
+                self._drop(error.message)
+                continue
+            if envelope.expired():
+                self.expired_messages += 1
+                continue
+            self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
+
+    def _drop(self, reason: str) -> None:
+        self.rejected_frames += 1
+        logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})

@@ -1,0 +1,44 @@
+"""What may travel on which socket: one union for each direction, its decoder built once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
+from remembrancer.protocol.reads import (
+    AwaitEmbedding,
+    DescribeStore,
+    EmbeddingState,
+    Recall,
+    Recalled,
+    Refused,
+    StoreDescription,
+)
+from remembrancer.protocol.work import (
+    EmbedPassages,
+    EmbedQuery,
+    JobFailed,
+    PassagesEmbedded,
+    QueryEmbedded,
+    WhoAreYou,
+    WorkerFailed,
+    WorkerLeaving,
+    WorkerReady,
+)
+from remembrancer.protocol.writes import Applied, BatchApplied, Submit, SubmitBatch
+
+GatewayRequest = Submit | SubmitBatch | Recall | AwaitEmbedding | DescribeStore
+WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
+ToStore = GatewayRequest | WorkerMessage
+ToGateway = Applied | BatchApplied | Recalled | EmbeddingState | StoreDescription | Refused
+ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | Refused
+
+encoder: Final = msgspec.msgpack.Encoder()
+to_store: Final = msgspec.msgpack.Decoder(ToStore)
+to_gateway: Final = msgspec.msgpack.Decoder(ToGateway)
+to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
+to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)
+from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)
+to_command: Final = msgspec.msgpack.Decoder(ToCommand)

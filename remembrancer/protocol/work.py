@@ -1,0 +1,101 @@
+"""The embedding work between the store and its workers: credit, jobs, leases, vectors.
+
+A worker announces itself, then gives credit: how many passages it will take. The store hands out jobs while there is
+credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian float32
+bytes, row after row.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ModelIdentity(msgspec.Struct, frozen=True):
+    """What made a vector. Vectors of two identities are never compared.
+
+    `revision` is the start of the weights' SHA-256, `window_tokens` how many word pieces the model reads at once.
+    """
+
+    engine: str
+    model: str
+    revision: str
+    precision: str
+    dimensions: int
+    window_tokens: int
+
+    @property
+    def key(self) -> str:
+        """A name that is safe in a file, a table and a Chroma collection."""
+        name = "".join(character if character.isalnum() else "-" for character in self.model.lower())
+        return f"{name}.{self.precision}.{self.revision[:12]}.{self.dimensions}"
+
+
+class WorkerReady(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: a model is loaded; I take up to `credit` texts at a time."""
+
+    identity: ModelIdentity
+    credit: int
+
+
+class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: no model can be loaded now, and why. The worker tries again by itself."""
+
+    message: str
+
+
+class WorkerLeaving(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: give me no more; what I hold and have not answered may go to another."""
+
+
+class PassageJob(msgspec.Struct, frozen=True):
+    """Split this text into passages that fit the window, and embed each."""
+
+    job_id: int
+    text: str
+
+
+class EmbedPassages(msgspec.Struct, frozen=True, tag=True):
+    """Store to worker: jobs, each of which spends one credit."""
+
+    jobs: tuple[PassageJob, ...]
+
+
+class Passage(msgspec.Struct, frozen=True):
+    """Characters `start` to `end` of a text."""
+
+    start: int
+    end: int
+
+
+class PassagesEmbedded(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: one finished job. `vectors` holds `len(passages) * dimensions` float32 values, unit length."""
+
+    job_id: int
+    passages: tuple[Passage, ...]
+    vectors: bytes
+
+
+class JobFailed(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: this job's text cannot be embedded by this worker."""
+
+    job_id: int
+    message: str
+
+
+class EmbedQuery(msgspec.Struct, frozen=True, tag=True):
+    """Store to worker: the vector of a question, before any passage. Answered by `QueryEmbedded`."""
+
+    query_id: int
+    text: str
+
+
+class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: one unit vector of `dimensions` float32 values, or none with the reason in `error`."""
+
+    query_id: int
+    vector: bytes
+    error: str | None = None
+
+
+class WhoAreYou(msgspec.Struct, frozen=True, tag=True):
+    """Store to worker: I do not know you (I have just started). Announce yourself again."""
