@@ -20,7 +20,7 @@ def project_of(directory: Path) -> ProjectRef:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """See gitrepository-layout(5): `.git` is a directory or a file that names one; `commondir` leads to the shared one."""
+    """See gitrepository-layout(5): `.git` may be a file that names a directory, and `commondir` names the shared one."""
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:
