@@ -108,7 +108,10 @@ ToLauncher = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One process of the runtime. `rss_bytes` is resident memory, `pss_bytes` its proportional share (Linux)."""
+    """One process of the runtime. `rss_bytes` is resident memory; `name` tells workers of one role apart.
+
+    A process that is not there now has pid 0; `error` says why it is not, or why its work is not what it should be.
+    """
 
     role: str
     pid: int
@@ -117,6 +120,7 @@ class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     uptime_s: float
     rss_bytes: int
     error: str | None = None
+    name: str = ""
 
 
 class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):

@@ -90,6 +90,12 @@ class SchemaTooNew(RemembrancerError):
     code = "schema_too_new"
 
 
+class RecordsUnusable(RemembrancerError):
+    """A database is damaged or is none. It is left untouched; the message says what a person can do."""
+
+    code = "records_unusable"
+
+
 class HomeUnusable(RemembrancerError):
     """The home directory cannot be created, written or locked."""
 

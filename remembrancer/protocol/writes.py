@@ -33,7 +33,7 @@ class EntityRef(msgspec.Struct, frozen=True):
     relationship: str
 
 
-class StoreMemory(msgspec.Struct, frozen=True, tag=True):
+class StoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     """Create a memory. `session_id` is the session it belongs to; `occurred_at` is seconds since the epoch."""
 
     memory_id: str

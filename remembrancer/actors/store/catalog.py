@@ -1,0 +1,70 @@
+"""The catalogue of a home: which projects it has, and which model made vectors last. A small SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.writes import ProjectRef
+
+CATALOG_VERSION: Final = 1
+_SCHEMA: Final = """
+    CREATE TABLE IF NOT EXISTS projects (
+        id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS models (
+        key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
+    ) WITHOUT ROWID;
+"""
+
+
+class Catalog:
+    """Used from the store's writer thread, but for what is kept in memory."""
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        try:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            if found > CATALOG_VERSION:
+                raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
+            self._connection.executescript(f"BEGIN;{_SCHEMA};PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
+
+    def note_project(self, project: ProjectRef) -> None:
+        """Register a project, or note that it is used."""
+        now = self._clock()
+        self._connection.execute(
+            """INSERT INTO projects VALUES (?, ?, ?, ?)
+               ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = excluded.last_used_at""",
+            (project.id, project.path, now, now),
+        )
+
+    def projects(self) -> list[ProjectRef]:
+        """All projects, the last used first."""
+        rows = self._connection.execute("SELECT id, path FROM projects ORDER BY last_used_at DESC")
+        return [ProjectRef(*row) for row in rows]
+
+    def note_model(self, identity: ModelIdentity) -> None:
+        """Note that a model makes the vectors from now on."""
+        self._connection.execute(
+            "INSERT OR REPLACE INTO models VALUES (?, ?, ?)",
+            (identity.key, msgspec.msgpack.encode(identity), self._clock()),
+        )
+
+    def last_model(self) -> ModelIdentity | None:
+        """The model that made vectors last."""
+        row = self._connection.execute("SELECT identity FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
+        return None if row is None else msgspec.msgpack.decode(row[0], type=ModelIdentity)
+
+    def close(self) -> None:
+        """Close. May be called twice."""
+        self._connection.close()

@@ -1,0 +1,162 @@
+"""Who embeds what: credit, leases, queries before passages. A pure state machine; the actor does what it says.
+
+A job is leased to one worker. When the worker dies or leaves, or the lease runs out, the job goes back to the front of
+the queue. Answers to a lease that has ended are recognised and dropped.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, Generic, TypeVar
+
+from remembrancer.protocol.work import ModelIdentity
+
+LEASE_S: Final = 120.0
+"""Far longer than any batch takes; a dead worker is reported by the launcher long before."""
+MAX_ATTEMPTS: Final = 3
+
+Key = TypeVar("Key")
+Worker = TypeVar("Worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease(Generic[Key, Worker]):
+    """A job in a worker's hands until `expires_at` (monotonic seconds)."""
+
+    job_id: int
+    key: Key
+    worker: Worker
+    expires_at: float
+
+
+@dataclass(slots=True)
+class _WorkerState:
+    identity: ModelIdentity
+    credit: int
+    leased: set[int] = field(default_factory=set)
+
+
+class EmbeddingWork(Generic[Key, Worker]):
+    """The queue of memories without vectors, and the workers that make them."""
+
+    def __init__(self) -> None:
+        self._queue: OrderedDict[Key, None] = OrderedDict()
+        self._attempts: dict[Key, int] = {}
+        self._leases: dict[int, Lease[Key, Worker]] = {}
+        self._leased_keys: dict[Key, int] = {}
+        self._workers: dict[Worker, _WorkerState] = {}
+        self._job_ids = itertools.count(1)
+
+    @property
+    def pending(self) -> int:
+        """Jobs queued or leased."""
+        return len(self._queue) + len(self._leases)
+
+    @property
+    def workers(self) -> list[Worker]:
+        """Workers with a model, the least busy first."""
+        return sorted(self._workers, key=lambda worker: len(self._workers[worker].leased))
+
+    @property
+    def identity(self) -> ModelIdentity | None:
+        """The model of the workers; None without a worker."""
+        return next((state.identity for state in self._workers.values()), None)
+
+    def enqueue(self, keys: Iterable[Key]) -> None:
+        """Add jobs at the end; one that is queued already keeps its place.
+
+        A key that is leased is queued again: its text may have changed since it was handed out.
+        """
+        for key in keys:
+            job_id = self._leased_keys.pop(key, None)
+            if job_id is not None:
+                self._end(job_id)
+            self._queue.setdefault(key, None)
+
+    def discard(self, key: Key) -> None:
+        """Forget a job: it is done or has become pointless."""
+        self._queue.pop(key, None)
+        self._attempts.pop(key, None)
+
+    def worker_ready(self, worker: Worker, identity: ModelIdentity, credit: int) -> None:
+        """A worker (again) has a model and takes up to `credit` jobs. What it held before is queued again."""
+        self.worker_gone(worker)
+        self._workers[worker] = _WorkerState(identity, credit)
+
+    def worker_gone(self, worker: Worker) -> None:
+        """A worker is dead, is leaving, or has lost its model. Its jobs go back to the front."""
+        state = self._workers.pop(worker, None)
+        if state is not None:
+            self._requeue(sorted(state.leased))
+
+    def knows(self, worker: Worker) -> bool:
+        """Whether the worker has announced itself."""
+        return worker in self._workers
+
+    def hand_out(self, now: float) -> dict[Worker, list[Lease[Key, Worker]]]:
+        """New leases for workers that have credit, each getting its share of the queue. `now` is monotonic seconds."""
+        handed: dict[Worker, list[Lease[Key, Worker]]] = {}
+        self._requeue(sorted(job for job, lease in self._leases.items() if lease.expires_at <= now))
+        while self._queue:
+            free = {worker: state.credit - len(state.leased) for worker, state in self._workers.items()}
+            worker = max(free, key=lambda each: free[each], default=None)
+            if worker is None or free[worker] <= 0:
+                break
+            key, _ = self._queue.popitem(last=False)
+            lease = Lease(next(self._job_ids), key, worker, now + LEASE_S)
+            self._leases[lease.job_id] = lease
+            self._leased_keys[key] = lease.job_id
+            self._workers[worker].leased.add(lease.job_id)
+            handed.setdefault(worker, []).append(lease)
+        return handed
+
+    def finish(self, worker: Worker, job_id: int) -> Key | None:
+        """The key of a finished job; None when the lease had ended and the answer is to be dropped."""
+        lease = self._leases.get(job_id)
+        if lease is None or lease.worker != worker:
+            return None
+        self._end(job_id)
+        self._leased_keys.pop(lease.key, None)
+        self._attempts.pop(lease.key, None)
+        return lease.key
+
+    def fail(self, worker: Worker, job_id: int) -> tuple[Key, bool] | None:
+        """A job that could not be done: its key, and whether that was its last attempt. It is queued again if not."""
+        key = self.finish_attempt(worker, job_id)
+        if key is None:
+            return None
+        attempts = self._attempts.get(key, 0) + 1
+        self._attempts[key] = attempts
+        if attempts >= MAX_ATTEMPTS:
+            self._attempts.pop(key)
+            return key, True
+        self._queue[key] = None
+        return key, False
+
+    def finish_attempt(self, worker: Worker, job_id: int) -> Key | None:
+        """End a lease without forgetting how often its job was tried."""
+        lease = self._leases.get(job_id)
+        if lease is None or lease.worker != worker:
+            return None
+        self._end(job_id)
+        self._leased_keys.pop(lease.key, None)
+        return lease.key
+
+    def _end(self, job_id: int) -> None:
+        lease = self._leases.pop(job_id)
+        state = self._workers.get(lease.worker)
+        if state is not None:
+            state.leased.discard(job_id)
+
+    def _requeue(self, job_ids: list[int]) -> None:
+        for job_id in reversed(job_ids):
+            lease = self._leases.get(job_id)
+            if lease is None:
+                continue
+            self._end(job_id)
+            self._leased_keys.pop(lease.key, None)
+            self._queue[lease.key] = None
+            self._queue.move_to_end(lease.key, last=False)

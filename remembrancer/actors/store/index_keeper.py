@@ -1,0 +1,180 @@
+"""Keeps the vector index: opens it beside the work, brings it into agreement with the records, mends it when it breaks.
+
+All upkeep runs on one thread of its own. Whatever the index does, the records are untouched and keyword search goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.passage_index import PassageIndex
+from remembrancer.actors.store.ranking import NEAR_DUPLICATE_COSINE
+from remembrancer.actors.store.records import Records, SavedEmbeddings
+from remembrancer.actors.store.vector_index import VectorIndex
+from remembrancer.protocol.work import ModelIdentity
+
+CHECK_INTERVAL_S: Final = 2.0
+"""How often the folder is looked at: a deleted one is noticed and made again so soon."""
+RETRY_S: Final = 10.0
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+def open_chroma(folder: Path) -> VectorIndex:
+    """The index of a home; what is broken is thrown away, since the records can fill it again."""
+    from remembrancer.actors.store.chroma_index import ChromaIndex  # half a second of imports: not on the loop
+
+    try:
+        return ChromaIndex(folder)
+    except BaseException as error:  # Chroma's native part panics with a BaseException of its own
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        logger.warning("the vector index cannot be opened and is made again", extra={"reason": repr(error)})
+        return ChromaIndex.anew(folder)
+
+
+class IndexKeeper:
+    """The indexes of all open files under the present model. `busy` says whether embedding has work to do."""
+
+    def __init__(
+        self,
+        open_index: Callable[[], VectorIndex],
+        committer: Committer,
+        *,
+        busy: Callable[[], bool],
+    ) -> None:
+        self._open_index = open_index
+        self._committer = committer
+        self._busy = busy
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
+        self._index: VectorIndex | None = None
+        self._identity: ModelIdentity | None = None
+        self._files: dict[str, PassageIndex] = {}
+        self._wake = asyncio.Event()
+        self.error: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether every open file can be searched whole."""
+        return self._index is not None and all(file.ready for file in self._files.values())
+
+    def searchable(self, name: str) -> PassageIndex | None:
+        """The passages of a file, when all of them can be found."""
+        file = self._files.get(name)
+        return file if file is not None and file.ready else None
+
+    def adopt(self, records: Records) -> None:
+        """Search this file too."""
+        if self._identity is not None and records.name not in self._files:
+            self._files[records.name] = PassageIndex(records, self._identity.key)
+            self._wake.set()
+
+    def use_model(self, identity: ModelIdentity, files: list[Records]) -> None:
+        """Search by this model's vectors from now on."""
+        if self._identity is None or identity.key != self._identity.key:
+            self._identity = identity
+            self._files = {}
+        for records in files:
+            self.adopt(records)
+
+    def add(self, name: str, saved: SavedEmbeddings) -> None:
+        """New vectors are in the records of a file."""
+        file = self._files.get(name)
+        if file is not None:
+            file.add(saved)
+            self._wake.set()
+
+    def nudge(self) -> None:
+        """Something may have changed: look."""
+        self._wake.set()
+
+    async def check_now(self, name: str, memory: int) -> None:
+        """Look for near-duplicates of one memory at once, and note them in the records."""
+        file = self._files.get(name)
+        if file is not None and file.ready:
+            await self._note_duplicates(file, memory)
+
+    async def run(self) -> None:
+        """Open, attach, flush, check, mend; until cancelled."""
+        while True:
+            try:
+                await self._tend()
+            except BaseException as error:
+                if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)):
+                    raise
+                self.error = f"the vector index failed and is being made again: {error!r}"
+                logger.warning("the vector index failed", exc_info=True)
+                await self._begin_anew()
+            self._wake.clear()
+            if not self._busy() and any(file.has_work for file in self._files.values()):
+                continue
+            with anyio.move_on_after(CHECK_INTERVAL_S):
+                await self._wake.wait()
+
+    async def flush_all(self) -> None:
+        """Move everything into the index, before a stop."""
+        for file in self._files.values():
+            while file.ready and await self._on_thread(file.flush):
+                pass
+
+    async def aclose(self) -> None:
+        """Close the index. May be called twice."""
+        index, self._index = self._index, None
+        self._files = {}
+        if index is not None:
+            await self._on_thread(index.close)
+        self._thread.shutdown(wait=False)
+
+    async def _tend(self) -> None:
+        if self._index is None:
+            self._index = await self._on_thread(self._open_index)
+            logger.info("the vector index is open")
+        if not await self._on_thread(self._index.is_intact):
+            logger.warning("the vector index has vanished from the disk and is made again")
+            await self._begin_anew()
+        for file in list(self._files.values()):
+            if not file.ready:
+                await self._attach(file)
+            if file.must_flush or (file.has_work and not self._busy()):
+                await self._on_thread(file.flush)
+                await self._note_duplicates(file)
+        self.error = None
+
+    async def _attach(self, file: PassageIndex) -> None:
+        assert self._index is not None
+        assert self._identity is not None
+        index, identity = self._index, self._identity
+        name = f"{file.records.name}.{identity.key}"
+        differed = await self._on_thread(lambda: file.reconcile(index.collection(name, identity.dimensions)))
+        logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
+
+    async def _note_duplicates(self, file: PassageIndex, memory: int | None = None) -> None:
+        links = await self._on_thread(lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory))
+        if links:
+            await self._committer.run(lambda: file.records.link_similar(links))
+
+    async def _begin_anew(self) -> None:
+        for file in self._files.values():
+            file.detach()
+        index, self._index = self._index, None
+        try:
+            if index is not None:
+                await self._on_thread(index.reset)
+                self._index = index
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)):
+                raise
+            logger.warning("the vector index cannot be made again yet", extra={"reason": repr(error)})
+            await anyio.sleep(RETRY_S)
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

@@ -1,0 +1,89 @@
+"""Which files of records are open: the user's always, a project's from its first use. Isolation begins here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from remembrancer.actors.store.catalog import Catalog
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.records import Records
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import ProjectRef, Scope
+
+USER = "user"
+
+
+class MemoryFiles:
+    """Opens files on the writer thread (an old one is migrated), once each."""
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        committer: Committer,
+        clock: Callable[[], float],
+        *,
+        limit_bytes: int | None,
+        on_open: Callable[[Records], None],
+    ) -> None:
+        self._paths = paths
+        self._committer = committer
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._on_open = on_open
+        self._open: dict[str, Records] = {}
+        self._opening: dict[str, asyncio.Task[Records]] = {}
+        self.catalog = Catalog(paths.catalog, clock)
+        self.user: Records = self._connect(paths.user_database, USER)
+
+    def __iter__(self) -> Iterator[Records]:
+        return iter([self.user, *self._open.values()])
+
+    def get(self, name: str) -> Records | None:
+        """The open file of that name."""
+        return self.user if name == USER else self._open.get(name)
+
+    def exists(self, project: ProjectRef) -> bool:
+        """Whether the project has a file: reading must not make one."""
+        return project.id in self._open or self._paths.project_database(project.id).exists()
+
+    async def project(self, project: ProjectRef) -> Records:
+        """The file of a project, made when it is missing.
+
+        Raises:
+            SchemaTooNew: a newer release wrote it.
+            RecordsUnusable: it is damaged.
+        """
+        found = self._open.get(project.id)
+        if found is not None:
+            return found
+        opening = self._opening.get(project.id)
+        if opening is None:
+            opening = asyncio.create_task(self._open_project(project))
+            self._opening[project.id] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(project.id, None))
+        return await asyncio.shield(opening)
+
+    async def for_scope(self, scope: Scope, project: ProjectRef) -> Records:
+        """The file that memories of a scope live in: the user's, or the project's for it and its sessions."""
+        return self.user if scope == "user" else await self.project(project)
+
+    def close(self) -> None:
+        """Close all. May be called twice."""
+        for records in self:
+            records.close()
+        self._open.clear()
+        self.catalog.close()
+
+    async def _open_project(self, project: ProjectRef) -> Records:
+        path = self._paths.project_database(project.id)
+        records = await self._committer.run(lambda: self._connect(path, project.id))
+        await self._committer.run(lambda: self.catalog.note_project(project))
+        self._open[project.id] = records
+        self._on_open(records)
+        return records
+
+    def _connect(self, path: Path, name: str) -> Records:
+        return SqliteRecords(path, name, self._clock, limit_bytes=self._limit_bytes)

@@ -1,0 +1,126 @@
+"""The passages of one file of records, as they are searched: the newest ones exactly, the rest through the index.
+
+A passage can be found as soon as its vector is in the records. It goes into the index later, many at a time, when the
+embedders have nothing to do or the newest have become too many: inserting costs the processor as much as a third of
+making the vector.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+import numpy as np
+
+from remembrancer.actors.store.records import Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.vector_index import Collection, ExactCollection, VectorHit
+
+MAX_NEWEST: Final = 4096
+"""Passages searched exactly: 6 MB and about a millisecond at 384 dimensions."""
+RECONCILE_PAGE: Final = 1000
+FLUSH_BATCH: Final = 256
+
+
+class PassageIndex:
+    """Search and upkeep for one file and one model. Methods block; `search` may run beside the others."""
+
+    def __init__(self, records: Records, model: str) -> None:
+        self.records = records
+        self.model = model
+        self._collection: Collection | None = None
+        self._newest = ExactCollection()
+        self._unchecked: list[tuple[int, Vectors]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every passage of the records can be found."""
+        return self._collection is not None
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether the newest have become too many."""
+        return len(self._newest) >= MAX_NEWEST
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a flush would do something."""
+        return bool(len(self._newest) or self._unchecked)
+
+    def add(self, saved: SavedEmbeddings) -> None:
+        """Make passages findable that are in the records now, and those that they replaced not."""
+        kept = saved.kept
+        firsts = [place for place, ordinal in enumerate(kept.ordinals) if ordinal == 0]
+        with self._lock:
+            self._newest.delete(saved.replaced)
+            if kept.numbers:
+                self._newest.upsert(kept)
+            self._unchecked.extend((kept.memories[place], kept.vectors[place]) for place in firsts)
+        if saved.replaced and self._collection is not None:
+            self._collection.delete(saved.replaced)
+
+    def search(self, query: Vectors, limit: int) -> list[VectorHit]:
+        """The nearest passages to `query` (dimensions,), nearest first, each once."""
+        return self._search_all(query.reshape(1, -1), limit)[0]
+
+    def reconcile(self, collection: Collection) -> int:
+        """Bring `collection` into agreement with the records, then search it. Returns how many passages differed."""
+        indexed = set(collection.numbers())
+        recorded = self.records.passage_numbers(self.model)
+        surplus = sorted(indexed.difference(recorded))
+        if surplus:
+            collection.delete(surplus)
+        missing = [number for number in recorded if number not in indexed]
+        for start in range(0, len(missing), RECONCILE_PAGE):
+            collection.upsert(self.records.passages(missing[start : start + RECONCILE_PAGE]))
+        self._collection = collection
+        return len(surplus) + len(missing)
+
+    def detach(self) -> None:
+        """Stop using the collection: it is lost, and will be made again."""
+        self._collection = None
+
+    def flush(self) -> bool:
+        """Move a batch of the newest passages into the index. True when more are left."""
+        collection = self._collection
+        if collection is None:
+            return False
+        with self._lock:
+            batch = self._newest.first(FLUSH_BATCH)
+        if batch.numbers:
+            collection.upsert(batch)
+            with self._lock:
+                self._newest.delete(batch.numbers)
+        return len(self._newest) > 0
+
+    def near_duplicates(self, least_cosine: float, memory: int | None = None) -> list[tuple[int, int, float]]:
+        """Pairs (later memory, earlier memory, cosine) among those not checked yet; or for `memory` alone.
+
+        A memory is compared by its first passage: two that begin alike and differ later are reported as well.
+        """
+        with self._lock:
+            chosen = [each for each in self._unchecked if memory is None or each[0] == memory][:FLUSH_BATCH]
+            taken = {number for number, _ in chosen}
+            self._unchecked = [each for each in self._unchecked if each[0] not in taken]
+        if not chosen:
+            return []
+        hits_of_each = self._search_all(np.vstack([vector for _, vector in chosen]), 6)
+        return [
+            (max(number, hit.memory), min(number, hit.memory), hit.cosine)
+            for (number, _), hits in zip(chosen, hits_of_each, strict=True)
+            for hit in hits
+            if hit.memory != number and hit.ordinal == 0 and hit.cosine >= least_cosine
+        ]
+
+    def _search_all(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
+        with self._lock:
+            newest = self._newest.search(queries, limit)
+        collection = self._collection
+        indexed = collection.search(queries, limit) if collection is not None else [[] for _ in queries]
+        return [_merge(left, right, limit) for left, right in zip(newest, indexed, strict=True)]
+
+
+def _merge(left: list[VectorHit], right: list[VectorHit], limit: int) -> list[VectorHit]:
+    """The best of both, each passage once: one that is being moved into the index stands in both for a moment."""
+    once = {hit.passage: hit for hit in (*right, *left)}
+    return sorted(once.values(), key=lambda hit: -hit.cosine)[:limit]

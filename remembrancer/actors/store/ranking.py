@@ -1,0 +1,99 @@
+"""How a memory is ranked. Pure functions; the clock is passed in.
+
+Relevance is a fusion of the candidates' min-max scores of the best passage's cosine and of BM25; the final score is the
+first seed's composite: 0.6 relevance + 0.2 importance + 0.2 recency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.protocol.reads import Scores, Strategy
+
+RELEVANCE_WEIGHT: Final = 0.6
+IMPORTANCE_WEIGHT: Final = 0.2
+RECENCY_WEIGHT: Final = 0.2
+RECENCY_HALF_LIFE_S: Final = 30 * 86_400.0
+"""The third seed's half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
+VECTOR_SHARE: Final = 0.5
+"""Share of the cosine in hybrid relevance; the rest is BM25's."""
+COSINE_FLOOR: Final = 0.1
+"""What two unrelated texts have in common for a sentence model: below it, a cosine says nothing."""
+MIN_COSINE: Final = 0.25
+"""A memory without a word of the query and below this cosine is noise: it is not returned."""
+NEAR_DUPLICATE_COSINE: Final = 0.95
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What the searches said of one memory: the best passage's cosine, and BM25. None: the search did not see it."""
+
+    cosine: float | None
+    bm25: float | None
+
+
+def recency(created_at: float, now: float) -> float:
+    """Exponential decay from 1; a time in the future counts as now."""
+    age_s = max(0.0, now - created_at)
+    return float(0.5 ** (age_s / RECENCY_HALF_LIFE_S))
+
+
+def best_passages(
+    memories: Sequence[int], vectors: NDArray[np.float32], query: NDArray[np.float32]
+) -> dict[int, float]:
+    """The cosine of each memory's best passage. `vectors` is (len(memories), dimensions); all have unit length."""
+    if not len(memories):
+        return {}
+    best: dict[int, float] = {}
+    for memory, cosine in zip(memories, (vectors @ query).tolist(), strict=True):
+        if cosine > best.get(memory, -1.0):
+            best[memory] = cosine
+    return best
+
+
+def is_noise(signals: Signals) -> bool:
+    """Whether nothing speaks for the memory: no word of the query in it, and no likeness of meaning."""
+    return signals.bm25 is None and (signals.cosine is None or signals.cosine < MIN_COSINE)
+
+
+def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Key, float]:
+    """Relevance in [0, 1] of each candidate, relative to the best of them.
+
+    A signal is scaled between the floor below which it says nothing and the best candidate's value. Under `hybrid` a
+    question in which no word was found rests on the cosine alone, and the reverse.
+    """
+    cosines = _scaled({key: each.cosine for key, each in candidates.items()}, COSINE_FLOOR)
+    bm25s = _scaled({key: each.bm25 for key, each in candidates.items()}, 0.0)
+    share = {"vector": 1.0, "keyword": 0.0, "hybrid": VECTOR_SHARE}[strategy]
+    if not any(bm25s.values()) and strategy == "hybrid":
+        share = 1.0
+    elif not any(cosines.values()) and strategy == "hybrid":
+        share = 0.0
+    return {key: share * cosines[key] + (1.0 - share) * bm25s[key] for key in candidates}
+
+
+def _scaled(values: Mapping[Key, float | None], floor: float) -> dict[Key, float]:
+    best = max((value for value in values.values() if value is not None), default=floor)
+    if best <= floor:
+        return dict.fromkeys(values, 0.0)
+    return {key: 0.0 if value is None else max(0.0, value - floor) / (best - floor) for key, value in values.items()}
+
+
+def score(signals: Signals, relevance: float, best_bm25: float, importance: float, recent: float) -> Scores:
+    """The composite score of one memory, with what it is made of."""
+    final = RELEVANCE_WEIGHT * relevance + IMPORTANCE_WEIGHT * importance + RECENCY_WEIGHT * recent
+    return Scores(
+        final=final,
+        relevance=relevance,
+        importance=importance,
+        recency=recent,
+        vector=None if signals.cosine is None else min(1.0, max(0.0, signals.cosine)),
+        keyword=None if signals.bm25 is None or best_bm25 <= 0 else max(0.0, signals.bm25) / best_bm25,
+    )

@@ -1,0 +1,220 @@
+"""How a recall is answered: searches side by side, fusion, ranking, and a plain word about what is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Final
+
+from remembrancer.actors.store.keywords import match_expression
+from remembrancer.actors.store.passage_index import PassageIndex
+from remembrancer.actors.store.ranking import (
+    Signals,
+    best_passages,
+    is_noise,
+    recency,
+    relevances,
+    score,
+)
+from remembrancer.actors.store.records import Filters, KeywordHit, MemoryRecord, RankingFacts, Records, Vectors
+from remembrancer.protocol.errors import EmbeddingUnavailable
+from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores
+
+CANDIDATES: Final = 50
+"""Memories that each search brings to the fusion."""
+DEEPEST_SEARCH: Final = 3200
+"""Passages looked at when the filters turn most of the nearest away."""
+EXACT_LIMIT: Final = 5000
+"""Memories that pass the filters and are compared one by one, when a deep search has not found enough of them."""
+
+Place = tuple[int, int]
+"""A candidate among several files: the file's place in the list of sources, the memory's number in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to search: its records, and its passages when they can be searched (None: not now)."""
+
+    records: Records
+    passages: PassageIndex | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file's candidates: what the searches said, and what ranks them."""
+
+    signals: dict[int, Signals]
+    facts: dict[int, RankingFacts]
+
+
+def filters_of(request: Recall) -> Filters:
+    """The filters that a request asks for."""
+    return Filters(
+        session_id=request.session_id,
+        scopes=request.scopes,
+        types=request.types,
+        tags=request.tags,
+        min_importance=request.min_importance,
+        after=request.after,
+        before=request.before,
+        include_forgotten=request.include_forgotten,
+    )
+
+
+async def recall(
+    request: Recall,
+    sources: Sequence[Source],
+    embed: Callable[[str], Awaitable[Vectors]],
+    threads: Executor,
+    now: float,
+) -> tuple[Recalled, dict[int, list[int]]]:
+    """The answer, and the numbers of the memories in it by their source's place (their accesses are to be counted).
+
+    The keyword search runs while `embed` makes the query's vector; it raises `EmbeddingUnavailable` when it cannot.
+    """
+    started = time.perf_counter()
+    loop = asyncio.get_running_loop()
+    filters = filters_of(request)
+    notices: list[Notice] = []
+    match = None if request.strategy == "vector" else match_expression(request.query)
+    keyword_search = [
+        loop.run_in_executor(threads, _keyword_hits, source.records, match, filters) for source in sources
+    ]
+    query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
+    if query is not None and any(source.passages is None for source in sources):
+        notices.append(
+            Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
+        )
+    hits = await asyncio.gather(*keyword_search)
+    found = await asyncio.gather(
+        *(
+            loop.run_in_executor(threads, _candidates, source, keyword_hits, query, filters)
+            for source, keyword_hits in zip(sources, hits, strict=True)
+        )
+    )
+    ranked, below = _rank(request, found, now)
+    best = ranked[: request.limit]
+    by_source = _by_source([place for place, _ in best])
+    loaded = await asyncio.gather(
+        *(loop.run_in_executor(threads, sources[place].records.load, numbers, filters) for place, numbers in by_source)
+    )
+    records = {
+        (place, number): record
+        for (place, _), those in zip(by_source, loaded, strict=True)
+        for number, record in those.items()
+    }
+    answer = Recalled(
+        memories=tuple(_as_recalled(records[place], scores) for place, scores in best if place in records),
+        total_matched=len(ranked),
+        below_threshold=below,
+        strategy_used="keyword" if query is None else request.strategy,
+        query_time_ms=(time.perf_counter() - started) * 1000,
+        notices=tuple(notices),
+    )
+    return answer, dict(by_source)
+
+
+async def _query_vector(text: str, embed: Callable[[str], Awaitable[Vectors]], notices: list[Notice]) -> Vectors | None:
+    try:
+        return await embed(text)
+    except EmbeddingUnavailable as error:
+        notices.append(
+            Notice("embedding_failed", f"Only words were searched, not meaning: {error.message}. (keyword_only)")
+        )
+        return None
+
+
+def _keyword_hits(records: Records, match: str | None, filters: Filters) -> list[KeywordHit]:
+    return [] if match is None else records.keyword_hits(match, filters, CANDIDATES)
+
+
+def _candidates(source: Source, hits: list[KeywordHit], query: Vectors | None, filters: Filters) -> Found:
+    """Both searches' candidates in one file that pass the filters, each with both signals where it has them."""
+    bm25 = {hit.number: hit.bm25 for hit in hits}
+    cosines: dict[int, float] = {}
+    if query is not None and source.passages is not None:
+        cosines = _nearest(source.records, source.passages, query, filters)
+        unseen = [number for number in bm25 if number not in cosines]
+        if unseen:
+            known = source.records.memory_vectors(source.passages.model, unseen)
+            cosines |= best_passages(known.memories, known.vectors, query)
+    numbers = list({**bm25, **cosines})
+    signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
+    return Found(signals, source.records.ranking_facts(numbers, filters))
+
+
+def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: Filters) -> dict[int, float]:
+    """The cosines of the `CANDIDATES` nearest memories that pass the filters.
+
+    The index knows nothing of filters: the search goes deeper while they turn too many away, and in the end compares
+    the few memories that pass them one by one.
+    """
+    limit = CANDIDATES
+    while True:
+        best: dict[int, float] = {}
+        hits = passages.search(query, limit)
+        for hit in hits:
+            best.setdefault(hit.memory, hit.cosine)
+        allowed = records.ranking_facts(list(best), filters)
+        passing = {number: cosine for number, cosine in best.items() if number in allowed}
+        if len(passing) >= CANDIDATES or len(hits) < limit:
+            break
+        if limit >= DEEPEST_SEARCH:
+            numbers = records.matching(filters, EXACT_LIMIT)
+            if numbers is not None:
+                known = records.memory_vectors(passages.model, numbers)
+                passing = best_passages(known.memories, known.vectors, query)
+            break
+        limit *= 4
+    return dict(sorted(passing.items(), key=lambda item: -item[1])[:CANDIDATES])
+
+
+def _rank(request: Recall, found: Sequence[Found], now: float) -> tuple[list[tuple[Place, Scores]], int]:
+    """All candidates that are not noise, best first, and how many were noise."""
+    signals: dict[Place, Signals] = {}
+    facts: dict[Place, RankingFacts] = {}
+    below = 0
+    for place, each in enumerate(found):
+        for number, fact in each.facts.items():
+            if is_noise(each.signals[number]):
+                below += 1
+                continue
+            signals[place, number] = each.signals[number]
+            facts[place, number] = fact
+    relevance = relevances(signals, request.strategy)
+    best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
+    ranked = [
+        (key, score(signal, relevance[key], best_bm25, facts[key].importance, recency(facts[key].happened_at, now)))
+        for key, signal in signals.items()
+    ]
+    ranked.sort(key=lambda item: (-item[1].final, item[0]))
+    return ranked, below
+
+
+def _by_source(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
+    numbers: dict[int, list[int]] = {}
+    for source, number in places:
+        numbers.setdefault(source, []).append(number)
+    return list(numbers.items())
+
+
+def _as_recalled(record: MemoryRecord, scores: Scores) -> RecalledMemory:
+    return RecalledMemory(
+        id=record.id,
+        content=record.content,
+        type=record.type,
+        scope=record.scope,
+        importance=record.importance,
+        scores=scores,
+        tags=record.tags,
+        created_at=record.created_at,
+        access_count=record.access_count,
+        source=record.source,
+        version=record.version,
+        occurred_at=record.occurred_at,
+        forgotten=record.forgotten,
+        near_duplicates=record.near_duplicates,
+    )

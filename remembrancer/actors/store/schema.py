@@ -1,0 +1,173 @@
+"""The schema of a file of records, as migrations that run forward from every released version.
+
+A migration never deletes what it cannot read. `PRAGMA user_version` says how far a file has come; a file from a newer
+release is refused and left untouched.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from remembrancer.protocol.errors import SchemaTooNew
+
+MIGRATIONS: Final[tuple[str, ...]] = (
+    # 1: memories, their full text, graph, history, applied operations, passages and pending embeddings.
+    """
+    CREATE TABLE memories (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        id TEXT NOT NULL UNIQUE,
+        content TEXT NOT NULL,
+        content_digest BLOB NOT NULL,
+        type TEXT NOT NULL CHECK (type IN ('episodic', 'semantic', 'procedural')),
+        scope TEXT NOT NULL CHECK (scope IN ('session', 'project', 'user')),
+        session_id TEXT NOT NULL,
+        importance REAL NOT NULL CHECK (importance BETWEEN 0 AND 1),
+        tags TEXT NOT NULL,
+        source TEXT NOT NULL,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        version INTEGER NOT NULL DEFAULT 1,
+        created_at REAL NOT NULL,
+        updated_at REAL NOT NULL,
+        occurred_at REAL,
+        access_count INTEGER NOT NULL DEFAULT 0,
+        last_accessed_at REAL,
+        forgotten_at REAL,
+        forgotten_reason TEXT
+    );
+    CREATE INDEX memories_by_session ON memories (session_id, scope);
+    CREATE INDEX memories_by_digest ON memories (content_digest);
+
+    CREATE VIRTUAL TABLE memories_text USING fts5 (
+        content, tags, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
+    );
+    CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
+        INSERT INTO memories_text (rowid, content, tags) VALUES (new.number, new.content, new.tags);
+    END;
+    CREATE TRIGGER memories_text_delete AFTER DELETE ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags)
+            VALUES ('delete', old.number, old.content, old.tags);
+    END;
+    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags)
+            VALUES ('delete', old.number, old.content, old.tags);
+        INSERT INTO memories_text (rowid, content, tags) VALUES (new.number, new.content, new.tags);
+    END;
+
+    -- How many memories there are of each sort, kept by triggers so that a status costs no scan.
+    CREATE TABLE tallies (
+        scope TEXT NOT NULL,
+        type TEXT NOT NULL,
+        forgotten INTEGER NOT NULL,
+        count INTEGER NOT NULL,
+        PRIMARY KEY (scope, type, forgotten)
+    ) WITHOUT ROWID;
+    CREATE TRIGGER tallies_insert AFTER INSERT ON memories BEGIN
+        INSERT INTO tallies VALUES (new.scope, new.type, new.forgotten_at IS NOT NULL, 1)
+            ON CONFLICT DO UPDATE SET count = count + 1;
+    END;
+    CREATE TRIGGER tallies_delete AFTER DELETE ON memories BEGIN
+        UPDATE tallies SET count = count - 1
+            WHERE scope = old.scope AND type = old.type AND forgotten = (old.forgotten_at IS NOT NULL);
+    END;
+    CREATE TRIGGER tallies_update AFTER UPDATE OF scope, type, forgotten_at ON memories BEGIN
+        UPDATE tallies SET count = count - 1
+            WHERE scope = old.scope AND type = old.type AND forgotten = (old.forgotten_at IS NOT NULL);
+        INSERT INTO tallies VALUES (new.scope, new.type, new.forgotten_at IS NOT NULL, 1)
+            ON CONFLICT DO UPDATE SET count = count + 1;
+    END;
+
+    CREATE TABLE memory_tags (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        tag TEXT NOT NULL,
+        PRIMARY KEY (memory, tag)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_tags_by_tag ON memory_tags (tag, memory);
+
+    CREATE TABLE entities (
+        number INTEGER PRIMARY KEY,
+        name TEXT NOT NULL,
+        type TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        UNIQUE (name, type)
+    );
+    CREATE TABLE memory_entities (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        entity INTEGER NOT NULL REFERENCES entities ON DELETE CASCADE,
+        relationship TEXT NOT NULL,
+        created_at REAL NOT NULL,
+        PRIMARY KEY (memory, entity, relationship)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory);
+
+    -- Links between memories; `similar_to` with its cosine is what reports a near-duplicate.
+    CREATE TABLE memory_links (
+        source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        target INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        relation TEXT NOT NULL,
+        strength REAL NOT NULL,
+        created_at REAL NOT NULL,
+        PRIMARY KEY (source, target, relation)
+    ) WITHOUT ROWID;
+    CREATE INDEX memory_links_by_target ON memory_links (target, relation);
+
+    CREATE TABLE history (
+        sequence INTEGER PRIMARY KEY,
+        memory_id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        change TEXT NOT NULL,
+        operation_id TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        record TEXT NOT NULL,
+        changed_at REAL NOT NULL
+    );
+    CREATE INDEX history_by_memory ON history (memory_id, version);
+
+    CREATE TABLE applied_operations (
+        operation_id TEXT PRIMARY KEY,
+        result BLOB NOT NULL,
+        applied_at REAL NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE sessions (
+        session_id TEXT PRIMARY KEY,
+        started_at REAL NOT NULL,
+        last_active_at REAL NOT NULL
+    ) WITHOUT ROWID;
+
+    -- Derived from here on: passages and vectors can be made again from the memories.
+    CREATE TABLE pending_embeddings (
+        memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        error TEXT
+    );
+    CREATE TABLE passages (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        end INTEGER NOT NULL,
+        vector BLOB NOT NULL,
+        UNIQUE (memory, model, ordinal)
+    );
+    CREATE INDEX passages_by_model ON passages (model, number);
+    """,
+)
+SCHEMA_VERSION: Final = len(MIGRATIONS)
+
+
+def migrate(connection: sqlite3.Connection, name: str) -> None:
+    """Bring the file behind `connection` to the present schema, one transaction a step.
+
+    Raises:
+        SchemaTooNew: a newer release wrote the file called `name`.
+    """
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    if found > SCHEMA_VERSION:
+        raise SchemaTooNew(
+            f"{name} has schema version {found}, and this release reads up to {SCHEMA_VERSION}: "
+            "install the newer release that wrote it, or set REMEMBRANCER_HOME to another directory"
+        )
+    for version in range(found, SCHEMA_VERSION):
+        connection.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[version]};PRAGMA user_version = {version + 1};COMMIT;")

@@ -1,0 +1,422 @@
+"""`Records` in one SQLite file: WAL, `synchronous=FULL`, one writing connection, one reading connection a thread.
+
+Readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from remembrancer.actors.store.changes import apply_operation
+from remembrancer.actors.store.records import (
+    EmbeddedMemory,
+    Filters,
+    KeywordHit,
+    MemoryRecord,
+    Outcome,
+    PassageVectors,
+    RankingFacts,
+    SavedEmbeddings,
+)
+from remembrancer.actors.store.schema import migrate
+from remembrancer.protocol.errors import InternalError, InvalidInput, RecordsUnusable, RemembrancerError, StorageFull
+from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.writes import Operation, SourceRef
+
+SIMILAR: Final = "similar_to"
+LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""What the write-ahead log is cut back to once it has been moved into the database."""
+BUSY_TIMEOUT_S: Final = 10.0
+"""Only migrations and backups ever make a connection wait: there is one writer."""
+CACHE_KIB: Final = 8192
+
+_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_source = msgspec.json.Decoder(SourceRef).decode
+logger = logging.getLogger(__name__)
+
+
+class SqliteRecords:
+    """One file of records. `clock` gives seconds since the epoch; `limit_bytes` refuses writes to a file that large."""
+
+    def __init__(self, path: Path, name: str, clock: Callable[[], float], *, limit_bytes: int | None = None) -> None:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = path
+        self._name = name
+        self._clock = clock
+        self._limit_bytes = limit_bytes
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        try:
+            self._writer = _connect(path)
+        except sqlite3.DatabaseError as error:
+            raise _unusable(path, error) from error
+        try:
+            migrate(self._writer, str(path))
+        except sqlite3.DatabaseError as error:
+            self._writer.close()
+            raise _unusable(path, error) from error
+        except RemembrancerError:
+            self._writer.close()
+            raise
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    # Writing: from the store's one writer thread.
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        if self._limit_bytes is not None and self.size_bytes() >= self._limit_bytes:
+            message = (
+                f"{self.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
+                "raise database_limit_bytes, or forget and purge what is not needed"
+            )
+            return [Outcome(StorageFull(message)) for _ in operations]
+        now = self._clock()
+        try:
+            with self._transaction() as connection:
+                outcomes = [_apply_alone(connection, operation, now) for operation in operations]
+        except sqlite3.Error as error:
+            return [Outcome(_as_error(error)) for _ in operations]
+        return outcomes
+
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        replaced: list[int] = []
+        numbers: list[int] = []
+        memories: list[int] = []
+        ordinals: list[int] = []
+        rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+        with self._transaction() as connection:
+            for memory in embedded:
+                taken = connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (memory.number,)).rowcount
+                if not taken:
+                    continue
+                older = connection.execute(
+                    "DELETE FROM passages WHERE memory = ? AND model = ? RETURNING number", (memory.number, model)
+                )
+                replaced.extend(row[0] for row in older)
+                for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
+                    inserted = connection.execute(
+                        'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
+                        (memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
+                    ).lastrowid
+                    assert inserted is not None
+                    numbers.append(inserted)
+                    memories.append(memory.number)
+                    ordinals.append(ordinal)
+                    rows.append(vector)
+        vectors = np.vstack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
+        return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), replaced)
+
+    def fail_embedding(self, number: int, error: str, *, final: bool) -> None:
+        with self._transaction() as connection:
+            if final:
+                connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (number,))
+            else:
+                connection.execute(
+                    "UPDATE pending_embeddings SET attempts = attempts + 1, error = ? WHERE memory = ?",
+                    (error, number),
+                )
+
+    def require_embeddings(self, model: str) -> None:
+        with self._transaction() as connection:
+            connection.execute(
+                """INSERT OR IGNORE INTO pending_embeddings (memory)
+                   SELECT number FROM memories
+                   WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
+                   ORDER BY number""",
+                (model,),
+            )
+
+    def link_similar(self, links: Sequence[tuple[int, int, float]]) -> None:
+        now = self._clock()
+        with self._transaction() as connection:
+            connection.executemany(
+                """INSERT OR REPLACE INTO memory_links
+                   SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM memories WHERE number = ?)
+                   AND EXISTS (SELECT 1 FROM memories WHERE number = ?)""",
+                [(later, earlier, SIMILAR, cosine, now, later, earlier) for later, earlier, cosine in links],
+            )
+
+    def touch(self, numbers: Sequence[int], at: float) -> None:
+        with self._transaction() as connection:
+            connection.executemany(
+                "UPDATE memories SET access_count = access_count + ?, last_accessed_at = ? WHERE number = ?",
+                [(count, at, number) for number, count in Counter(numbers).items()],
+            )
+
+    def touch_session(self, session_id: str, at: float) -> None:
+        with self._transaction() as connection:
+            connection.execute(
+                """INSERT INTO sessions VALUES (?, ?, ?)
+                   ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at)""",
+                (session_id, at, at),
+            )
+
+    # Reading: from any thread.
+
+    def pending(self) -> list[int]:
+        return [row[0] for row in self._reader.execute("SELECT memory FROM pending_embeddings ORDER BY memory")]
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        rows = self._reader.execute(
+            f"SELECT number, content FROM memories WHERE number IN {_places(numbers)}",  # noqa: S608 - only "?"
+            tuple(numbers),
+        )
+        return dict(rows.fetchall())
+
+    def number_of(self, memory_id: str) -> int | None:
+        row = self._reader.execute("SELECT number FROM memories WHERE id = ?", (memory_id,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
+        condition, arguments = _condition(filters)
+        rows = self._reader.execute(
+            f"""SELECT m.number, -bm25(memories_text, 1.0, 0.5) AS score
+                FROM memories_text JOIN memories AS m ON m.number = memories_text.rowid
+                WHERE memories_text MATCH ? AND {condition} ORDER BY score DESC, m.number DESC LIMIT ?""",  # noqa: S608
+            (match, *arguments, limit),
+        )
+        return [KeywordHit(number, score) for number, score in rows]
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        condition, arguments = _condition(filters)
+        rows = self._reader.execute(
+            f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
+            (*arguments, limit + 1),
+        ).fetchall()
+        return None if len(rows) > limit else [row[0] for row in rows]
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        condition, arguments = _condition(filters)
+        rows = self._reader.execute(
+            f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at) FROM memories AS m
+                WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+            (*numbers, *arguments),
+        )
+        return {number: RankingFacts(importance, happened_at) for number, importance, happened_at in rows}
+
+    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
+        condition, arguments = _condition(filters)
+        rows = self._reader.execute(
+            f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
+                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at IS NOT NULL,
+                       (SELECT json_group_array(o.id) FROM memory_links AS l
+                        JOIN memories AS o ON o.number = iif(l.source = m.number, l.target, l.source)
+                        WHERE m.number IN (l.source, l.target) AND l.relation = '{SIMILAR}'
+                        AND o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?))
+                FROM memories AS m WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608
+            (filters.session_id, *numbers, *arguments),
+        )
+        return {row[0]: _record(row) for row in rows}
+
+    def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        rows = self._reader.execute(
+            f"""SELECT number, memory, ordinal, vector FROM passages
+                WHERE memory IN {_places(numbers)} AND model = ?""",  # noqa: S608 - only "?"
+            (*numbers, model),
+        )
+        return _passage_vectors(rows.fetchall())
+
+    def passages(self, numbers: Sequence[int]) -> PassageVectors:
+        rows = self._reader.execute(
+            f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
+            tuple(numbers),
+        )
+        return _passage_vectors(rows.fetchall())
+
+    def passage_numbers(self, model: str) -> list[int]:
+        rows = self._reader.execute("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        return [row[0] for row in rows]
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        row = self._reader.execute(
+            """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
+               AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
+            (number, model, number),
+        ).fetchone()
+        return bool(row[0])
+
+    def similar_ids(self, number: int) -> tuple[str, ...]:
+        rows = self._reader.execute(
+            """SELECT id FROM memories WHERE forgotten_at IS NULL AND number IN (
+                   SELECT target FROM memory_links WHERE source = ?1 AND relation = ?2
+                   UNION SELECT source FROM memory_links WHERE target = ?1 AND relation = ?2)""",
+            (number, SIMILAR),
+        )
+        return tuple(row[0] for row in rows)
+
+    def counts(self, session_id: str | None) -> Counts:
+        by_scope: Counter[str] = Counter()
+        by_type: Counter[str] = Counter()
+        forgotten = 0
+        if session_id is None:
+            sorts = self._reader.execute("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0")
+        else:
+            sorts = self._reader.execute(
+                """SELECT scope, type, forgotten, count FROM tallies WHERE scope != 'session' AND count > 0
+                   UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
+                   WHERE session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
+                (session_id,),
+            )
+        for scope, kind, is_forgotten, count in sorts:
+            if is_forgotten:
+                forgotten += count
+            else:
+                by_scope[scope] += count
+                by_type[kind] += count
+        entities, relationships = self._reader.execute(
+            "SELECT (SELECT count(*) FROM entities), (SELECT count(*) FROM memory_entities)"
+        ).fetchone()
+        return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, entities, relationships)
+
+    def session(self, session_id: str) -> tuple[float | None, int]:
+        started = self._reader.execute("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
+        (stored,) = self._reader.execute("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,)).fetchone()
+        return (None if started is None else started[0]), stored
+
+    def size_bytes(self) -> int:
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def checkpoint(self) -> None:
+        self._reader.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+
+    def close(self) -> None:
+        with self._readers_lock:
+            readers, self._readers = self._readers, []
+        for connection in readers:
+            connection.close()
+        self._writer.close()
+
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = _connect(self.path)
+            with self._readers_lock:
+                self._readers.append(connection)
+            self._local.connection = connection
+        return connection
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._writer
+        except BaseException:
+            self._writer.execute("ROLLBACK")
+            raise
+        try:
+            self._writer.execute("COMMIT")
+        except sqlite3.Error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints have a thread of their own
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    return connection
+
+
+def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
+    """Apply inside a savepoint: an operation that fails takes nothing with it."""
+    connection.execute("SAVEPOINT operation")
+    try:
+        outcome = apply_operation(connection, operation, now)
+    except sqlite3.IntegrityError as error:
+        connection.execute("ROLLBACK TO operation")
+        logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})
+        return Outcome(InvalidInput(f"the records refuse this operation: {error}"))
+    finally:
+        connection.execute("RELEASE operation")
+    return outcome
+
+
+def _unusable(path: Path, error: sqlite3.DatabaseError) -> RecordsUnusable:
+    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
+
+
+def _as_error(error: sqlite3.Error) -> RemembrancerError:
+    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
+        return StorageFull(f"the disk has no room for this write ({error}): make room and try again")
+    logger.error("a transaction failed", extra={"reason": str(error)})
+    return InternalError(f"the records could not be written: {error}")
+
+
+def _places(values: Sequence[object]) -> str:
+    return f"({','.join('?' * len(values))})"
+
+
+def _condition(filters: Filters) -> tuple[str, list[object]]:
+    """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
+    clauses = ["(m.scope != 'session' OR m.session_id = ?)"]
+    arguments: list[object] = [filters.session_id]
+    if not filters.include_forgotten:
+        clauses.append("m.forgotten_at IS NULL")
+    if filters.scopes:
+        clauses.append(f"m.scope IN {_places(filters.scopes)}")
+        arguments.extend(filters.scopes)
+    if filters.types:
+        clauses.append(f"m.type IN {_places(filters.types)}")
+        arguments.extend(filters.types)
+    if filters.min_importance > 0:
+        clauses.append("m.importance >= ?")
+        arguments.append(filters.min_importance)
+    if filters.after is not None:
+        clauses.append("coalesce(m.occurred_at, m.created_at) >= ?")
+        arguments.append(filters.after)
+    if filters.before is not None:
+        clauses.append("coalesce(m.occurred_at, m.created_at) <= ?")
+        arguments.append(filters.before)
+    if filters.tags:
+        places = _places(filters.tags)
+        clauses.append(f"EXISTS (SELECT 1 FROM memory_tags WHERE memory = m.number AND tag IN {places})")  # noqa: S608
+        arguments.extend(filters.tags)
+    return " AND ".join(clauses), arguments
+
+
+def _record(row: Any) -> MemoryRecord:
+    return MemoryRecord(
+        number=row[0],
+        id=row[1],
+        content=row[2],
+        type=row[3],
+        scope=row[4],
+        importance=row[5],
+        tags=_decode_tags(row[6]),
+        source=_decode_source(row[7]),
+        version=row[8],
+        created_at=row[9],
+        occurred_at=row[10],
+        access_count=row[11],
+        forgotten=bool(row[12]),
+        near_duplicates=_decode_tags(row[13]),
+    )
+
+
+def _passage_vectors(rows: Sequence[Any]) -> PassageVectors:
+    vectors = (
+        np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
+        if rows
+        else np.zeros((0, 0), dtype=np.float32)
+    )
+    return PassageVectors([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], vectors)
