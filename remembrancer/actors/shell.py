@@ -14,15 +14,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import BinaryIO, Final
 
 import anyio
 import anyio.abc
 import msgspec
 
+from remembrancer.actors.launch import EXIT_CRASHED as EXIT_CRASHED
+from remembrancer.actors.launch import EXIT_ORPHANED as EXIT_ORPHANED
+from remembrancer.actors.launch import EXIT_START_FAILED as EXIT_START_FAILED
+from remembrancer.actors.launch import EXIT_STOPPED as EXIT_STOPPED
+from remembrancer.actors.launch import LaunchSpec as LaunchSpec
 from remembrancer.actors.logs import configure_logs
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     FromLauncher,
     PeerFailed,
@@ -30,45 +33,21 @@ from remembrancer.protocol.control import (
     Ping,
     Pong,
     Ready,
-    Role,
     StartFailed,
     Stop,
     Vitals,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import from_launcher
 
-EXIT_STOPPED: Final = 0
-EXIT_START_FAILED: Final = 2
-"""The actor said why in a `StartFailed`; starting it again would end the same way."""
-EXIT_CRASHED: Final = 70
-EXIT_ORPHANED: Final = 71
-"""The launcher died first."""
 ORPHAN_GRACE_S: Final = 1.0
 """How long an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
 LOCK_WAIT_S: Final = 10.0
 """How long a new actor waits for a dying predecessor's lock."""
 
 logger = logging.getLogger(__name__)
-
-
-class LaunchSpec(msgspec.Struct, frozen=True):
-    """What the launcher tells a new process. `name` is unique in the runtime (`embedder-2`)."""
-
-    role: Role
-    name: str
-    incarnation: str
-    home: str
-    settings: Settings
-    threads: int = 1
-
-    @property
-    def paths(self) -> RuntimePaths:
-        """The paths of the home."""
-        return RuntimePaths(Path(self.home))
 
 
 class Actor(abc.ABC):
@@ -156,8 +135,10 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeli
     async with control, anyio.create_task_group() as tasks:
         tasks.start_soon(_end_on_signal, life)
         try:
-            actor = factory(spec)
-            await tasks.start(_run_until_cancelled, actor, life)
+            with anyio.CancelScope() as starting:
+                tasks.start_soon(_cancel_at_stop, life, starting)
+                actor = factory(spec)
+                await tasks.start(_run_until_cancelled, actor, life)
         except RemembrancerError as error:
             logger.error("start failed", extra={"code": error.code, "reason": error.message})
             await control.wait_connected(2.0)
@@ -165,6 +146,10 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeli
                 await _say(control, StartFailed(error.code, error.message))
             tasks.cancel_scope.cancel()
             return EXIT_CRASHED if error.retry_possible else EXIT_START_FAILED
+        if actor is None or starting.cancelled_caught:
+            logger.info("stopped while starting", extra={"reason": life.reason, "code": life.code})
+            tasks.cancel_scope.cancel()
+            return life.code
         ready = True
         await control.wait_connected(2.0)
         await _say(control, Ready(os.getpid()))
@@ -176,6 +161,11 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeli
         tasks.cancel_scope.cancel()
     logger.info("stopped", extra={"reason": life.reason, "code": life.code})
     return life.code
+
+
+async def _cancel_at_stop(life: _Life, starting: anyio.CancelScope) -> None:
+    await life.stop.wait()
+    starting.cancel()  # no effect once the start is over
 
 
 async def _run_until_cancelled(

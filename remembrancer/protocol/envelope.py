@@ -10,6 +10,9 @@ import msgspec
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
 
 PROTOCOL_VERSION: Final = 1
+UNDECODABLE: Final = (ValueError, RecursionError)
+"""What msgspec raises of bytes that are no message: its own errors and `UnicodeDecodeError` are both ValueErrors, and
+arrays nested thousands deep end in a RecursionError."""
 
 
 class Envelope(msgspec.Struct, frozen=True, array_like=True):
@@ -58,7 +61,7 @@ def decode_envelope(frame: bytes) -> Envelope:
     """
     try:
         envelope = _decoder.decode(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNDECODABLE as error:
         version = _version_of(frame)
         if version is not None and version != PROTOCOL_VERSION:
             raise VersionMismatch(_mismatch(version)) from error
@@ -71,7 +74,7 @@ def decode_envelope(frame: bytes) -> Envelope:
 def _version_of(frame: bytes) -> int | None:
     try:
         return _int_decoder.decode(_version_decoder.decode(frame)[0])
-    except (msgspec.DecodeError, msgspec.ValidationError, IndexError):
+    except (*UNDECODABLE, IndexError):
         return None
 
 

@@ -12,6 +12,7 @@ from remembrancer.protocol.errors import InvalidInput
 
 MEMORY_PREFIX: Final = "memory:"
 SESSION_PREFIX: Final = "session:"
+MAX_ULID_MS: Final = 2**48 - 1
 _canonical = msgspec.json.Encoder(order="deterministic")
 
 
@@ -38,9 +39,10 @@ def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments
 def derive_memory_id(operation_id: str, received_at: float) -> str:
     """`memory:<ULID>` of an operation: the ULID's time is `received_at` (seconds), its randomness the operation's id.
 
-    A replay carries the time at which the bridge first saw the request, so it names the same memory.
+    A replay carries the time at which the bridge first saw the request, so it names the same memory. A time that no
+    ULID can hold counts as the nearest one.
     """
-    milliseconds = int(received_at * 1000).to_bytes(6, "big")
+    milliseconds = min(max(0, round(received_at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
     randomness = hashlib.sha256(operation_id.encode()).digest()[:10]
     return MEMORY_PREFIX + str(ULID.from_bytes(milliseconds + randomness))
 

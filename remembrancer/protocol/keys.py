@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import zmq
 import zmq.asyncio
@@ -14,6 +15,9 @@ import zmq.auth
 from zmq.auth.asyncio import AsyncioAuthenticator
 
 from remembrancer.protocol.errors import ConfigurationError
+
+KEY_CHARACTERS: Final = 40
+ZAP_DOMAIN: Final = "remembrancer"
 
 
 class CurveKeys:
@@ -43,16 +47,22 @@ class CurveKeys:
                 os.umask(previous)
         if secret_file.stat().st_mode & 0o077:
             raise ConfigurationError(f"others can read {secret_file}: chmod 600 it, or delete it to make a new key")
-        public, secret = zmq.auth.load_certificate(secret_file)
-        if secret is None:
-            raise ConfigurationError(f"{secret_file} holds no secret key: delete it to make a new one")
+        broken = ConfigurationError(f"{secret_file} holds no key pair: delete it to make a new one")
+        try:
+            public, secret = zmq.auth.load_certificate(secret_file)
+        except ValueError as error:
+            raise broken from error
+        if secret is None or not len(public) == len(secret) == KEY_CHARACTERS:
+            raise broken
         return cls(public, secret)
 
     def configure_server(self, socket: zmq.asyncio.Socket) -> None:
-        """Make `socket` accept CURVE clients only. Whom it lets in is the authenticator's to say."""
+        """Make `socket` accept CURVE clients only. Whom it lets in is the `AllowList`'s to say; without one, nobody."""
         socket.curve_secretkey = self._secret
         socket.curve_publickey = self.public
         socket.curve_server = True
+        socket.zap_domain = ZAP_DOMAIN.encode()
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # libzmq lets everyone in when no authenticator runs, but for this
 
     def configure_client(self, socket: zmq.asyncio.Socket, server_key: bytes) -> None:
         """Make `socket` connect to the one server that has `server_key`."""
@@ -74,7 +84,7 @@ class AllowList:
     def __enter__(self) -> AllowList:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._authenticator.start()
-        self._authenticator.configure_curve(domain="*", location=str(self._directory))
+        self.reload()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -82,4 +92,4 @@ class AllowList:
 
     def reload(self) -> None:
         """Read the directory again, after a key was added or taken away."""
-        self._authenticator.configure_curve(domain="*", location=str(self._directory))
+        self._authenticator.configure_curve(domain=ZAP_DOMAIN, location=str(self._directory))

@@ -86,6 +86,7 @@ class AwaitEmbedding(msgspec.Struct, frozen=True, tag=True):
     """Tell me when this memory has its vectors, or when my deadline comes. Answered by `EmbeddingState`."""
 
     project: ProjectRef
+    session_id: str
     memory_id: str
 
 

@@ -20,7 +20,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
-from remembrancer.protocol.envelope import PROTOCOL_VERSION, Envelope, decode_envelope, encode_envelope
+from remembrancer.protocol.envelope import PROTOCOL_VERSION, UNDECODABLE, Envelope, decode_envelope, encode_envelope
 from remembrancer.protocol.errors import (
     ConfigurationError,
     DeadlineExceeded,
@@ -41,6 +41,8 @@ HIGH_WATER_MARK: Final = 20_000
 RECONNECT_MS: Final = 20
 RECONNECT_MAX_MS: Final = 500
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+BREATHE_AFTER: Final = 64
+"""Messages after which a receiver lets the rest of its process work: receiving what is there already never waits."""
 
 In = TypeVar("In")
 logger = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ def _configure(socket: zmq.asyncio.Socket, endpoint: str, keys: CurveKeys | None
 def _decode_body(decoder: msgspec.msgpack.Decoder[In], frame: bytes) -> In:
     try:
         return decoder.decode(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except UNDECODABLE as error:
         raise FrameRejected(f"the body does not decode: {error}") from error
 
 
@@ -110,6 +112,7 @@ class Dealer(Generic[In]):
         self._pending: dict[int, asyncio.Future[In]] = {}
         self._context = zmq.asyncio.Context.instance()
         self._socket: zmq.asyncio.Socket | None = None
+        self._monitor: zmq.asyncio.Socket | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._up = asyncio.Event()
         self.rejected_frames = 0
@@ -138,7 +141,7 @@ class Dealer(Generic[In]):
             self._keys.configure_client(socket, self._server_key)
         monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         socket.connect(self._endpoint)
-        self._socket = socket
+        self._socket, self._monitor = socket, monitor
         self._tasks = [asyncio.create_task(self._receive(socket)), asyncio.create_task(self._watch(monitor))]
         return self
 
@@ -160,6 +163,8 @@ class Dealer(Generic[In]):
         self._lose_pending("this side closed the connection")
         socket.disable_monitor()
         socket.close()
+        if self._monitor is not None:
+            self._monitor.close()  # the event loop holds on to it otherwise
 
     async def send(self, body: Any, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> None:
         """Send a message that wants no answer.
@@ -199,8 +204,10 @@ class Dealer(Generic[In]):
             raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
+        for received in itertools.count(1):
             frames = await socket.recv_multipart()
+            if received % BREATHE_AFTER == 0:
+                await asyncio.sleep(0)
             try:
                 if len(frames) != 2:
                     raise FrameRejected(f"{len(frames)} frames where there should be 2")
@@ -215,7 +222,10 @@ class Dealer(Generic[In]):
                 if future is not None and not future.done():
                     future.set_result(body)
             elif self._on_message is not None:
-                self._on_message(body)
+                try:
+                    self._on_message(body)
+                except Exception:  # one message that cannot be dealt with must not make the process deaf
+                    logger.exception("a message failed", extra={"message_type": type(body).__name__})
 
     async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
         while True:
@@ -313,8 +323,10 @@ class Router(Generic[In]):
         return await self.send(peer, body, in_reply_to=in_reply_to)
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        while True:
+        for received in itertools.count(1):
             frames = await socket.recv_multipart()
+            if received % BREATHE_AFTER == 0:
+                await asyncio.sleep(0)
             try:
                 if len(frames) != 3:
                     raise FrameRejected(f"{len(frames)} frames where there should be 3")
@@ -330,7 +342,10 @@ class Router(Generic[In]):
             if envelope.expired():
                 self.expired_messages += 1
                 continue
-            self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
+            try:
+                self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
+            except Exception:  # one message that cannot be dealt with must not make the process deaf
+                logger.exception("a message failed", extra={"message_type": type(body).__name__})
 
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1

@@ -52,6 +52,8 @@ from remembrancer.protocol.writes import Applied, BatchApplied, Operation, Proje
 READ_THREADS: Final = 4
 QUERY_VECTOR_TIMEOUT_S: Final = 1.0
 """How long a recall waits for its query's vector before it goes on with words alone."""
+COMPARISON_S: Final = 0.5
+"""How long an answer about a memory's vectors waits for the search for its near-duplicates, which goes on."""
 HOUSEKEEPING_S: Final = 1.0
 DEFAULT_DEADLINE_S: Final = 5.0
 
@@ -92,7 +94,7 @@ class StoreActor(Actor):
             lambda: open_chroma(paths.vectors), self._committer, busy=lambda: self._desk.work.pending > 0
         )
         self._desk = EmbeddingDesk(self._files, self._committer, self._index, self._threads, self._send_to_worker)
-        self._refresh_counts()
+        self._counts = self._files.user.counts(None)
         self._router = Router(paths.store_endpoint, self.speaker, to_store, self._hear)
         async with anyio.create_task_group() as self._tasks, self._router:
             self._tasks.start_soon(self._desk.run)
@@ -202,7 +204,7 @@ class StoreActor(Actor):
         return files
 
     async def _await_embedding(self, request: AwaitEmbedding, envelope: Envelope) -> EmbeddingState:
-        for records in (self._files.user, await self._files.project(request.project)):
+        for records in await self._files_that_exist(request.project):
             number = await self._read(partial(records.number_of, request.memory_id))
             if number is None:
                 continue
@@ -211,16 +213,20 @@ class StoreActor(Actor):
                 records, number, DEFAULT_DEADLINE_S if remaining_s is None else remaining_s * 0.95
             )
             if embedded:
-                await self._index.check_now(records.name, number)
-            similar = await self._read(partial(records.similar_ids, number))
+                with anyio.move_on_after(COMPARISON_S):
+                    await asyncio.shield(asyncio.ensure_future(self._index.check_now(records.name, number)))
+            similar = await self._read(partial(records.similar_ids, number, request.session_id))
             return EmbeddingState(request.memory_id, embedded, similar, error)
         return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")
 
     async def _describe(self, request: DescribeStore) -> StoreDescription:
-        files = [self._files.user]
-        if self._files.exists(request.project):
-            files.append(await self._files.project(request.project))
+        files = await self._files_that_exist(request.project)
         return await self._read(lambda: self._description(files, request))
+
+    async def _files_that_exist(self, project: ProjectRef) -> list[Records]:
+        """The user's file, and the project's if it has one: to ask makes none."""
+        exists = self._files.exists(project)
+        return [self._files.user, await self._files.project(project)] if exists else [self._files.user]
 
     def _description(self, files: list[Records], request: DescribeStore) -> StoreDescription:
         counts = _sum([records.counts(request.session_id) for records in files])
@@ -277,22 +283,31 @@ class StoreActor(Actor):
             for name, numbers in touched.items():
                 records = self._files.get(name)
                 if records is not None:
-                    await self._committer.run(partial(records.touch, numbers, now))
-            await self._read(self._checkpoint_and_count)
+                    await self._tolerantly(name, self._committer.run(partial(records.touch, numbers, now)))
+            counts = [
+                await self._tolerantly(records.name, self._read(partial(_checkpoint_and_count, records)))
+                for records in list(self._files)
+            ]
+            self._counts = _sum([each for each in counts if each is not None])
 
-    def _checkpoint_and_count(self) -> None:
-        for records in list(self._files):
-            records.checkpoint()
-        self._refresh_counts()
-
-    def _refresh_counts(self) -> None:
-        self._counts = _sum([records.counts(None) for records in self._files])
+    async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
+        """Housekeeping in one file: a full disk or a damaged file puts it off, and stops nothing else."""
+        try:
+            return await work
+        except RemembrancerError as error:
+            logger.warning("housekeeping put off", extra={"file": name, "code": error.code, "reason": error.message})
+            return None
 
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
         return asyncio.ensure_future(self._router.send(worker, message))
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _checkpoint_and_count(records: Records) -> Counts:
+    records.checkpoint()
+    return records.counts(None)
 
 
 def _sum(all_counts: list[Counts]) -> Counts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.schema import version_of
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import ProjectRef
@@ -22,19 +24,20 @@ _SCHEMA: Final = """
         key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
     ) WITHOUT ROWID;
 """
+logger = logging.getLogger(__name__)
 
 
 class Catalog:
-    """Used from the store's writer thread, but for what is kept in memory."""
+    """Notes are made on the store's writer thread; one that cannot be written is logged and let go."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
         try:
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            found = self._connection.execute("PRAGMA user_version").fetchone()[0]
+            found = version_of(path)
             if found > CATALOG_VERSION:
                 raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.executescript(f"BEGIN;{_SCHEMA};PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
         except sqlite3.DatabaseError as error:
             raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
@@ -42,7 +45,7 @@ class Catalog:
     def note_project(self, project: ProjectRef) -> None:
         """Register a project, or note that it is used."""
         now = self._clock()
-        self._connection.execute(
+        self._note(
             """INSERT INTO projects VALUES (?, ?, ?, ?)
                ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = excluded.last_used_at""",
             (project.id, project.path, now, now),
@@ -50,12 +53,16 @@ class Catalog:
 
     def projects(self) -> list[ProjectRef]:
         """All projects, the last used first."""
-        rows = self._connection.execute("SELECT id, path FROM projects ORDER BY last_used_at DESC")
+        try:
+            rows = self._connection.execute("SELECT id, path FROM projects ORDER BY last_used_at DESC").fetchall()
+        except sqlite3.Error as error:
+            logger.warning("the catalogue cannot be read", extra={"reason": str(error)})
+            return []
         return [ProjectRef(*row) for row in rows]
 
     def note_model(self, identity: ModelIdentity) -> None:
         """Note that a model makes the vectors from now on."""
-        self._connection.execute(
+        self._note(
             "INSERT OR REPLACE INTO models VALUES (?, ?, ?)",
             (identity.key, msgspec.msgpack.encode(identity), self._clock()),
         )
@@ -63,7 +70,16 @@ class Catalog:
     def last_model(self) -> ModelIdentity | None:
         """The model that made vectors last."""
         row = self._connection.execute("SELECT identity FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
-        return None if row is None else msgspec.msgpack.decode(row[0], type=ModelIdentity)
+        try:
+            return None if row is None else msgspec.msgpack.decode(row[0], type=ModelIdentity)
+        except ValueError:  # of another release: the workers will say which model it is now
+            return None
+
+    def _note(self, statement: str, values: tuple[object, ...]) -> None:
+        try:
+            self._connection.execute(statement, values)
+        except sqlite3.Error as error:  # the catalogue only helps: the memories are elsewhere
+            logger.warning("the catalogue cannot be written", extra={"reason": str(error)})
 
     def close(self) -> None:
         """Close. May be called twice."""

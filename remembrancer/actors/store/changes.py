@@ -17,11 +17,9 @@ _result_decoder = msgspec.msgpack.Decoder(StoredResult)
 
 def apply_operation(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
     """Apply once: a second call with the same operation id changes nothing and answers as the first did."""
-    earlier = connection.execute(
-        "SELECT result FROM applied_operations WHERE operation_id = ?", (operation.operation_id,)
-    ).fetchone()
+    earlier = replay_operation(connection, operation)
     if earlier is not None:
-        return Outcome(Applied(operation.operation_id, _result_decoder.decode(earlier[0]), replayed=True))
+        return earlier
     match operation.change:
         case StoreMemory() as change:
             number, result = _store_memory(connection, operation, change, now)
@@ -30,6 +28,16 @@ def apply_operation(connection: sqlite3.Connection, operation: Operation, now: f
         (operation.operation_id, _result_encoder.encode(result), now),
     )
     return Outcome(Applied(operation.operation_id, result), to_embed=number)
+
+
+def replay_operation(connection: sqlite3.Connection, operation: Operation) -> Outcome | None:
+    """What came of the operation when it was applied; None when it has not been."""
+    earlier = connection.execute(
+        "SELECT result FROM applied_operations WHERE operation_id = ?", (operation.operation_id,)
+    ).fetchone()
+    if earlier is None:
+        return None
+    return Outcome(Applied(operation.operation_id, _result_decoder.decode(earlier[0]), replayed=True))
 
 
 def _store_memory(

@@ -16,7 +16,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings as ChromaSettings
 
 from remembrancer.actors.store.records import PassageVectors, Vectors
-from remembrancer.actors.store.vector_index import Collection, VectorHit
+from remembrancer.actors.store.vector_index import Collection, IndexLost, VectorHit
 
 SEARCH_EFFORT: Final = 100
 """HNSW's ef_search: at 98,000 real passages it finds 98.7 % of the true nearest ten in 1.3 ms."""
@@ -100,7 +100,14 @@ class ChromaCollection:
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
         if not len(queries):
             return []
-        answer = self._collection.query(query_embeddings=queries, n_results=limit, include=["distances", "metadatas"])
+        try:
+            answer = self._collection.query(
+                query_embeddings=queries, n_results=limit, include=["distances", "metadatas"]
+            )
+        except BaseException as error:  # Chroma's native part panics with a BaseException of its own
+            if isinstance(error, (KeyboardInterrupt, SystemExit)):
+                raise
+            raise IndexLost(f"a collection cannot be searched: {error!r}") from error
         return [
             [
                 VectorHit(int(number), cast(int, about["memory"]), cast(int, about["ordinal"]), 1.0 - distance)

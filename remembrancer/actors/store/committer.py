@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records import Outcome, Records
-from remembrancer.protocol.errors import InternalError, QueueFull
+from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull
 from remembrancer.protocol.writes import Operation
 
 MAX_WAITING: Final = 10_000
@@ -47,9 +47,12 @@ class Committer:
 
         Raises:
             QueueFull: `MAX_WAITING` operations wait already.
+            MemoryUnavailable: this is closed.
         """
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
         with self._wake:
+            if self._closing:
+                raise MemoryUnavailable("the store is stopping")
             if self._waiting + len(operations) > MAX_WAITING:
                 raise QueueFull(f"{self._waiting} operations wait for their commit already: try again in a moment")
             self._waiting += len(operations)
@@ -58,9 +61,12 @@ class Committer:
         return future
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        """Run `work` on the writer thread when no operation waits."""
+        """Run `work` on the writer thread when no operation waits. The future fails if this is closed."""
         future: asyncio.Future[T] = self._loop.create_future()
         with self._wake:
+            if self._closing:
+                future.set_exception(MemoryUnavailable("the store is stopping"))
+                return future
             self._work.append((work, future))
             self._wake.notify()
         return future

@@ -6,10 +6,13 @@ Decisions are `EmbeddingWork`'s; this is the part with sockets, records and time
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final, TypeVar
 
 import anyio
@@ -19,9 +22,10 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.embedding_work import EmbeddingWork, Lease
 from remembrancer.actors.store.index_keeper import IndexKeeper
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.query_vectors import QueryVectors
+from remembrancer.actors.store.query_vectors import QueryVectors, vectors_fit
 from remembrancer.actors.store.records import EmbeddedMemory, Records, Vectors
 from remembrancer.protocol.control import PeerGone
+from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
@@ -40,6 +44,10 @@ from remembrancer.protocol.work import (
 SAVE_BATCH: Final = 64
 """Memories whose vectors are saved in one transaction: few enough that a client's write does not wait for long."""
 LEASE_CHECK_S: Final = 5.0
+RETRY_S: Final = 1.0
+"""Before the records are written again that could not be: a full disk, say."""
+FIRST_ID_BITS: Final = 48
+"""A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
 
 Job = tuple[str, int]
 """A memory that needs vectors: the name of its file, its number there."""
@@ -63,13 +71,14 @@ class EmbeddingDesk:
         self._index = index
         self._threads = threads
         self._send = send
-        self.work: EmbeddingWork[Job, Peer] = EmbeddingWork()
-        self._queries: QueryVectors[Peer] = QueryVectors(send)
-        self._arrived: list[tuple[Job, PassagesEmbedded, int]] = []
+        self.work: EmbeddingWork[Job, Peer] = EmbeddingWork(secrets.randbits(FIRST_ID_BITS))
+        self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
+        self._arrived: list[tuple[Job, PassagesEmbedded, ModelIdentity]] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, str] = {}  # by the worker's incarnation
         self._handing = asyncio.Event()
         self._saving = asyncio.Event()
+        self._arriving = asyncio.Event()
         self.identity: ModelIdentity | None = files.catalog.last_model()
 
     @property
@@ -84,6 +93,7 @@ class EmbeddingDesk:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._hand_out)
             tasks.start_soon(self._save)
+            tasks.start_soon(self._catch_up)
 
     def enqueue(self, name: str, numbers: Iterable[int]) -> None:
         """These memories of a file need vectors."""
@@ -119,23 +129,20 @@ class EmbeddingDesk:
         """What a worker says."""
         match message:
             case WorkerReady(identity=identity, credit=credit):
-                self._failures.pop(worker.name, None)
-                asyncio.create_task(self._welcome(worker, identity, credit))  # noqa: RUF006 - awaited by the work
+                self._failures.pop(worker.incarnation, None)
+                self._welcome(worker, identity, credit)
             case WorkerFailed(message=reason):
-                self._failures[worker.name] = reason
+                self._failures[worker.incarnation] = reason
                 self._lose(worker)
             case WorkerLeaving():
+                self._failures.pop(worker.incarnation, None)
                 self._lose(worker)
             case QueryEmbedded():
                 self._queries.answered(worker, message)
             case PassagesEmbedded() | JobFailed() if not self.work.knows(worker):
                 asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
-            case PassagesEmbedded(job_id=job_id):
-                job = self.work.finish(worker, job_id)
-                if job is not None and self.identity is not None:
-                    self._arrived.append((job, message, self.identity.dimensions))
-                    self._saving.set()
-                self._handing.set()
+            case PassagesEmbedded():
+                self._vectors_came(worker, message)
             case JobFailed(job_id=job_id, message=reason):
                 self._job_failed(worker, job_id, reason)
 
@@ -144,35 +151,62 @@ class EmbeddingDesk:
         for worker in self.work.workers:
             if worker.incarnation == gone.incarnation:
                 self._lose(worker)
-        self._failures = {name: reason for name, reason in self._failures.items() if gone.role != "embedder"}
+        self._failures.pop(gone.incarnation, None)
 
     def _lose(self, worker: Peer) -> None:
         self.work.worker_gone(worker)
         self._queries.worker_gone(worker)
         self._handing.set()
 
-    async def _welcome(self, worker: Peer, identity: ModelIdentity, credit: int) -> None:
+    def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
+        identity = self.identity
+        if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
+            self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
+            return
+        job = self.work.finish(worker, message.job_id)
+        if job is not None:
+            self._arrived.append((job, message, identity))
+            self._saving.set()
+        self._handing.set()
+
+    def _welcome(self, worker: Peer, identity: ModelIdentity, credit: int) -> None:
         """Let a worker in. One with another model than the others' is the new model: all is embedded again."""
         present = self.work.identity
         if present is not None and present.key != identity.key:
             for other in self.work.workers:
                 self._lose(other)
-        new_model = self.identity is None or self.identity.key != identity.key
         self.identity = identity
         self._index.use_model(identity, list(self._files))
         self.work.worker_ready(worker, identity, credit)
-        if new_model:
-            await self._committer.run(lambda: self._files.catalog.note_model(identity))
-        for records in list(self._files):
-            await self.enqueue_missing(records)
+        self._arriving.set()
         self._handing.set()
+
+    async def _catch_up(self) -> None:
+        """After a worker's arrival, queue what has no vectors under its model."""
+        noted: str | None = None
+        while True:
+            await self._arriving.wait()
+            self._arriving.clear()
+            identity = self.identity
+            if identity is not None and identity.key != noted:
+                with contextlib.suppress(MemoryUnavailable):  # the store is stopping
+                    await self._committer.run(partial(self._files.catalog.note_model, identity))
+                noted = identity.key
+            for records in list(self._files):
+                await self.enqueue_missing(records)
 
     async def enqueue_missing(self, records: Records) -> None:
         """Queue every memory of a file that has no vectors under the present model."""
         identity = self.identity
-        if identity is not None:
-            await self._committer.run(lambda: records.require_embeddings(identity.key))
-        self.enqueue(records.name, await self._on_thread(records.pending))
+        try:
+            if identity is not None:
+                await self._committer.run(lambda: records.require_embeddings(identity.key))
+            missing = await self._on_thread(records.pending)
+        except RemembrancerError as error:
+            logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
+            return
+        self.work.enqueue_missing((records.name, number) for number in missing)
+        self._handing.set()
 
     def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
         failed = self.work.fail(worker, job_id)
@@ -183,7 +217,8 @@ class EmbeddingDesk:
         records = self._files.get(name)
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if records is not None:
-            self._committer.run(lambda: records.fail_embedding(number, reason, final=final))
+            noted = self._committer.run(lambda: records.fail_embedding(number, reason, final=final))
+            noted.add_done_callback(_log_error)
         if final:
             self._tell((name, number), reason)
 
@@ -202,8 +237,7 @@ class EmbeddingDesk:
             by_file.setdefault(lease.key[0], {})[lease.key[1]] = lease
         jobs: list[PassageJob] = []
         for name, wanted in by_file.items():
-            records = self._files.get(name)
-            texts = {} if records is None else await self._on_thread(_texts_of(records, list(wanted)))
+            texts = await self._texts_of(name, list(wanted))
             for number, lease in wanted.items():
                 if number in texts:
                     jobs.append(PassageJob(lease.job_id, texts[number]))
@@ -218,22 +252,43 @@ class EmbeddingDesk:
             batch, self._arrived = self._arrived[:SAVE_BATCH], self._arrived[SAVE_BATCH:]
             if not self._arrived:
                 self._saving.clear()
-            by_file: dict[str, list[EmbeddedMemory]] = {}
-            for (name, number), message, dimensions in batch:
-                vectors = np.frombuffer(message.vectors, dtype="<f4").reshape(-1, dimensions)
-                by_file.setdefault(name, []).append(EmbeddedMemory(number, message.passages, vectors))
-            for name, embedded in by_file.items():
-                await self._save_file(name, embedded)
+            by_file: dict[str, list[tuple[Job, PassagesEmbedded, ModelIdentity]]] = {}
+            for each in batch:
+                by_file.setdefault(each[0][0], []).append(each)
+            for name, arrived in by_file.items():
+                try:
+                    await self._save_file(name, arrived)
+                except RemembrancerError as error:
+                    logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
+                    self._arrived.extend(arrived)
+                    self._saving.set()
+                    await anyio.sleep(RETRY_S)
 
-    async def _save_file(self, name: str, embedded: list[EmbeddedMemory]) -> None:
-        records = self._files.get(name)
-        if records is None or self.identity is None:
+    async def _save_file(self, name: str, arrived: list[tuple[Job, PassagesEmbedded, ModelIdentity]]) -> None:
+        """Save the present model's vectors. Those of an earlier one are dropped: their memories are queued anew."""
+        records, identity = self._files.get(name), self.identity
+        if records is None or identity is None:
             return
-        model = self.identity.key
-        saved = await self._committer.run(lambda: records.save_embeddings(model, embedded))
-        self._index.add(name, saved)
+        embedded = [
+            EmbeddedMemory(
+                number, message.passages, np.frombuffer(message.vectors, dtype="<f4").reshape(-1, identity.dimensions)
+            )
+            for (_, number), message, made_by in arrived
+            if made_by.key == identity.key
+        ]
+        saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
+        self._index.add(name, identity.key, saved)
         for memory in embedded:
             self._tell((name, memory.number), None)
+
+    async def _texts_of(self, name: str, numbers: list[int]) -> dict[int, str]:
+        """The contents of memories. Of a file that cannot be read: none, and their jobs end."""
+        records = self._files.get(name)
+        try:
+            return {} if records is None else await self._on_thread(partial(records.texts, numbers))
+        except RemembrancerError as error:
+            logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
+            return {}
 
     def _tell(self, job: Job, error: str | None) -> None:
         for future in self._waiters.get(job, ()):
@@ -244,5 +299,6 @@ class EmbeddingDesk:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
-def _texts_of(records: Records, numbers: list[int]) -> Callable[[], dict[int, str]]:
-    return lambda: records.texts(numbers)
+def _log_error(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})

@@ -42,18 +42,18 @@ class _WorkerState:
 class EmbeddingWork(Generic[Key, Worker]):
     """The queue of memories without vectors, and the workers that make them."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_job_id: int = 1) -> None:
         self._queue: OrderedDict[Key, None] = OrderedDict()
         self._attempts: dict[Key, int] = {}
         self._leases: dict[int, Lease[Key, Worker]] = {}
         self._leased_keys: dict[Key, int] = {}
         self._workers: dict[Worker, _WorkerState] = {}
-        self._job_ids = itertools.count(1)
+        self._job_ids = itertools.count(first_job_id)
 
     @property
     def pending(self) -> int:
         """Jobs queued or leased."""
-        return len(self._queue) + len(self._leases)
+        return len(self._queue) + len(self._leased_keys)
 
     @property
     def workers(self) -> list[Worker]:
@@ -68,17 +68,22 @@ class EmbeddingWork(Generic[Key, Worker]):
     def enqueue(self, keys: Iterable[Key]) -> None:
         """Add jobs at the end; one that is queued already keeps its place.
 
-        A key that is leased is queued again: its text may have changed since it was handed out.
+        A key that is leased is queued again: its text may have changed since it was handed out. The answer to that
+        lease will be dropped; until it comes, it costs its worker's credit.
         """
         for key in keys:
-            job_id = self._leased_keys.pop(key, None)
-            if job_id is not None:
-                self._end(job_id)
+            if self._leased_keys.pop(key, None) is not None:
+                self._attempts.pop(key, None)
             self._queue.setdefault(key, None)
+
+    def enqueue_missing(self, keys: Iterable[Key]) -> None:
+        """Add jobs at the end, but those that are queued or in a worker's hands already."""
+        self.enqueue(key for key in keys if key not in self._leased_keys)
 
     def discard(self, key: Key) -> None:
         """Forget a job: it is done or has become pointless."""
         self._queue.pop(key, None)
+        self._leased_keys.pop(key, None)
         self._attempts.pop(key, None)
 
     def worker_ready(self, worker: Worker, identity: ModelIdentity, credit: int) -> None:
@@ -115,13 +120,10 @@ class EmbeddingWork(Generic[Key, Worker]):
 
     def finish(self, worker: Worker, job_id: int) -> Key | None:
         """The key of a finished job; None when the lease had ended and the answer is to be dropped."""
-        lease = self._leases.get(job_id)
-        if lease is None or lease.worker != worker:
-            return None
-        self._end(job_id)
-        self._leased_keys.pop(lease.key, None)
-        self._attempts.pop(lease.key, None)
-        return lease.key
+        key = self.finish_attempt(worker, job_id)
+        if key is not None:
+            self._attempts.pop(key, None)
+        return key
 
     def fail(self, worker: Worker, job_id: int) -> tuple[Key, bool] | None:
         """A job that could not be done: its key, and whether that was its last attempt. It is queued again if not."""
@@ -141,22 +143,22 @@ class EmbeddingWork(Generic[Key, Worker]):
         lease = self._leases.get(job_id)
         if lease is None or lease.worker != worker:
             return None
-        self._end(job_id)
-        self._leased_keys.pop(lease.key, None)
-        return lease.key
+        return lease.key if self._end(job_id) else None
 
-    def _end(self, job_id: int) -> None:
+    def _end(self, job_id: int) -> bool:
+        """End a lease and give its credit back. Whether it still stood: its key was not queued anew meanwhile."""
         lease = self._leases.pop(job_id)
         state = self._workers.get(lease.worker)
         if state is not None:
             state.leased.discard(job_id)
+        if self._leased_keys.get(lease.key) != job_id:
+            return False
+        del self._leased_keys[lease.key]
+        return True
 
     def _requeue(self, job_ids: list[int]) -> None:
         for job_id in reversed(job_ids):
-            lease = self._leases.get(job_id)
-            if lease is None:
-                continue
-            self._end(job_id)
-            self._leased_keys.pop(lease.key, None)
-            self._queue[lease.key] = None
-            self._queue.move_to_end(lease.key, last=False)
+            key = self._leases[job_id].key
+            if self._end(job_id):
+                self._queue[key] = None
+                self._queue.move_to_end(key, last=False)

@@ -19,6 +19,7 @@ from remembrancer.actors.store.passage_index import PassageIndex
 from remembrancer.actors.store.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.actors.store.records import Records, SavedEmbeddings
 from remembrancer.actors.store.vector_index import VectorIndex
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import ModelIdentity
 
 CHECK_INTERVAL_S: Final = 2.0
@@ -60,6 +61,9 @@ class IndexKeeper:
         self._identity: ModelIdentity | None = None
         self._files: dict[str, PassageIndex] = {}
         self._wake = asyncio.Event()
+        self._noting = asyncio.Lock()
+        self._closing = False
+        self._trouble = False
         self.error: str | None = None
 
     @property
@@ -86,10 +90,10 @@ class IndexKeeper:
         for records in files:
             self.adopt(records)
 
-    def add(self, name: str, saved: SavedEmbeddings) -> None:
-        """New vectors are in the records of a file."""
+    def add(self, name: str, model: str, saved: SavedEmbeddings) -> None:
+        """New vectors of a model are in a file's records. Those of another model than the present one are not taken."""
         file = self._files.get(name)
-        if file is not None:
+        if file is not None and file.model == model:
             file.add(saved)
             self._wake.set()
 
@@ -104,30 +108,36 @@ class IndexKeeper:
             await self._note_duplicates(file, memory)
 
     async def run(self) -> None:
-        """Open, attach, flush, check, mend; until cancelled."""
+        """Open, attach, flush, check, mend; until cancelled or closed."""
         while True:
+            self._wake.clear()
             try:
                 await self._tend()
             except BaseException as error:
                 if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)):
                     raise
-                self.error = f"the vector index failed and is being made again: {error!r}"
-                logger.warning("the vector index failed", exc_info=True)
-                await self._begin_anew()
-            self._wake.clear()
-            if not self._busy() and any(file.has_work for file in self._files.values()):
+                if not self._closing:
+                    self.error = f"the vector index failed and is being made again: {error!r}"
+                    logger.warning("the vector index failed", exc_info=True)
+                    await self._begin_anew()
+            if self._closing:
+                return
+            if not self._trouble and not self._busy() and any(file.has_work for file in self._files.values()):
                 continue
+            self._trouble = False
             with anyio.move_on_after(CHECK_INTERVAL_S):
                 await self._wake.wait()
 
     async def flush_all(self) -> None:
         """Move everything into the index, before a stop."""
-        for file in self._files.values():
+        self._closing = True
+        for file in list(self._files.values()):
             while file.ready and await self._on_thread(file.flush):
                 pass
 
     async def aclose(self) -> None:
         """Close the index. May be called twice."""
+        self._closing = True
         index, self._index = self._index, None
         self._files = {}
         if index is not None:
@@ -141,26 +151,40 @@ class IndexKeeper:
         if not await self._on_thread(self._index.is_intact):
             logger.warning("the vector index has vanished from the disk and is made again")
             await self._begin_anew()
+        elif any(file.lost for file in self._files.values()):
+            logger.warning("the vector index cannot be searched and is made again")
+            await self._begin_anew()
         for file in list(self._files.values()):
-            if not file.ready:
-                await self._attach(file)
-            if file.must_flush or (file.has_work and not self._busy()):
-                await self._on_thread(file.flush)
-                await self._note_duplicates(file)
+            if self._index is None or self._files.get(file.records.name) is not file:
+                continue  # lost again, or of a model that is not the present one any more
+            try:
+                await self._tend_file(file)
+            except RemembrancerError as error:
+                logger.warning("a file waits", extra={"file": file.records.name, "reason": error.message})
+                self._trouble = True
         self.error = None
+
+    async def _tend_file(self, file: PassageIndex) -> None:
+        if not file.ready:
+            await self._attach(file)
+        if file.must_flush or (file.has_work and not self._busy()):
+            # In this order: what a crash keeps out of the index is compared at the next start.
+            await self._note_duplicates(file)
+            await self._on_thread(file.flush)
 
     async def _attach(self, file: PassageIndex) -> None:
         assert self._index is not None
         assert self._identity is not None
-        index, identity = self._index, self._identity
-        name = f"{file.records.name}.{identity.key}"
-        differed = await self._on_thread(lambda: file.reconcile(index.collection(name, identity.dimensions)))
+        index, dimensions = self._index, self._identity.dimensions
+        name = f"{file.records.name}.{file.model}"
+        differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
         logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
 
     async def _note_duplicates(self, file: PassageIndex, memory: int | None = None) -> None:
-        links = await self._on_thread(lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory))
-        if links:
-            await self._committer.run(lambda: file.records.link_similar(links))
+        async with self._noting:  # who asks for one memory waits for the round in which it is being compared
+            links = await self._on_thread(lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory))
+            if links:
+                await self._committer.run(lambda: file.records.link_similar(links))
 
     async def _begin_anew(self) -> None:
         for file in self._files.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from typing import Final
 
 MAX_TERMS: Final = 40
@@ -22,6 +23,7 @@ STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 
 _PIECE = re.compile(r"\S+")
 _WORD = re.compile(r"[^\W_]+")
+_CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
 
 
 def match_expression(query: str) -> str | None:
@@ -32,8 +34,10 @@ def match_expression(query: str) -> str | None:
     """
     terms: dict[str, None] = {}
     stop: dict[str, None] = {}
-    for piece in _PIECE.findall(query.replace("\x00", " ")):
-        words = [word.lower() for word in _WORD.findall(piece)]
+    # Composed, since FTS5 sees one letter where a decomposed text has a letter and its accent.
+    text = unicodedata.normalize("NFC", query).replace("\x00", " ").replace("\u2019", "'")
+    for piece in _PIECE.findall(text):
+        words = [word.lower() for word in _WORD.findall(_CONTRACTION.sub(" ", piece))]
         if piece.strip("'\"?!.,;:()[]{}").lower() in STOP_WORDS:
             stop.update(dict.fromkeys(words))
             continue

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records import Records
 from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import ProjectRef, Scope
 
-USER = "user"
+USER: Final = "user"
+PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
+"""The id is a part of a path: nothing else may get there."""
 
 
 class MemoryFiles:
@@ -47,12 +52,15 @@ class MemoryFiles:
 
     def exists(self, project: ProjectRef) -> bool:
         """Whether the project has a file: reading must not make one."""
-        return project.id in self._open or self._paths.project_database(project.id).exists()
+        if project.id in self._open:
+            return True
+        return bool(PROJECT_ID.fullmatch(project.id)) and self._paths.project_database(project.id).exists()
 
     async def project(self, project: ProjectRef) -> Records:
         """The file of a project, made when it is missing.
 
         Raises:
+            InvalidInput: the id is none of a project.
             SchemaTooNew: a newer release wrote it.
             RecordsUnusable: it is damaged.
         """
@@ -61,6 +69,8 @@ class MemoryFiles:
             return found
         opening = self._opening.get(project.id)
         if opening is None:
+            if not PROJECT_ID.fullmatch(project.id):
+                raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
             opening = asyncio.create_task(self._open_project(project))
             self._opening[project.id] = opening
             opening.add_done_callback(lambda _: self._opening.pop(project.id, None))

@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from remembrancer.actors.store.records import Records, SavedEmbeddings, Vectors
-from remembrancer.actors.store.vector_index import Collection, ExactCollection, VectorHit
+from remembrancer.actors.store.records import PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.vector_index import Collection, ExactCollection, IndexLost, VectorHit
 
 MAX_NEWEST: Final = 4096
 """Passages searched exactly: 6 MB and about a millisecond at 384 dimensions."""
@@ -30,12 +30,19 @@ class PassageIndex:
         self._collection: Collection | None = None
         self._newest = ExactCollection()
         self._unchecked: list[tuple[int, Vectors]] = []
+        self._replaced: set[int] = set()
+        self._lost = False
         self._lock = threading.Lock()
 
     @property
     def ready(self) -> bool:
         """Whether every passage of the records can be found."""
         return self._collection is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether a search has failed: the collection has to be made again."""
+        return self._lost
 
     @property
     def must_flush(self) -> bool:
@@ -45,22 +52,20 @@ class PassageIndex:
     @property
     def has_work(self) -> bool:
         """Whether a flush would do something."""
-        return bool(len(self._newest) or self._unchecked)
+        return bool(len(self._newest) or self._unchecked or self._replaced)
 
     def add(self, saved: SavedEmbeddings) -> None:
         """Make passages findable that are in the records now, and those that they replaced not."""
         kept = saved.kept
-        firsts = [place for place, ordinal in enumerate(kept.ordinals) if ordinal == 0]
         with self._lock:
             self._newest.delete(saved.replaced)
+            self._replaced.update(saved.replaced)
             if kept.numbers:
                 self._newest.upsert(kept)
-            self._unchecked.extend((kept.memories[place], kept.vectors[place]) for place in firsts)
-        if saved.replaced and self._collection is not None:
-            self._collection.delete(saved.replaced)
+        self._leave_unchecked(kept)
 
     def search(self, query: Vectors, limit: int) -> list[VectorHit]:
-        """The nearest passages to `query` (dimensions,), nearest first, each once."""
+        """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
         return self._search_all(query.reshape(1, -1), limit)[0]
 
     def reconcile(self, collection: Collection) -> int:
@@ -72,13 +77,17 @@ class PassageIndex:
             collection.delete(surplus)
         missing = [number for number in recorded if number not in indexed]
         for start in range(0, len(missing), RECONCILE_PAGE):
-            collection.upsert(self.records.passages(missing[start : start + RECONCILE_PAGE]))
+            page = self.records.passages(missing[start : start + RECONCILE_PAGE])
+            collection.upsert(page)
+            if len(missing) <= MAX_NEWEST:  # new when a crash came, so perhaps not compared; or else all is made anew
+                self._leave_unchecked(page)
         self._collection = collection
         return len(surplus) + len(missing)
 
     def detach(self) -> None:
         """Stop using the collection: it is lost, and will be made again."""
         self._collection = None
+        self._lost = False
 
     def flush(self) -> bool:
         """Move a batch of the newest passages into the index. True when more are left."""
@@ -87,6 +96,11 @@ class PassageIndex:
             return False
         with self._lock:
             batch = self._newest.first(FLUSH_BATCH)
+            replaced = list(self._replaced)
+        if replaced:
+            collection.delete(replaced)
+            with self._lock:
+                self._replaced.difference_update(replaced)
         if batch.numbers:
             collection.upsert(batch)
             with self._lock:
@@ -115,12 +129,25 @@ class PassageIndex:
     def _search_all(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
         with self._lock:
             newest = self._newest.search(queries, limit)
+            replaced = set(self._replaced)
         collection = self._collection
-        indexed = collection.search(queries, limit) if collection is not None else [[] for _ in queries]
-        return [_merge(left, right, limit) for left, right in zip(newest, indexed, strict=True)]
+        try:
+            indexed = [[]] * len(queries) if collection is None else collection.search(queries, limit + len(replaced))
+        except IndexLost:
+            self._lost = collection is self._collection
+            raise
+        return [_merge(left, right, replaced, limit) for left, right in zip(newest, indexed, strict=True)]
+
+    def _leave_unchecked(self, passages: PassageVectors) -> None:
+        with self._lock:
+            self._unchecked.extend(
+                (passages.memories[place], passages.vectors[place])
+                for place, ordinal in enumerate(passages.ordinals)
+                if ordinal == 0
+            )
 
 
-def _merge(left: list[VectorHit], right: list[VectorHit], limit: int) -> list[VectorHit]:
+def _merge(left: list[VectorHit], right: list[VectorHit], replaced: set[int], limit: int) -> list[VectorHit]:
     """The best of both, each passage once: one that is being moved into the index stands in both for a moment."""
-    once = {hit.passage: hit for hit in (*right, *left)}
+    once = {hit.passage: hit for hit in (*right, *left) if hit.passage not in replaced}
     return sorted(once.values(), key=lambda hit: -hit.cosine)[:limit]

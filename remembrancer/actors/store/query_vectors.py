@@ -21,14 +21,21 @@ CACHED_QUERIES: Final = 1024
 Worker = TypeVar("Worker")
 
 
+def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
+    """Whether `data` is `count` vectors of finite float32 values, and not none."""
+    if not count or len(data) != 4 * count * dimensions:
+        return False
+    return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
+
+
 class QueryVectors(Generic[Worker]):
     """An LRU of recent query vectors in front of the workers. `ask` sends to a worker; False: it is gone."""
 
-    def __init__(self, ask: Callable[[Worker, EmbedQuery], Awaitable[bool]]) -> None:
+    def __init__(self, ask: Callable[[Worker, EmbedQuery], Awaitable[bool]], first_query_id: int = 1) -> None:
         self._ask = ask
         self._cache: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._waiting: dict[int, tuple[Worker, asyncio.Future[Vectors]]] = {}
-        self._ids = itertools.count(1)
+        self._waiting: dict[int, tuple[Worker, asyncio.Future[bytes]]] = {}
+        self._ids = itertools.count(first_query_id)
 
     async def embed(
         self, text: str, identity: ModelIdentity | None, workers: list[Worker], timeout_s: float
@@ -36,7 +43,7 @@ class QueryVectors(Generic[Worker]):
         """The unit vector of `text`, (dimensions,). The first of `workers` that can be reached makes it.
 
         Raises:
-            EmbeddingUnavailable: no worker has a model, or none answered within `timeout_s`.
+            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
         """
         if identity is None or not workers:
             raise EmbeddingUnavailable("no embedding worker has a model loaded")
@@ -45,7 +52,10 @@ class QueryVectors(Generic[Worker]):
         if cached is not None:
             self._cache.move_to_end(key)
             return cached
-        vector = await self._ask_one(text, workers, timeout_s)
+        answer = await self._ask_one(text, workers, timeout_s)
+        if not vectors_fit(answer, 1, identity.dimensions):
+            raise EmbeddingUnavailable("a worker's answer does not fit its model")
+        vector = np.frombuffer(answer, dtype="<f4")
         self._cache[key] = vector
         if len(self._cache) > CACHED_QUERIES:
             self._cache.popitem(last=False)
@@ -53,13 +63,13 @@ class QueryVectors(Generic[Worker]):
 
     def answered(self, worker: Worker, answer: QueryEmbedded) -> None:
         """A worker's answer. One that nobody waits for any more is dropped."""
-        _, future = self._waiting.get(answer.query_id, (None, None))
-        if future is None or future.done():
+        asked, future = self._waiting.get(answer.query_id, (None, None))
+        if future is None or future.done() or asked != worker:
             return
         if answer.error is not None:
             future.set_exception(EmbeddingUnavailable(answer.error))
         else:
-            future.set_result(np.frombuffer(answer.vector, dtype="<f4"))
+            future.set_result(answer.vector)
 
     def worker_gone(self, worker: Worker) -> None:
         """Give up on what that worker was asked."""
@@ -67,9 +77,9 @@ class QueryVectors(Generic[Worker]):
             if asked == worker and not future.done():
                 future.set_exception(EmbeddingUnavailable("the embedding worker died"))
 
-    async def _ask_one(self, text: str, workers: list[Worker], timeout_s: float) -> Vectors:
+    async def _ask_one(self, text: str, workers: list[Worker], timeout_s: float) -> bytes:
         query_id = next(self._ids)
-        future: asyncio.Future[Vectors] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         try:
             with anyio.fail_after(timeout_s):
                 for worker in workers:

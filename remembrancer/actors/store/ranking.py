@@ -6,6 +6,7 @@ first seed's composite: 0.6 relevance + 0.2 importance + 0.2 recency.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -53,7 +54,7 @@ def best_passages(
         return {}
     best: dict[int, float] = {}
     for memory, cosine in zip(memories, (vectors @ query).tolist(), strict=True):
-        if cosine > best.get(memory, -1.0):
+        if cosine > best.get(memory, -math.inf):
             best[memory] = cosine
     return best
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
@@ -20,8 +21,9 @@ from remembrancer.actors.store.ranking import (
     score,
 )
 from remembrancer.actors.store.records import Filters, KeywordHit, MemoryRecord, RankingFacts, Records, Vectors
+from remembrancer.actors.store.vector_index import IndexLost
 from remembrancer.protocol.errors import EmbeddingUnavailable
-from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores
+from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores, Strategy
 
 CANDIDATES: Final = 50
 """Memories that each search brings to the fusion."""
@@ -29,6 +31,8 @@ DEEPEST_SEARCH: Final = 3200
 """Passages looked at when the filters turn most of the nearest away."""
 EXACT_LIMIT: Final = 5000
 """Memories that pass the filters and are compared one by one, when a deep search has not found enough of them."""
+
+logger = logging.getLogger(__name__)
 
 Place = tuple[int, int]
 """A candidate among several files: the file's place in the list of sources, the memory's number in it."""
@@ -44,8 +48,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file's candidates: what the searches said, and what ranks them."""
+    """A file's candidates: what the searches said, and what ranks them. `by_meaning`: its vectors were searched."""
 
+    by_meaning: bool
     signals: dict[int, Signals]
     facts: dict[int, RankingFacts]
 
@@ -74,28 +79,32 @@ async def recall(
     """The answer, and the numbers of the memories in it by their source's place (their accesses are to be counted).
 
     The keyword search runs while `embed` makes the query's vector; it raises `EmbeddingUnavailable` when it cannot.
+    Where the vectors cannot be searched the words are, also when vectors alone were asked for.
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
     filters = filters_of(request)
     notices: list[Notice] = []
-    match = None if request.strategy == "vector" else match_expression(request.query)
+    match = match_expression(request.query)
     keyword_search = [
-        loop.run_in_executor(threads, _keyword_hits, source.records, match, filters) for source in sources
+        loop.run_in_executor(threads, _keyword_hits, source.records, match, filters)
+        for source in sources
+        if request.strategy != "vector"
     ]
     query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
-    if query is not None and any(source.passages is None for source in sources):
-        notices.append(
-            Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
-        )
-    hits = await asyncio.gather(*keyword_search)
+    hits: list[list[KeywordHit] | None] = [*await asyncio.gather(*keyword_search)] or [None] * len(sources)
     found = await asyncio.gather(
         *(
-            loop.run_in_executor(threads, _candidates, source, keyword_hits, query, filters)
+            loop.run_in_executor(threads, _candidates, source, keyword_hits, match, query, filters)
             for source, keyword_hits in zip(sources, hits, strict=True)
         )
     )
-    ranked, below = _rank(request, found, now)
+    if query is not None and not all(each.by_meaning for each in found):
+        notices.append(
+            Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
+        )
+    strategy = _strategy_used(request.strategy, query, found)
+    ranked, below = _rank(strategy, found, now)
     best = ranked[: request.limit]
     by_source = _by_source([place for place, _ in best])
     loaded = await asyncio.gather(
@@ -110,7 +119,7 @@ async def recall(
         memories=tuple(_as_recalled(records[place], scores) for place, scores in best if place in records),
         total_matched=len(ranked),
         below_threshold=below,
-        strategy_used="keyword" if query is None else request.strategy,
+        strategy_used=strategy,
         query_time_ms=(time.perf_counter() - started) * 1000,
         notices=tuple(notices),
     )
@@ -131,19 +140,39 @@ def _keyword_hits(records: Records, match: str | None, filters: Filters) -> list
     return [] if match is None else records.keyword_hits(match, filters, CANDIDATES)
 
 
-def _candidates(source: Source, hits: list[KeywordHit], query: Vectors | None, filters: Filters) -> Found:
-    """Both searches' candidates in one file that pass the filters, each with both signals where it has them."""
-    bm25 = {hit.number: hit.bm25 for hit in hits}
-    cosines: dict[int, float] = {}
+def _strategy_used(asked: Strategy, query: Vectors | None, found: Sequence[Found]) -> Strategy:
+    """What was searched in the end: words alone, if nothing could be searched by meaning."""
+    searched = [each.by_meaning for each in found]
+    if query is None or (searched and not any(searched)):
+        return "keyword"
+    return asked if all(searched) else "hybrid"
+
+
+def _candidates(
+    source: Source, hits: list[KeywordHit] | None, match: str | None, query: Vectors | None, filters: Filters
+) -> Found:
+    """Both searches' candidates in one file that pass the filters, each with both signals where it has them.
+
+    `hits` None: the words are searched only if the vectors cannot be.
+    """
+    nearest: dict[int, float] | None = None
     if query is not None and source.passages is not None:
-        cosines = _nearest(source.records, source.passages, query, filters)
+        try:
+            nearest = _nearest(source.records, source.passages, query, filters)
+        except IndexLost:
+            logger.warning("an index cannot be searched", exc_info=True)
+    if hits is None:
+        hits = _keyword_hits(source.records, match, filters) if nearest is None else []
+    bm25 = {hit.number: hit.bm25 for hit in hits}
+    cosines = nearest or {}
+    if query is not None and source.passages is not None:
         unseen = [number for number in bm25 if number not in cosines]
         if unseen:
             known = source.records.memory_vectors(source.passages.model, unseen)
             cosines |= best_passages(known.memories, known.vectors, query)
     numbers = list({**bm25, **cosines})
     signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
-    return Found(signals, source.records.ranking_facts(numbers, filters))
+    return Found(nearest is not None, signals, source.records.ranking_facts(numbers, filters))
 
 
 def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: Filters) -> dict[int, float]:
@@ -172,7 +201,7 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
     return dict(sorted(passing.items(), key=lambda item: -item[1])[:CANDIDATES])
 
 
-def _rank(request: Recall, found: Sequence[Found], now: float) -> tuple[list[tuple[Place, Scores]], int]:
+def _rank(strategy: Strategy, found: Sequence[Found], now: float) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
     signals: dict[Place, Signals] = {}
     facts: dict[Place, RankingFacts] = {}
@@ -184,7 +213,7 @@ def _rank(request: Recall, found: Sequence[Found], now: float) -> tuple[list[tup
                 continue
             signals[place, number] = each.signals[number]
             facts[place, number] = fact
-    relevance = relevances(signals, request.strategy)
+    relevance = relevances(signals, strategy)
     best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
     ranked = [
         (key, score(signal, relevance[key], best_bm25, facts[key].importance, recency(facts[key].happened_at, now)))

@@ -116,6 +116,9 @@ class Records(Protocol):
     def name(self) -> str:
         """`user`, or the project's id."""
 
+    # Every method may raise `RecordsUnusable` (the file is damaged), `StorageFull` (from those that write) or
+    # `InternalError` (anything else that the database says); `apply` answers with them.
+
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
 
@@ -176,8 +179,8 @@ class Records(Protocol):
     def is_embedded(self, model: str, number: int) -> bool:
         """Whether a memory has its vectors."""
 
-    def similar_ids(self, number: int) -> tuple[str, ...]:
-        """Ids of the near-duplicates of a memory, in either direction."""
+    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
+        """Ids of the nearest near-duplicates of a memory that a session may see, in either direction."""
 
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""

@@ -6,7 +6,9 @@ release is refused and left untouched.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+from pathlib import Path
 from typing import Final
 
 from remembrancer.protocol.errors import SchemaTooNew
@@ -157,17 +159,32 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 
-def migrate(connection: sqlite3.Connection, name: str) -> None:
-    """Bring the file behind `connection` to the present schema, one transaction a step.
+def refuse_newer(path: Path) -> None:
+    """Look at a file before it is opened for writing, which may change it even if nothing is written.
 
     Raises:
-        SchemaTooNew: a newer release wrote the file called `name`.
+        SchemaTooNew: a newer release wrote it.
+        sqlite3.DatabaseError: it cannot be read.
     """
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
+    found = version_of(path)
     if found > SCHEMA_VERSION:
         raise SchemaTooNew(
-            f"{name} has schema version {found}, and this release reads up to {SCHEMA_VERSION}: "
+            f"{path} has schema version {found}, and this release reads up to {SCHEMA_VERSION}: "
             "install the newer release that wrote it, or set REMEMBRANCER_HOME to another directory"
         )
+
+
+def version_of(path: Path) -> int:
+    """The `user_version` of a database, 0 when there is none. Read only: no byte of the file changes."""
+    if not path.exists():
+        return 0
+    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return version
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Bring the file behind `connection` to the present schema, one transaction a step."""
+    found = connection.execute("PRAGMA user_version").fetchone()[0]
     for version in range(found, SCHEMA_VERSION):
         connection.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[version]};PRAGMA user_version = {version + 1};COMMIT;")

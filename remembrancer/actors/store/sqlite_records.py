@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.changes import apply_operation
+from remembrancer.actors.store.changes import apply_operation, replay_operation
 from remembrancer.actors.store.records import (
     EmbeddedMemory,
     Filters,
@@ -28,17 +28,31 @@ from remembrancer.actors.store.records import (
     RankingFacts,
     SavedEmbeddings,
 )
-from remembrancer.actors.store.schema import migrate
+from remembrancer.actors.store.schema import migrate, refuse_newer
 from remembrancer.protocol.errors import InternalError, InvalidInput, RecordsUnusable, RemembrancerError, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import Operation, SourceRef
 
 SIMILAR: Final = "similar_to"
+NAMED_DUPLICATES: Final = 5
+"""Near-duplicates that an answer names; more would only cost tokens."""
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What the write-ahead log is cut back to once it has been moved into the database."""
 BUSY_TIMEOUT_S: Final = 10.0
 """Only migrations and backups ever make a connection wait: there is one writer."""
 CACHE_KIB: Final = 8192
+PRIMARY_CODE: Final = 0xFF
+"""The part of SQLite's extended result codes that names the sort of error."""
+OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+UNACCEPTABLE: Final = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    ValueError,  # text that is no UTF-8
+    OverflowError,
+)
+"""What is the fault of an operation itself, and not of the file."""
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_source = msgspec.json.Decoder(SourceRef).decode
@@ -49,7 +63,10 @@ class SqliteRecords:
     """One file of records. `clock` gives seconds since the epoch; `limit_bytes` refuses writes to a file that large."""
 
     def __init__(self, path: Path, name: str, clock: Callable[[], float], *, limit_bytes: int | None = None) -> None:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable(path, error) from error
         self.path = path
         self._name = name
         self._clock = clock
@@ -58,17 +75,15 @@ class SqliteRecords:
         self._readers: list[sqlite3.Connection] = []
         self._readers_lock = threading.Lock()
         try:
+            refuse_newer(path)
             self._writer = _connect(path)
         except sqlite3.DatabaseError as error:
             raise _unusable(path, error) from error
         try:
-            migrate(self._writer, str(path))
+            migrate(self._writer)
         except sqlite3.DatabaseError as error:
             self._writer.close()
             raise _unusable(path, error) from error
-        except RemembrancerError:
-            self._writer.close()
-            raise
 
     @property
     def name(self) -> str:
@@ -82,14 +97,14 @@ class SqliteRecords:
                 f"{self.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
                 "raise database_limit_bytes, or forget and purge what is not needed"
             )
-            return [Outcome(StorageFull(message)) for _ in operations]
+            full = Outcome(StorageFull(message))
+            return [replay_operation(self._writer, operation) or full for operation in operations]
         now = self._clock()
         try:
             with self._transaction() as connection:
-                outcomes = [_apply_alone(connection, operation, now) for operation in operations]
-        except sqlite3.Error as error:
-            return [Outcome(_as_error(error)) for _ in operations]
-        return outcomes
+                return [_apply_alone(connection, operation, now) for operation in operations]
+        except RemembrancerError as error:
+            return [Outcome(error) for _ in operations]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         replaced: list[int] = []
@@ -167,22 +182,22 @@ class SqliteRecords:
     # Reading: from any thread.
 
     def pending(self) -> list[int]:
-        return [row[0] for row in self._reader.execute("SELECT memory FROM pending_embeddings ORDER BY memory")]
+        return [row[0] for row in self._read("SELECT memory FROM pending_embeddings ORDER BY memory")]
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        rows = self._reader.execute(
+        rows = self._read(
             f"SELECT number, content FROM memories WHERE number IN {_places(numbers)}",  # noqa: S608 - only "?"
             tuple(numbers),
         )
-        return dict(rows.fetchall())
+        return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
-        row = self._reader.execute("SELECT number FROM memories WHERE id = ?", (memory_id,)).fetchone()
-        return None if row is None else int(row[0])
+        rows = self._read("SELECT number FROM memories WHERE id = ?", (memory_id,))
+        return int(rows[0][0]) if rows else None
 
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
         condition, arguments = _condition(filters)
-        rows = self._reader.execute(
+        rows = self._read(
             f"""SELECT m.number, -bm25(memories_text, 1.0, 0.5) AS score
                 FROM memories_text JOIN memories AS m ON m.number = memories_text.rowid
                 WHERE memories_text MATCH ? AND {condition} ORDER BY score DESC, m.number DESC LIMIT ?""",  # noqa: S608
@@ -192,15 +207,15 @@ class SqliteRecords:
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         condition, arguments = _condition(filters)
-        rows = self._reader.execute(
+        rows = self._read(
             f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
             (*arguments, limit + 1),
-        ).fetchall()
+        )
         return None if len(rows) > limit else [row[0] for row in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         condition, arguments = _condition(filters)
-        rows = self._reader.execute(
+        rows = self._read(
             f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at) FROM memories AS m
                 WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
             (*numbers, *arguments),
@@ -209,62 +224,73 @@ class SqliteRecords:
 
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
         condition, arguments = _condition(filters)
-        rows = self._reader.execute(
+        rows = self._read(
             f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
-                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at IS NOT NULL,
-                       (SELECT json_group_array(o.id) FROM memory_links AS l
-                        JOIN memories AS o ON o.number = iif(l.source = m.number, l.target, l.source)
-                        WHERE m.number IN (l.source, l.target) AND l.relation = '{SIMILAR}'
-                        AND o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?))
-                FROM memories AS m WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608
-            (filters.session_id, *numbers, *arguments),
+                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at IS NOT NULL
+                FROM memories AS m WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+            (*numbers, *arguments),
         )
-        return {row[0]: _record(row) for row in rows}
+        similar = self._similar([row[0] for row in rows], filters.session_id)
+        return {row[0]: _record(row, similar.get(row[0], ())) for row in rows}
+
+    def _similar(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, ...]]:
+        """Ids of the nearest near-duplicates of each memory that the session may see, in either direction."""
+        places = _places(numbers)
+        rows = self._read(
+            f"""SELECT l.memory, o.id FROM (
+                    SELECT source AS memory, target AS other, strength FROM memory_links
+                    WHERE source IN {places} AND relation = ?
+                    UNION ALL SELECT target, source, strength FROM memory_links
+                    WHERE target IN {places} AND relation = ?) AS l
+                JOIN memories AS o ON o.number = l.other
+                WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
+                ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
+            (*numbers, SIMILAR, *numbers, SIMILAR, session_id),
+        )
+        similar: dict[int, tuple[str, ...]] = {}
+        for memory, other in rows:
+            similar[memory] = (*similar.get(memory, ()), other)[:NAMED_DUPLICATES]
+        return similar
 
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
-        rows = self._reader.execute(
+        rows = self._read(
             f"""SELECT number, memory, ordinal, vector FROM passages
                 WHERE memory IN {_places(numbers)} AND model = ?""",  # noqa: S608 - only "?"
             (*numbers, model),
         )
-        return _passage_vectors(rows.fetchall())
+        return _passage_vectors(rows)
 
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
-        rows = self._reader.execute(
+        rows = self._read(
             f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
             tuple(numbers),
         )
-        return _passage_vectors(rows.fetchall())
+        return _passage_vectors(rows)
 
     def passage_numbers(self, model: str) -> list[int]:
-        rows = self._reader.execute("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        rows = self._read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
         return [row[0] for row in rows]
 
     def is_embedded(self, model: str, number: int) -> bool:
-        row = self._reader.execute(
+        rows = self._read(
             """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
                AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
             (number, model, number),
-        ).fetchone()
-        return bool(row[0])
-
-    def similar_ids(self, number: int) -> tuple[str, ...]:
-        rows = self._reader.execute(
-            """SELECT id FROM memories WHERE forgotten_at IS NULL AND number IN (
-                   SELECT target FROM memory_links WHERE source = ?1 AND relation = ?2
-                   UNION SELECT source FROM memory_links WHERE target = ?1 AND relation = ?2)""",
-            (number, SIMILAR),
         )
-        return tuple(row[0] for row in rows)
+        return bool(rows[0][0])
+
+    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
+        found = self.load([number], Filters(session_id, include_forgotten=True)).get(number)
+        return () if found is None else found.near_duplicates
 
     def counts(self, session_id: str | None) -> Counts:
         by_scope: Counter[str] = Counter()
         by_type: Counter[str] = Counter()
         forgotten = 0
         if session_id is None:
-            sorts = self._reader.execute("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0")
+            sorts = self._read("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0")
         else:
-            sorts = self._reader.execute(
+            sorts = self._read(
                 """SELECT scope, type, forgotten, count FROM tallies WHERE scope != 'session' AND count > 0
                    UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
                    WHERE session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
@@ -276,22 +302,22 @@ class SqliteRecords:
             else:
                 by_scope[scope] += count
                 by_type[kind] += count
-        entities, relationships = self._reader.execute(
+        ((entities, relationships),) = self._read(
             "SELECT (SELECT count(*) FROM entities), (SELECT count(*) FROM memory_entities)"
-        ).fetchone()
+        )
         return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, entities, relationships)
 
     def session(self, session_id: str) -> tuple[float | None, int]:
-        started = self._reader.execute("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,)).fetchone()
-        (stored,) = self._reader.execute("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,)).fetchone()
-        return (None if started is None else started[0]), stored
+        started = self._read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+        ((stored,),) = self._read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
+        return (started[0][0] if started else None), stored
 
     def size_bytes(self) -> int:
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
 
     def checkpoint(self) -> None:
-        self._reader.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._read("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
         with self._readers_lock:
@@ -299,6 +325,12 @@ class SqliteRecords:
         for connection in readers:
             connection.close()
         self._writer.close()
+
+    def _read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
+        try:
+            return self._reader.execute(query, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise _as_error(self.path, error) from error
 
     @property
     def _reader(self) -> sqlite3.Connection:
@@ -312,18 +344,18 @@ class SqliteRecords:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        self._writer.execute("BEGIN IMMEDIATE")
+        """One transaction of the writing connection. What SQLite raises in it becomes one of our errors."""
         try:
-            yield self._writer
-        except BaseException:
-            self._writer.execute("ROLLBACK")
-            raise
-        try:
-            self._writer.execute("COMMIT")
-        except sqlite3.Error:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
+            self._writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                if self._writer.in_transaction:  # a full disk ends a transaction by itself
+                    self._writer.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise _as_error(self.path, error) from error
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -342,24 +374,26 @@ def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: floa
     connection.execute("SAVEPOINT operation")
     try:
         outcome = apply_operation(connection, operation, now)
-    except sqlite3.IntegrityError as error:
+    except UNACCEPTABLE as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})
-        return Outcome(InvalidInput(f"the records refuse this operation: {error}"))
-    finally:
-        connection.execute("RELEASE operation")
+        outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
+    connection.execute("RELEASE operation")  # not after any other error: that has ended the transaction, or will
     return outcome
 
 
-def _unusable(path: Path, error: sqlite3.DatabaseError) -> RecordsUnusable:
+def _unusable(path: Path, error: Exception) -> RecordsUnusable:
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
 
 
-def _as_error(error: sqlite3.Error) -> RemembrancerError:
-    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE):
+def _as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _unusable(path, error)
+    if code in OUT_OF_ROOM:
         return StorageFull(f"the disk has no room for this write ({error}): make room and try again")
-    logger.error("a transaction failed", extra={"reason": str(error)})
-    return InternalError(f"the records could not be written: {error}")
+    logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
+    return InternalError(f"the records could not be read or written: {error}")
 
 
 def _places(values: Sequence[object]) -> str:
@@ -394,7 +428,7 @@ def _condition(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-def _record(row: Any) -> MemoryRecord:
+def _record(row: Any, near_duplicates: tuple[str, ...]) -> MemoryRecord:
     return MemoryRecord(
         number=row[0],
         id=row[1],
@@ -409,7 +443,7 @@ def _record(row: Any) -> MemoryRecord:
         occurred_at=row[10],
         access_count=row[11],
         forgotten=bool(row[12]),
-        near_duplicates=_decode_tags(row[13]),
+        near_duplicates=near_duplicates,
     )
 
 

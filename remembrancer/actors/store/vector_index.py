@@ -25,6 +25,10 @@ class VectorHit:
     cosine: float
 
 
+class IndexLost(Exception):
+    """A collection cannot be searched: its files are damaged or gone. The index has to be made again."""
+
+
 class Collection(Protocol):
     """One collection of an index. Methods block; reads may run beside one write."""
 
@@ -35,7 +39,11 @@ class Collection(Protocol):
         """Take passages out. Unknown numbers are passed over."""
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
-        """For each row of `queries` (n, dimensions; unit length) the nearest passages, nearest first."""
+        """For each row of `queries` (n, dimensions; unit length) the nearest passages, nearest first.
+
+        Raises:
+            IndexLost: see there.
+        """
 
     def numbers(self) -> list[int]:
         """Every passage's number, in any order."""

@@ -1,0 +1,322 @@
+"""How fast and how small: `python -m bench.speed [--json] [--only NAME …]`, through a real stdio client.
+
+Each figure is a median (or the percentile named) on this machine, beside the reach that the project sets itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from bench.client import StdioClient
+from remembrancer.commands.sample_text import memories
+
+STARTS: Final = 15
+COLD_STARTS: Final = 5
+SAMPLES: Final = 400
+IN_FLIGHT: Final = 8
+BURST: Final = 3000
+DRAINED: Final = 3000
+RESTARTS: Final = 5
+FURTHER_SESSIONS: Final = 8
+LARGE: Final = 10_000
+
+
+class Figure(msgspec.Struct):
+    """One row: what was measured, its value, the reach, and whether less or more is better."""
+
+    name: str
+    value: float
+    unit: str
+    reach: float
+    more_is_better: bool = False
+
+    @property
+    def reached(self) -> bool:
+        return self.value >= self.reach if self.more_is_better else self.value <= self.reach
+
+
+class Runtime:
+    """A runtime in a home of its own, started by its first session as a user's would be."""
+
+    def __init__(self, **settings: str) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="rmb-bench-", dir="/tmp"))
+        self.environ = {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
+
+    def client(self) -> StdioClient:
+        return StdioClient(self.home, environ=self.environ)
+
+    async def command(self, *arguments: str) -> tuple[int, str]:
+        """Run a `remembrancer` command on this home: exit status and output."""
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("remembrancer")),
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            env={**_bare_environ(), "REMEMBRANCER_HOME": str(self.home), **self.environ},
+        )
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode()
+
+    async def status(self) -> dict[str, Any]:
+        _, out = await self.command("status", "--json")
+        status: dict[str, Any] = json.loads(out)
+        return status
+
+    async def aclose(self) -> None:
+        await self.command("down")
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _bare_environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("REMEMBRANCER_")}
+
+
+@asynccontextmanager
+async def runtime(**settings: str) -> AsyncIterator[Runtime]:
+    """A runtime that is stopped and removed at the end."""
+    running = Runtime(**settings)
+    try:
+        yield running
+    finally:
+        await running.aclose()
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float, interval_s: float = 0.02) -> float:
+    """Seconds until `condition` holds. Raises `TimeoutError`."""
+    began = time.perf_counter()
+    while not await condition():
+        if time.perf_counter() - began > timeout_s:
+            raise TimeoutError
+        await asyncio.sleep(interval_s)
+    return time.perf_counter() - began
+
+
+async def drained(client: StdioClient) -> bool:
+    """Whether every memory has its vectors."""
+    status = await client.call("get_memory_status")
+    return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
+
+
+async def fill(client: StdioClient, texts: list[str]) -> float:
+    """Store all texts, `IN_FLIGHT` at a time. Returns acknowledged stores a second."""
+    queue = iter(texts)
+
+    async def connected() -> bool:
+        return bool((await client.call("get_memory_status"))["connection"]["status"] == "connected")
+
+    async def work() -> None:
+        for text in queue:
+            answer = await client.store(text)
+            if "memory_id" not in answer or answer.get("warnings"):
+                raise RuntimeError(f"not stored as it should be: {answer}")
+
+    await wait_until(connected, 30)
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    return len(texts) / (time.perf_counter() - began)
+
+
+async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[float, float]:
+    """Median and 95th percentile of `count` calls, one after the other, in milliseconds."""
+    times = []
+    for number in range(count):
+        began = time.perf_counter()
+        await call(number)
+        times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times), statistics.quantiles(times, n=20)[-1]
+
+
+async def start_to_initialized(running: Runtime) -> float:
+    """Milliseconds from the spawn of a session to its `initialize` answer."""
+    client = running.client()
+    began = time.perf_counter()
+    await client.start()
+    await client.initialize()
+    took = (time.perf_counter() - began) * 1000
+    await client.aclose()
+    return took
+
+
+async def measure_starts() -> list[Figure]:
+    cold = []
+    for _ in range(COLD_STARTS):
+        async with runtime() as running:
+            cold.append(await start_to_initialized(running))
+    async with runtime() as running, running.client() as client:
+        await wait_until(lambda: drained(client), 30)
+        warm = [await start_to_initialized(running) for _ in range(STARTS)]
+    return [
+        Figure("spawn to `initialize` answered, runtime up", statistics.median(warm), "ms", 25),
+        Figure("spawn to `initialize` answered, nothing running", statistics.median(cold), "ms", 1200),
+    ]
+
+
+async def measure_calls() -> list[Figure]:
+    texts = memories(LARGE + 2 * SAMPLES + BURST)
+    more = texts[LARGE:]
+    figures = []
+    async with runtime() as running, running.client() as client:
+        for size in (1000, LARGE):
+            present = 0 if size == 1000 else 1000 + SAMPLES
+            await fill(client, texts[present:size])
+            await wait_until(lambda: drained(client), 120)
+            offset = 0 if size == 1000 else SAMPLES
+            p50, p95 = await latencies(lambda n, offset=offset: client.store(more[offset + n]), SAMPLES)  # type: ignore[misc]
+            figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p50", p50, "ms", 1.5))
+            figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p95", p95, "ms", 4))
+        await wait_until(lambda: drained(client), 120)
+        questions = [
+            f"how does {text.split(': ', 1)[1][:60].lower()} work?" for text in texts[: LARGE : LARGE // SAMPLES]
+        ]
+        for strategy, reach in (("hybrid", 9.0), ("keyword", 4.0)):
+            p50, p95 = await latencies(
+                lambda n, strategy=strategy: client.call("recall_memories", query=questions[n], strategy=strategy),  # type: ignore[misc]
+                len(questions),
+            )
+            figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p50", p50, "ms", reach))
+            if strategy == "hybrid":
+                figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p95", p95, "ms", 18))
+        rate = await fill(client, more[2 * SAMPLES :])
+        figures.append(Figure(f"stores acknowledged, {IN_FLIGHT} in flight", rate, "1/s", 1500, more_is_better=True))
+    return figures
+
+
+async def drain_rate(workers: int, threads: int) -> float:
+    """Passages a second from the moment that the first worker is ready until none is pending."""
+    texts = memories(DRAINED)
+    async with runtime(embedders="0", embedder_threads=str(threads)) as running, running.client() as client:
+        await fill(client, texts)
+        await running.command("scale", f"embedder={workers}")
+
+        async def all_ready() -> bool:
+            status = await client.call("get_memory_status")
+            return bool(status["embedding"]["workers"] >= workers)
+
+        await wait_until(all_ready, 60, 0.01)
+        before = (await client.call("get_memory_status"))["embedding"]["pending"]
+        return float(before / await wait_until(lambda: drained(client), 300, 0.05))
+
+
+async def measure_drain() -> list[Figure]:
+    two_threads = await drain_rate(1, 2)
+    one = await drain_rate(1, 1)
+    two = await drain_rate(2, 1)
+    return [
+        Figure("embedding drain, one worker of two threads", two_threads, "passages/s", 450, more_is_better=True),
+        Figure("embedding drain, one worker of one thread", one, "passages/s", 0, more_is_better=True),
+        Figure("two workers of one thread each / one of them", two / one, "times", 1.7, more_is_better=True),
+    ]
+
+
+async def measure_restart() -> list[Figure]:
+    times = []
+    async with runtime() as running, running.client() as client:
+        await fill(client, memories(1000))
+        await wait_until(lambda: drained(client), 60)
+        for number in range(RESTARTS):
+            store = next(p for p in (await running.status())["processes"] if p["role"] == "store")
+            psutil.Process(store["pid"]).kill()
+            began = time.perf_counter()
+
+            async def answered(number: int = number) -> bool:
+                stored = await client.store(f"written after the store's death number {number} at {time.time()}")
+                found = await client.call("recall_memories", query="contextlib closing", strategy="keyword")
+                return not stored.get("warnings") and not found.get("degraded")
+
+            await wait_until(answered, 30, 0.005)
+            times.append(time.perf_counter() - began)
+            await wait_until(lambda: drained(client), 60)
+    return [Figure("a killed store until it answers writes and keyword reads", statistics.median(times), "s", 1.0)]
+
+
+async def measure_memory() -> list[Figure]:
+    async with runtime(embedders="1") as running, running.client() as client:
+        await fill(client, memories(1000))
+        await wait_until(lambda: drained(client), 60)
+        await asyncio.sleep(3)
+        alone = await _pss(running, [client])
+        others = [running.client() for _ in range(FURTHER_SESSIONS)]
+        for other in others:
+            await other.start()
+            await other.initialize()
+            await other.call("recall_memories", query="open a file")
+        together = await _pss(running, [client, *others])
+        for other in others:
+            await other.aclose()
+    return [
+        Figure("memory (PSS), the whole runtime idle with one worker", alone, "MB", 550),
+        Figure("memory (PSS), each further session", (together - alone) / FURTHER_SESSIONS, "MB", 12),
+    ]
+
+
+async def _pss(running: Runtime, clients: list[StdioClient]) -> float:
+    pids = [process["pid"] for process in (await running.status())["processes"]]
+    pids += [client.process.pid for client in clients]
+    return float(sum(psutil.Process(pid).memory_full_info().pss for pid in pids) / 1e6)
+
+
+async def measure_tokens() -> list[Figure]:
+    async with runtime() as running, running.client() as client:
+        listed = await client.request("tools/list")
+    names = {"store_memory", "recall_memories", "get_memory_status"}
+    tools = [tool for tool in listed["tools"] if tool["name"] in names]
+    tokens = len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)) / 4
+    return [Figure("`tools/list` of the three tools (compact JSON characters / 4)", tokens, "tokens", 1000)]
+
+
+MEASUREMENTS: Final[dict[str, Callable[[], Awaitable[list[Figure]]]]] = {
+    "starts": measure_starts,
+    "calls": measure_calls,
+    "drain": measure_drain,
+    "restart": measure_restart,
+    "memory": measure_memory,
+    "tokens": measure_tokens,
+}
+
+
+def print_table(figures: list[Figure]) -> None:
+    """The figures as a table for a person."""
+    table = Table("what", "measured", "reach", "")
+    for figure in figures:
+        bound = "at least" if figure.more_is_better else "at most"
+        reach = f"{bound} {figure.reach:g} {figure.unit}" if figure.reach else "–"
+        table.add_row(
+            figure.name, f"{figure.value:,.2f} {figure.unit}", reach, "[green]✓" if figure.reached else "[red]missed"
+        )
+    Console().print(table)
+
+
+async def main(arguments: argparse.Namespace) -> list[Figure]:
+    figures = []
+    for name in arguments.only or MEASUREMENTS:
+        print(f"measuring {name} …", file=sys.stderr, flush=True)
+        figures += await MEASUREMENTS[name]()
+    return figures
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), help="measure these alone")
+    options = parser.parse_args()
+    measured = asyncio.run(main(options))
+    if options.json:
+        print(json.dumps([{**msgspec.to_builtins(each), "reached": each.reached} for each in measured], indent=2))
+    else:
+        print_table(measured)

@@ -1,0 +1,373 @@
+"""The bridge: `remembrancer mcp`, which a client starts. It pumps lines between its client and the gateway.
+
+Standard library only, and little of it: every session starts one and waits for it. What to replay and when to give
+up is decided in `replay`; whether to start a runtime, in `starter`. One thread, one `poll`.
+"""
+
+# ruff: noqa: PTH
+from __future__ import annotations
+
+import math
+import os
+import select
+import socket
+import stat
+import sys
+import time
+
+from remembrancer.actors.bridge.greeting import hello_line, new_identity, session_id
+from remembrancer.actors.bridge.lines import LineBuffer
+from remembrancer.actors.bridge.places import Places, find_places
+from remembrancer.actors.bridge.replay import Conversation, error_line
+from remembrancer.actors.bridge.starter import Starter
+from remembrancer.protocol.hello import BYE, CONTROL, INVALID_REQUEST, MAX_LINE_BYTES, REFUSED, WELCOME
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+DEFAULT_BUDGET_S = 4.5
+"""How long a request waits for its answer, counted from when the client sent it."""
+HANDSHAKE_BUDGET_S = 30.0
+"""The same for `initialize`, which may have to wait for a whole runtime to start on a slow machine."""
+LEAVE_S = 1.5
+"""How long the gateway has, after the client's end of input, to answer what is open. The bridge leaves within 2 s."""
+EAGER_S = 10.0
+"""For so long a gateway that went away is expected back any moment."""
+EAGER_PAUSE_S = 0.01
+PATIENT_PAUSE_S = 0.5
+"""Seconds between two attempts to connect, at first and later."""
+CHUNK_BYTES = 256 * 1024
+HIGH_WATER_BYTES = 1024 * 1024
+"""What one direction holds before the bridge stops reading from the other side."""
+TERMINAL_CHUNK_BYTES = 4096
+"""What `poll` promises to take at once when the output is neither a pipe nor a socket (PIPE_BUF, poll(2))."""
+LATE_S = 0.25
+"""A request's budget is stretched so far while answers come in: a bridge that was stopped reads before it gives up."""
+_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
+_GONE = getattr(select, "POLLRDHUP", 0)
+USAGE = "usage: remembrancer mcp [--project PATH]\n"
+
+
+class ClientGoneError(Exception):
+    """The client does not read any more."""
+
+
+class Bridge:
+    """One client's bridge, from its start to the end of the client's input."""
+
+    def __init__(
+        self, places: Places, environ: Mapping[str, str], project: str | None, client_in: int, client_out: int
+    ) -> None:
+        now = time.time()
+        self._places = places
+        self._hello = hello_line(new_identity(now), session_id(environ, now), project, environ)
+        self._conversation = Conversation(_budget(environ), HANDSHAKE_BUDGET_S)
+        self._starter = Starter(places, environ)
+        self._client_in = client_in
+        self._client_out = client_out
+        self._chunk = _prepare_output(client_out)
+        self._from_client = LineBuffer(MAX_LINE_BYTES)
+        self._overlong = 0
+        self._to_client = bytearray()
+        self._gateway: socket.socket | None = None
+        self._from_gateway = LineBuffer(4 * MAX_LINE_BYTES)
+        self._to_gateway = bytearray()
+        self._welcomed = False
+        self._dormant = False
+        """The runtime was stopped in good order: it is left alone until the client wants something."""
+        self._fruitless = 0
+        self._away_since = time.monotonic()
+        self._next_attempt = 0.0
+        self._ended = False
+        self._leave_at = math.inf
+        self._heard = False
+        self._poll = select.poll()
+        self._polled: dict[int, int] = {}
+
+    def run(self) -> int:
+        """Pump until the client has gone."""
+        try:
+            while not self._is_over():
+                self._connect_if_due(time.monotonic())
+                self._wait()
+                self._expire(time.monotonic())
+        except ClientGoneError:
+            pass
+        finally:
+            if self._gateway is not None:
+                self._gateway.close()
+        return 0
+
+    def _is_over(self) -> bool:
+        if time.monotonic() >= self._leave_at:
+            self._tell_client(self._conversation.fail_all("the client's input has ended"))
+            return True
+        return self._ended and not (self._conversation.has_open or self._to_gateway or self._to_client)
+
+    # --- waiting ---
+
+    def _wait(self) -> None:
+        self._heard = False
+        self._watch(self._wanted())
+        for descriptor, events in self._poll.poll(self._timeout_ms()):
+            if descriptor == self._client_in:
+                if events & select.POLLIN or (events & _HANGUP and self._polled[descriptor] & select.POLLIN):
+                    self._read_client()
+                elif events & (_HANGUP | _GONE):
+                    self._leave_soon()
+            elif descriptor == self._client_out:
+                self._write_client(ready=True)
+            elif self._gateway is not None and descriptor == self._gateway.fileno():
+                if events & select.POLLOUT:
+                    self._write_gateway()
+                if events & (select.POLLIN | _HANGUP):
+                    self._read_gateway()
+
+    def _wanted(self) -> dict[int, int]:
+        """What to wait for. A side whose other side is full is not read, which holds it back in its turn."""
+        wanted: dict[int, int] = {}
+        client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
+        if not self._ended:
+            full = len(self._to_gateway) >= HIGH_WATER_BYTES or self._conversation.is_full or client_is_behind
+            if not full:
+                wanted[self._client_in] = select.POLLIN
+            elif self._leave_at == math.inf:
+                wanted[self._client_in] = _GONE
+        if self._to_client:
+            wanted[self._client_out] = select.POLLOUT
+        if self._gateway is not None:
+            interest = (0 if client_is_behind else select.POLLIN) | (select.POLLOUT if self._to_gateway else 0)
+            if interest:
+                wanted[self._gateway.fileno()] = interest
+        return wanted
+
+    def _watch(self, wanted: dict[int, int]) -> None:
+        if wanted == self._polled:
+            return
+        for descriptor in self._polled.keys() - wanted.keys():
+            self._poll.unregister(descriptor)
+        for descriptor, events in wanted.items():
+            if self._polled.get(descriptor) != events:
+                self._poll.register(descriptor, events)
+        self._polled = wanted
+
+    def _timeout_ms(self) -> float | None:
+        until = min(self._conversation.next_expiry(), self._leave_at)
+        if self._is_seeking:
+            until = min(until, self._next_attempt)
+        return None if until == math.inf else max(0.0, (until - time.monotonic()) * 1000) + 1
+
+    @property
+    def _is_seeking(self) -> bool:
+        return self._gateway is None and not self._dormant
+
+    # --- the client ---
+
+    def _read_client(self) -> None:
+        data = os.read(self._client_in, CHUNK_BYTES)
+        lines = self._from_client.feed(data) if data else self._from_client.finish()
+        now = time.monotonic()
+        stamp_ms = int(time.time() * 1000)
+        for line in lines:
+            text = line.strip()
+            if not text:
+                continue
+            to_gateway, to_client = self._conversation.from_client(text, now, stamp_ms)
+            if to_gateway is not None:
+                self._to_gateway += to_gateway
+            if to_client is not None:
+                self._tell_client([to_client])
+        while self._overlong < self._from_client.overlong:
+            self._overlong += 1
+            self._tell_client([error_line(None, INVALID_REQUEST, f"a line may have {MAX_LINE_BYTES} bytes at most")])
+        if not data:
+            self._ended = True
+            self._leave_soon()
+        if self._gateway is None and self._conversation.has_open:
+            self._seek(now)
+        self._write_gateway()
+
+    def _seek(self, now: float) -> None:
+        """Look for the gateway, eagerly again if it has been away for long."""
+        if self._dormant or now - self._away_since > EAGER_S:
+            self._dormant = False
+            self._away_since = self._next_attempt = now
+
+    def _leave_soon(self) -> None:
+        self._leave_at = min(self._leave_at, time.monotonic() + LEAVE_S)
+
+    def _tell_client(self, lines: list[bytes]) -> None:
+        for line in lines:
+            self._to_client += line + b"\n"
+        self._write_client()
+
+    def _write_client(self, *, ready: bool = False) -> None:
+        if not self._to_client:
+            return
+        if self._chunk is not None and not ready:
+            return  # this output makes a writer wait, unless `poll` has said that it takes something now
+        try:
+            written = os.write(self._client_out, memoryview(self._to_client)[: self._chunk].tobytes())
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise ClientGoneError from error
+        del self._to_client[:written]
+
+    # --- the gateway ---
+
+    def _connect_if_due(self, now: float) -> None:
+        if not self._is_seeking or now < self._next_attempt or self._connect():
+            return
+        self._next_attempt = now + (EAGER_PAUSE_S if now - self._away_since < EAGER_S else PATIENT_PAUSE_S)
+        if self._starter.failure is None or self._conversation.has_open:
+            self._starter.tend(now)
+        if self._starter.failure is not None:
+            self._tell_client(self._conversation.fail_all(self._starter.failure))
+
+    def _connect(self) -> bool:
+        """Connect and say all that a new gateway has to know. A Unix socket connects at once or not at all."""
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.setblocking(False)
+        try:
+            link.connect(self._places.gateway_socket)
+        except OSError:
+            link.close()
+            return False
+        self._gateway = link
+        self._dormant = self._welcomed = False
+        self._from_gateway = LineBuffer(4 * MAX_LINE_BYTES)
+        self._to_gateway = bytearray(self._hello)
+        for line in self._conversation.connect(int(time.time() * 1000)):
+            self._to_gateway += line
+        self._write_gateway()
+        return True
+
+    def _write_gateway(self) -> None:
+        if self._gateway is None or not self._to_gateway:
+            return
+        try:
+            written = self._gateway.send(self._to_gateway)
+        except BlockingIOError:
+            return
+        except OSError:
+            return  # what it still said can be read; then comes its end
+        del self._to_gateway[:written]
+
+    def _read_gateway(self) -> None:
+        if self._gateway is None:
+            return
+        try:
+            data = self._gateway.recv(CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._lose()
+            return
+        self._heard = True
+        for line in self._from_gateway.feed(data):
+            if line.startswith(CONTROL):
+                self._obey(line)
+                continue
+            for_client = self._conversation.from_gateway(line)
+            if for_client is not None:
+                self._to_client += for_client + b"\n"
+        self._write_client()
+
+    def _obey(self, line: bytes) -> None:
+        if line.startswith(WELCOME):
+            self._welcomed = True
+            self._fruitless = 0
+            self._starter.connected()
+        elif line.startswith(REFUSED):
+            reason = line.removeprefix(REFUSED).decode("utf-8", "replace")
+            self._starter.refused(reason, time.monotonic())
+            self._tell_client(self._conversation.fail_all(reason))
+        elif line.startswith(BYE):
+            self._dormant = True
+
+    def _lose(self) -> None:
+        assert self._gateway is not None
+        self._watch({key: value for key, value in self._polled.items() if key != self._gateway.fileno()})
+        self._gateway.close()
+        self._gateway = None
+        self._to_gateway.clear()
+        self._conversation.disconnect()
+        self._starter.reap()
+        now = time.monotonic()
+        self._away_since = self._next_attempt = now
+        if self._conversation.has_open:
+            self._dormant = False
+        if not self._welcomed:
+            self._fruitless = min(self._fruitless + 1, 7)
+            self._next_attempt = now + EAGER_PAUSE_S * 2**self._fruitless
+
+    def _expire(self, now: float) -> None:
+        overdue = now - LATE_S if self._heard else now
+        if self._conversation.next_expiry() <= overdue:
+            self._tell_client(self._conversation.expire(overdue))
+
+
+def _prepare_output(descriptor: int) -> int | None:
+    """Make writing never wait. Returns how much may be written at once after `poll`, None for no limit.
+
+    The far end of a pipe or a socket is nobody else's file description; that of a terminal is the shell's as well.
+    """
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        os.set_blocking(descriptor, False)
+        return None
+    return TERMINAL_CHUNK_BYTES
+
+
+def _budget(environ: Mapping[str, str]) -> float:
+    try:
+        budget_s = float(environ.get("REMEMBRANCER_BRIDGE_BUDGET_S", ""))
+    except ValueError:
+        return DEFAULT_BUDGET_S
+    return budget_s if 0 < budget_s < math.inf else DEFAULT_BUDGET_S
+
+
+def _claim_output() -> int:
+    """Take standard output for the protocol; whatever else is printed in this process goes to standard error."""
+    claimed = os.dup(1)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # there is no standard error
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+    return claimed
+
+
+def _project_argument(argv: list[str]) -> str | None:
+    """The path that `--project PATH` or `--project=PATH` names, made absolute.
+
+    Raises:
+        ValueError: anything else was given.
+    """
+    match argv:
+        case []:
+            return None
+        case ["--project", path] if path:
+            return os.path.abspath(path)
+        case [option] if option.startswith("--project=") and option != "--project=":
+            return os.path.abspath(option.removeprefix("--project="))
+    raise ValueError(USAGE)
+
+
+def main(argv: list[str]) -> int:
+    """Run the bridge of the client that started this process. Returns the exit status."""
+    try:
+        project = _project_argument(argv)
+    except ValueError as error:
+        sys.stderr.write(str(error))
+        return 2
+    output = _claim_output()
+    try:
+        return Bridge(find_places(os.environ), os.environ, project, 0, output).run()
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,266 @@
+"""What the bridge remembers of a conversation, and decides: what to replay, what to swallow, when to give up.
+
+No sockets and no clock of its own. The client must not notice that a gateway died: a new one is told the handshake,
+the log level, the subscriptions and the requests without an answer, in that order, and its answers to what the
+client knows already are swallowed. Ids are compared with their type: 1 and "1" are two requests.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+from remembrancer.protocol.hello import INVALID_REQUEST, PARSE_ERROR, UNAVAILABLE, stamped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TypeAlias
+
+    RequestId: TypeAlias = int | str
+
+HANDSHAKE = "initialize"
+STREAMS = frozenset({"subscriptions/listen"})
+"""Requests that stay open as long as the client likes: they have no budget."""
+MAX_OPEN_REQUESTS = 1024
+MAX_OPEN_BYTES = 32 * 1024 * 1024
+_ANSWER_START = b'{"jsonrpc":"2.0","id":'
+_HEAD_BYTES = 512
+
+
+class OpenRequest:
+    """A request that the client has no answer to. `expires` is on the clock that the caller passes in, in seconds."""
+
+    __slots__ = ("expires", "line", "message", "stamp_ms")
+
+    def __init__(self, message: dict[str, Any], line: bytes, stamp_ms: int, expires: float) -> None:
+        self.message = message
+        self.line = line
+        self.stamp_ms = stamp_ms
+        self.expires = expires
+
+
+class Conversation:
+    """One client's conversation. Lines come and go without their newline."""
+
+    def __init__(self, budget_s: float, handshake_budget_s: float) -> None:
+        self._budget_s = budget_s
+        self._handshake_budget_s = handshake_budget_s
+        self._open: dict[RequestId, OpenRequest] = {}
+        self._open_bytes = 0
+        self._initialize: dict[str, Any] | None = None
+        self._initialized: bytes | None = None
+        self._level: dict[str, Any] | None = None
+        self._subscriptions: dict[str, dict[str, Any]] = {}
+        self._asked: set[RequestId] = set()
+        self._replays = 0
+        self.connected = False
+        """Whether a gateway takes lines now. Set by `connect` and `disconnect`."""
+
+    @property
+    def has_open(self) -> bool:
+        """Whether the client waits for an answer that will come by itself (a stream of events never does)."""
+        return any(request.message["method"] not in STREAMS for request in self._open.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more of the client's lines should be read for now."""
+        return len(self._open) >= MAX_OPEN_REQUESTS or self._open_bytes >= MAX_OPEN_BYTES
+
+    def from_client(self, line: bytes, now: float, stamp_ms: int) -> tuple[bytes | None, bytes | None]:
+        """The line for the gateway and the line for the client that a client's line leads to."""
+        try:
+            message = _decode(line)
+        except (ValueError, RecursionError):
+            return None, error_line(None, PARSE_ERROR, "the line is not valid JSON in UTF-8")
+        if isinstance(message, list):
+            return None, error_line(None, INVALID_REQUEST, "batches are not supported: send one message a line")
+        if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+            return None, error_line(_id_of(message), INVALID_REQUEST, 'not a JSON-RPC message ("jsonrpc": "2.0")')
+        method = message.get("method")
+        if isinstance(method, str):
+            if "id" in message:
+                return self._request(message, line, now, stamp_ms)
+            return self._notification(method, message, line, stamp_ms), None
+        if "result" in message or "error" in message:
+            return self._answer_of_client(message, line, stamp_ms), None
+        return None, error_line(_id_of(message), INVALID_REQUEST, "neither a request nor an answer")
+
+    def _request(
+        self, message: dict[str, Any], line: bytes, now: float, stamp_ms: int
+    ) -> tuple[bytes | None, bytes | None]:
+        request_id = _id_of(message)
+        if request_id is None:
+            return None, error_line(None, INVALID_REQUEST, "the id of a request is a string or an integer")
+        if request_id in self._open:
+            text = f"the id {json.dumps(request_id)} belongs to a request that has no answer yet"
+            return None, error_line(None, INVALID_REQUEST, text)
+        method = message["method"]
+        if method in STREAMS:
+            expires = math.inf
+        else:
+            expires = now + (self._handshake_budget_s if method == HANDSHAKE else self._budget_s)
+        self._open[request_id] = OpenRequest(message, line, stamp_ms, expires)
+        self._open_bytes += len(line)
+        return (stamped(line, stamp_ms) if self.connected else None), None
+
+    def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
+        if method == "notifications/initialized":
+            self._initialized = line
+        elif method == "notifications/cancelled":
+            params = message.get("params")
+            cancelled = params.get("requestId") if isinstance(params, dict) else None
+            if isinstance(cancelled, int | str) and not isinstance(cancelled, bool):
+                request = self._open.get(cancelled)
+                if request is not None and request.message["method"] != HANDSHAKE:
+                    self._close(cancelled)
+        return stamped(line, stamp_ms) if self.connected else None
+
+    def _answer_of_client(self, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
+        asked = _id_of(message)
+        if asked is None or asked not in self._asked:
+            return None  # the gateway that asked is dead
+        self._asked.discard(asked)
+        return stamped(line, stamp_ms) if self.connected else None
+
+    def from_gateway(self, line: bytes) -> bytes | None:
+        """The line for the client, or None if the client must not see it."""
+        kind, answered = _kind_and_id(line)
+        if kind == "request" and answered is not None:
+            self._asked.add(answered)
+            return line
+        if kind in ("request", "notification"):
+            return line
+        if answered is None:
+            return line  # an error about a message whose id could not be read
+        request = self._open.get(answered)
+        if request is None:
+            return None
+        self._close(answered)
+        if kind == "result":
+            self._remember(request.message)
+        return line
+
+    def _remember(self, message: dict[str, Any]) -> None:
+        """What a new gateway has to be told of a request that was answered well."""
+        match message["method"]:
+            case "initialize":
+                self._initialize = message
+            case "logging/setLevel":
+                self._level = message
+            case "resources/subscribe":
+                self._subscriptions[_uri_of(message)] = message
+            case "resources/unsubscribe":
+                self._subscriptions.pop(_uri_of(message), None)
+
+    def connect(self, stamp_ms: int) -> list[bytes]:
+        """A gateway is there: the lines that bring it to where the last one was."""
+        self.connected = True
+        self._asked.clear()
+        lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
+        if self._initialize and self._initialized is not None:
+            lines.append(stamped(self._initialized, stamp_ms))
+        if self._level is not None:
+            lines.append(self._again(self._level, stamp_ms))
+        lines += [self._again(message, stamp_ms) for message in self._subscriptions.values()]
+        lines += [stamped(request.line, request.stamp_ms) for request in self._open.values()]
+        return lines
+
+    def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
+        """A request that the client has its answer to, under an id of our own: the new answer is for nobody."""
+        self._replays += 1
+        copy = {**message, "id": f"remembrancer-replay-{self._replays}"}
+        return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
+
+    def disconnect(self) -> None:
+        """The gateway is gone. What it asked of the client is forgotten."""
+        self.connected = False
+        self._asked.clear()
+
+    def next_expiry(self) -> float:
+        """When the first open request runs out of its budget (infinity: none does)."""
+        return min((request.expires for request in self._open.values()), default=math.inf)
+
+    def expire(self, now: float) -> list[bytes]:
+        """Error answers for the requests whose budget has run out; their late answers will be swallowed."""
+        return self._fail([key for key, request in self._open.items() if request.expires <= now], _TOO_LATE)
+
+    def fail_all(self, reason: str) -> list[bytes]:
+        """Error answers for every open request."""
+        return self._fail(list(self._open), reason)
+
+    def _fail(self, keys: list[RequestId], reason: str) -> list[bytes]:
+        answers = []
+        for key in keys:
+            self._close(key)
+            answers.append(error_line(key, UNAVAILABLE, reason, retry=True))
+        return answers
+
+    def _close(self, key: RequestId) -> None:
+        request = self._open.pop(key, None)
+        if request is not None:
+            self._open_bytes -= len(request.line)
+
+
+_TOO_LATE = (
+    "the memory service did not answer in time; try again in a moment (if this call was to store something, it may "
+    "have been stored all the same)"
+)
+
+
+def error_line(request_id: RequestId | None, code: int, message: str, *, retry: bool = False) -> bytes:
+    """A JSON-RPC error answer, without its newline."""
+    error: dict[str, Any] = {"code": code, "message": message}
+    if code == UNAVAILABLE:
+        error["data"] = {"error": "memory_unavailable", "retry_possible": retry}
+    answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
+    return json.dumps(answer, separators=(",", ":")).encode()
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _decode(line: bytes) -> Any:
+    return _decoder.decode(line.decode("utf-8"))
+
+
+def _id_of(message: Any) -> RequestId | None:
+    """The message's id; None when it has none that MCP allows (a string, which can be written, or an integer)."""
+    found = message.get("id") if isinstance(message, dict) else None
+    if isinstance(found, str):
+        return found if found.isascii() or _is_text(found) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _uri_of(message: dict[str, Any]) -> str:
+    params = message.get("params")
+    return str(params.get("uri")) if isinstance(params, dict) else ""
+
+
+def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
+    """`result`, `error`, `request` or `notification`, and its id. The usual answer is told by its first bytes."""
+    if line.startswith(_ANSWER_START):
+        head = line[:_HEAD_BYTES].decode("utf-8", "ignore")
+        try:
+            found, end = _decoder.raw_decode(head, len(_ANSWER_START))
+        except ValueError:
+            found, end = None, 0
+        if isinstance(found, int | str) and head.startswith(',"result":', end):
+            return "result", found
+        if isinstance(found, int | str) and head.startswith(',"error":', end):
+            return "error", found
+    message = _decode(line)
+    if "method" in message:
+        return ("request" if "id" in message else "notification"), _id_of(message)
+    return ("result" if "result" in message else "error"), _id_of(message)

@@ -1,0 +1,152 @@
+"""Starting a runtime when none is there: by one bridge at a time, and not again and again when it fails."""
+
+# ruff: noqa: PTH
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping
+
+    from remembrancer.actors.bridge.places import Places
+    from remembrancer.protocol.locks import FileLock
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+LOOK_AGAIN_S = 0.05
+"""How long to wait before asking again whether a runtime is coming up that somebody else started."""
+_OF_ONE_SESSION = frozenset(
+    {
+        "REMEMBRANCER_PROJECT",
+        "REMEMBRANCER_SESSION_ID",
+        "REMEMBRANCER_TOOLSETS",
+        "REMEMBRANCER_BRIDGE_BUDGET_S",
+        "MEMORY_SESSION_ID",
+    }
+)
+
+
+class Backoff:
+    """When the next attempt may be made: after each failure in a row the pause doubles, up to a limit."""
+
+    def __init__(self) -> None:
+        self._pause_s = FIRST_PAUSE_S
+        self._not_before = 0.0
+
+    def failed(self, now: float) -> None:
+        """An attempt has failed."""
+        self._not_before = now + self._pause_s
+        self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)
+
+    def succeeded(self) -> None:
+        """An attempt has succeeded."""
+        self._pause_s = FIRST_PAUSE_S
+        self._not_before = 0.0
+
+    def wait(self, now: float, pause_s: float) -> None:
+        """Make no attempt for `pause_s`, which is no failure."""
+        self._not_before = now + pause_s
+
+    def may_try(self, now: float) -> bool:
+        """Whether an attempt may be made now."""
+        return now >= self._not_before
+
+
+class Starter:
+    """Starts the runtime of one home, detached from this process, unless one is up or coming up."""
+
+    def __init__(self, places: Places, environ: Mapping[str, str]) -> None:
+        self._places = places
+        self._environ = environ
+        self._backoff = Backoff()
+        self._lock: FileLock | None = None
+        self._child: subprocess.Popen[bytes] | None = None
+        self.failure: str | None = None
+        """Why the last attempt failed, until another one is made."""
+
+    def connected(self) -> None:
+        """The gateway was reached."""
+        self._backoff.succeeded()
+        self.failure = None
+        self._release()
+
+    def refused(self, reason: str, now: float) -> None:
+        """The gateway was reached and does not serve this bridge."""
+        self.failure = reason
+        self._backoff.failed(now)
+
+    def tend(self, now: float) -> None:
+        """The gateway was not reached: start a runtime if that is this bridge's to do. Sets `failure`."""
+        if self._child is not None:
+            status = self._child.poll()
+            if status is not None:
+                self._ended(status, now)
+            return
+        if not self._backoff.may_try(now):
+            return
+        self.failure = None
+        try:
+            self._start(now)
+        except OSError as error:
+            self._release()
+            self.failure = f"the memory's home {self._places.home} cannot be used: {error.strerror or error}"
+            self._backoff.failed(now)
+
+    def _start(self, now: float) -> None:
+        from pathlib import Path
+
+        from remembrancer.protocol.locks import FileLock
+
+        os.makedirs(self._places.home, mode=0o700, exist_ok=True)
+        lock = FileLock(Path(self._places.start_lock))
+        if not lock.try_acquire():
+            self._backoff.wait(now, LOOK_AGAIN_S)
+            return
+        self._lock = lock
+        # Asked under the start lock only, and not while a child of ours starts: asking takes the lock for a moment.
+        if FileLock(Path(self._places.runtime_lock)).is_held_elsewhere():
+            self._release()
+            self._backoff.wait(now, LOOK_AGAIN_S)
+            return
+        self._spawn()
+
+    def _spawn(self) -> None:
+        import subprocess
+
+        environ = {name: value for name, value in self._environ.items() if name not in _OF_ONE_SESSION}
+        environ["REMEMBRANCER_HOME"] = self._places.home
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=environ,
+            start_new_session=True,
+        )
+
+    def _ended(self, status: int, now: float) -> None:
+        from pathlib import Path
+
+        from remembrancer.protocol.locks import FileLock
+
+        self._child = None
+        self._release()
+        if FileLock(Path(self._places.runtime_lock)).is_held_elsewhere():
+            return  # another runtime was faster
+        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
+        self.failure = f"the memory service could not be started: it {how}; its log is in {self._places.logs}"
+        self._backoff.failed(now)
+
+    def reap(self) -> None:
+        """Collect a runtime of ours that has ended since it was reached, so that no zombie stays."""
+        if self._child is not None and self._child.poll() is not None:
+            self._child = None
+
+    def _release(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()

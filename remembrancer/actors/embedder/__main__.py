@@ -1,0 +1,13 @@
+"""The embedder's process: `python -P -m remembrancer.actors.embedder`, its `LaunchSpec` on standard input."""
+
+from __future__ import annotations
+
+import os
+
+from remembrancer.actors.embedder.actor import EmbedderActor
+from remembrancer.actors.shell import run_actor
+
+if __name__ == "__main__":
+    # The worker's threads are counted; the tokenizer would start one more for each core.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    run_actor(EmbedderActor)

@@ -1,0 +1,189 @@
+"""The embedder: takes jobs from the store as far as its credit goes, and answers each with vectors.
+
+It is ready as soon as its socket stands; the model is loaded meanwhile, and again and again until it can be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from remembrancer.actors.embedder.engine import Engine, load_engine
+from remembrancer.actors.embedder.questions import QuestionThread
+from remembrancer.actors.embedder.workers import (
+    Answers,
+    Crashed,
+    Loaded,
+    PassageThread,
+    QuestionAnswers,
+    Unusable,
+    WorkEvent,
+)
+from remembrancer.actors.shell import Actor, LaunchSpec
+from remembrancer.protocol.control import EmbedderVitals
+from remembrancer.protocol.errors import InternalError, PeerUnavailable
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sockets import Dealer
+from remembrancer.protocol.wire import ToWorker, WorkerMessage, to_worker
+from remembrancer.protocol.work import (
+    EmbedPassages,
+    EmbedQuery,
+    PassagesEmbedded,
+    QueryEmbedded,
+    WhoAreYou,
+    WorkerFailed,
+    WorkerLeaving,
+    WorkerReady,
+)
+
+CREDIT: Final = 128
+"""Jobs in hand. Memories are short: about two batches of them or more, so the model does not wait for the store."""
+
+logger = logging.getLogger(__name__)
+
+
+class EmbedderActor(Actor):
+    """One worker. A `WorkerReady` from it says also that it holds no job: whatever it was given before is forgotten."""
+
+    def __init__(self, spec: LaunchSpec, load: Callable[[], Engine] | None = None) -> None:
+        super().__init__(spec)
+        self._loop = asyncio.get_running_loop()
+        self._store: Dealer[ToWorker] = Dealer(
+            spec.paths.store_endpoint, self.speaker, to_worker, on_message=self._hear, on_connection=self._on_connection
+        )
+        # Bounded by the credit: what is in here answers jobs that the store has handed out.
+        self._outbox: asyncio.Queue[WorkerMessage | Crashed] = asyncio.Queue()
+        self._passages = PassageThread(load or (lambda: load_engine(spec.settings, spec.threads)), self._post)
+        self._questions: QuestionThread | None = None
+        self._engine: Engine | None = None
+        self._error: str | None = None
+        self._leaving = False
+        self._generation = 0
+        self._embedded_passages = 0
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """See `Actor.run`."""
+        async with self._store:
+            self._passages.start()
+            task_status.started()
+            try:
+                await self._send_all()
+            finally:
+                self._finish_threads()
+
+    def vitals(self) -> EmbedderVitals:
+        """See `Actor.vitals`."""
+        model = self.spec.settings.model if self._engine is None else self._engine.identity.model
+        return EmbedderVitals(model=model, embedded_passages=self._embedded_passages, error=self._error)
+
+    async def drain(self, reason: str) -> None:
+        """Take leave of the store, and answer what the batch under way finishes."""
+        self._leaving = True
+        self._say(WorkerLeaving())
+        for thread in self._finish_threads():
+            await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
+        await self._outbox.join()
+
+    def _finish_threads(self) -> list[PassageThread | QuestionThread]:
+        threads: list[PassageThread | QuestionThread] = [self._passages]
+        if self._questions is not None:
+            threads.append(self._questions)
+        for thread in threads:
+            thread.finish()
+        return threads
+
+    def _hear(self, message: ToWorker) -> None:
+        match message:
+            case EmbedPassages(jobs=jobs):
+                # Without a model or about to leave: the store learns of either, and gives the jobs to another.
+                if self._engine is not None and not self._leaving:
+                    self._passages.submit(jobs)
+            case EmbedQuery():
+                self._take_question(message)
+            case WhoAreYou():
+                self._forget()
+                self._announce()
+            case Refused(code=code):
+                logger.warning("the store refuses this worker", extra={"code": code, "reason": message.message})
+
+    def _take_question(self, question: EmbedQuery) -> None:
+        if self._leaving or self._questions is None:
+            reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
+            self._say(QueryEmbedded(question.query_id, b"", reason))
+        else:
+            self._questions.submit(self._generation, question)
+
+    def _on_connection(self, up: bool) -> None:
+        logger.info("store connected" if up else "store disconnected")
+        if up:
+            self._announce()
+        else:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Drop the jobs in hand: a store that has restarted counts anew, so an old answer could mislead."""
+        self._generation += 1
+        self._passages.forget(self._generation)
+
+    def _announce(self) -> None:
+        if self._leaving or not self._store.connected:
+            return
+        if self._engine is not None:
+            self._say(WorkerReady(self._engine.identity, CREDIT))
+        elif self._error is not None:
+            self._say(WorkerFailed(self._error))
+
+    def _post(self, event: WorkEvent) -> None:
+        """From the threads: have the event loop deal with an event."""
+        try:
+            self._loop.call_soon_threadsafe(self._deal_with, event)
+        except RuntimeError:
+            logger.debug("the event loop has ended before a thread did")
+
+    def _deal_with(self, event: WorkEvent) -> None:
+        match event:
+            case Loaded(engine=engine):
+                logger.info("model loaded", extra={"model": engine.identity.key})
+                self._engine, self._error = engine, None
+                self._questions = QuestionThread(engine, self._post)
+                self._questions.start()
+                if self._leaving:
+                    self._questions.finish()
+                self._announce()
+            case Unusable(message=reason):
+                logger.error("no model", extra={"reason": reason})
+                self._error = reason
+                self._announce()
+            case Answers(generation=generation, messages=messages) if generation == self._generation:
+                self._embedded_passages += sum(len(m.passages) for m in messages if isinstance(m, PassagesEmbedded))
+                for message in messages:
+                    self._say(message)
+            case Answers():
+                pass  # of a store that is gone
+            case QuestionAnswers(messages=answers):
+                for generation, answer in answers:
+                    if generation == self._generation:
+                        self._say(answer)
+            case Crashed():
+                self._outbox.put_nowait(event)
+
+    def _say(self, message: WorkerMessage) -> None:
+        self._outbox.put_nowait(message)
+
+    async def _send_all(self) -> None:
+        """Send what is said, in order. What cannot be sent is dropped: the store that comes back asks again."""
+        while True:
+            message = await self._outbox.get()
+            if isinstance(message, Crashed):
+                raise InternalError(f"the thread of the {message.thread} has ended; the log says why")
+            try:
+                await self._store.send(message)
+            except PeerUnavailable as error:
+                logger.debug("not sent", extra={"message_type": type(message).__name__, "reason": error.message})
+            finally:
+                self._outbox.task_done()

@@ -1,0 +1,66 @@
+"""An embedding engine: one small Protocol, and the choice between those that keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.actors.embedder.passages import TokenCounter
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.work import ModelIdentity
+
+Vector = NDArray[np.float32]
+"""One dimension: a text's numbers."""
+Vectors = NDArray[np.float32]
+"""Two dimensions: a row for each text."""
+
+
+class Engine(Protocol):
+    """A loaded model. Passages and questions may be embedded at the same time, from two threads."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What the vectors are made by."""
+
+    @property
+    def tokenizer(self) -> TokenCounter:
+        """The model's own tokenizer."""
+
+    @property
+    def passage_budget(self) -> int:
+        """The most tokens that a passage may have, without the marks (and the prompt) that go around it."""
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """One row of unit length for each text, in the order given. What does not fit the window is left out."""
+
+    def embed_questions(self, texts: Sequence[str]) -> Vectors:
+        """The same for questions: some models want another prompt before those."""
+
+
+def load_engine(settings: Settings, threads: int) -> Engine:
+    """The engine that the settings ask for, computing with `threads` threads. Takes a fraction of a second or seconds.
+
+    Raises:
+        ModelUnusable: its library, weights or vocabulary are missing or are not what was pinned; the message says
+            what to do.
+    """
+    # Imported here: a process pays for the library of the one engine that it runs.
+    match settings.engine:
+        case "onnx":
+            from remembrancer.actors.embedder.onnx import load_onnx
+
+            return load_onnx(settings.model, threads)
+        case "sentence-transformers":
+            from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
+
+            return load_sentence_transformer(settings.model, threads)
+
+
+def unit_rows(rows: Vectors) -> Vectors:
+    """The rows scaled to length 1."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Vectors = (rows / np.maximum(norms, 1e-12)).astype(np.float32, copy=False)
+    return unit

@@ -1,0 +1,210 @@
+"""Splitting a text into overlapping passages that fit a model's window: nothing is cut off in silence.
+
+Passages end where sentences end, if there is such a place in the second half of the window; otherwise between words;
+inside a word only when the word itself is long (a text without spaces, base64, a script that writes none).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+DEFAULT_BUDGET: Final = 254
+"""Word pieces of a passage: a window of 256 less the two marks around the text."""
+OVERLAP: Final = 0.18
+"""The share of a passage that is said again at the start of the next."""
+LONG_WORD: Final = 1 / 8
+"""A word that fills more of the window than this may be cut."""
+
+_SENTENCE_END: Final = re.compile(
+    r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
+    r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
+    r"""|\n\s*"""
+)
+"""What stands between two sentences. Each alternative is bounded, so that the search takes linear time."""
+
+
+class TokenSpans(NamedTuple):
+    """Where the tokens of a text stand in it (character offsets), and which of them begin a word."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    opens_word: Sequence[bool]
+
+
+class TokenCounter(Protocol):
+    """What the splitter has to know of a tokenizer. The marks around a text do not count."""
+
+    def spans(self, text: str) -> TokenSpans:
+        """The tokens of a text."""
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has."""
+
+
+class MeasuredPassage(NamedTuple):
+    """Characters `start` to `end` of a text, and how many tokens they are."""
+
+    start: int
+    end: int
+    tokens: int
+
+
+class _Atoms:
+    """A text as the pieces that are never cut: where each begins, and the sum of the tokens before it."""
+
+    def __init__(self, text: str, spans: TokenSpans, budget: int) -> None:
+        self.starts: list[int] = []
+        self.opens_word: list[bool] = []
+        first_tokens: list[int] = []
+        for index in _cuts(spans, budget):
+            first_tokens.append(index)
+            self.starts.append(spans.starts[index])
+            self.opens_word.append(spans.opens_word[index])
+        self.tokens_before = [*first_tokens, len(spans.starts)]
+        self.sentences = _sentence_openings(text, self.starts)
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def split_passages(
+    text: str, tokenizer: TokenCounter, budget: int = DEFAULT_BUDGET, overlap: float = OVERLAP
+) -> list[MeasuredPassage]:
+    """Passages of `text` in order, at least one, none with more than `budget` tokens.
+
+    Every character that is not white space is in some passage. `overlap` is a share of the budget. The one exception
+    to the budget is a single character that is more tokens than that.
+    """
+    spans = tokenizer.spans(text)
+    count = len(spans.starts)
+    if count <= budget:
+        start, end = _trimmed(text, 0, len(text))
+        return [MeasuredPassage(start, end, count)]
+    atoms = _Atoms(text, spans, budget)
+    ranges = _without_contained(
+        _trimmed(text, *each) for each in _character_ranges(atoms, budget, int(budget * overlap), len(text))
+    )
+    counts = tokenizer.count_tokens([text[start:end] for start, end in ranges])
+    passages: list[MeasuredPassage] = []
+    for (start, end), tokens in zip(ranges, counts, strict=True):
+        if tokens <= budget:
+            passages.append(MeasuredPassage(start, end, tokens))
+        else:
+            passages.extend(_halved(text, start, end, tokenizer, budget))
+    return passages
+
+
+def _cuts(spans: TokenSpans, budget: int) -> list[int]:
+    """The tokens before which a passage may be cut: the starts of words, and any token of a long word.
+
+    Several tokens may come of one character (Hangul is taken apart); there is no cut between those.
+    """
+    boundaries: list[int] = []
+    reach = last_start = -1
+    for index, (start, end) in enumerate(zip(spans.starts, spans.ends, strict=True)):
+        if not boundaries or (start >= reach and start > last_start):
+            boundaries.append(index)
+            last_start = start
+        reach = max(reach, end)
+    openings = [index for index in boundaries if spans.opens_word[index] or index == 0]
+    cuts: list[int] = []
+    position = 0
+    for opening, following in zip(openings, [*openings[1:], len(spans.starts)], strict=True):
+        cuts.append(opening)
+        while position < len(boundaries) and boundaries[position] <= opening:
+            position += 1
+        inside = position
+        while position < len(boundaries) and boundaries[position] < following:
+            position += 1
+        if following - opening > budget * LONG_WORD:
+            cuts.extend(boundaries[inside:position])
+    return cuts
+
+
+def _sentence_openings(text: str, starts: Sequence[int]) -> list[int]:
+    """The indices of the atoms that begin a sentence, ascending."""
+    openings = {0}
+    for match in _SENTENCE_END.finditer(text):
+        index = bisect_left(starts, match.end())
+        if index < len(starts):
+            openings.add(index)
+    return sorted(openings)
+
+
+def _character_ranges(atoms: _Atoms, budget: int, overlap: int, length: int) -> list[tuple[int, int]]:
+    """Pack the atoms greedily. Each range ends further on than the one before it, so the loop ends."""
+    before, total = atoms.tokens_before, len(atoms)
+    ranges: list[tuple[int, int]] = []
+    first = reached = 0
+    while True:
+        # The rest of a word counts one or two tokens more when it stands alone.
+        room = budget if atoms.opens_word[first] else max(1, budget - 2)
+        end = max(bisect_right(before, before[first] + room) - 1, reached + 1)
+        begin_character = 0 if first == 0 else atoms.starts[first]
+        if end >= total:
+            ranges.append((begin_character, length))
+            return ranges
+        cut = _last_sentence(atoms, max(reached, bisect_left(before, before[first] + room // 2)), end) or end
+        ranges.append((begin_character, atoms.starts[cut]))
+        first = _step_back(atoms, first, cut, overlap, budget - 2)
+        reached = cut
+
+
+def _last_sentence(atoms: _Atoms, low: int, high: int) -> int | None:
+    """The last atom in (low, high] that begins a sentence: the passage before it ends with one."""
+    position = bisect_right(atoms.sentences, high) - 1
+    found = atoms.sentences[position]
+    return found if found > low else None
+
+
+def _step_back(atoms: _Atoms, first: int, cut: int, overlap: int, room: int) -> int:
+    """Where the next passage begins: at a sentence, or else a word, no more than `overlap` tokens before the cut."""
+    before = atoms.tokens_before
+    lowest = max(bisect_left(before, before[cut] - overlap), first + 1)
+    position = bisect_left(atoms.sentences, lowest)
+    if position < len(atoms.sentences) and atoms.sentences[position] < cut:
+        lowest = atoms.sentences[position]
+    while lowest < cut and before[cut + 1] - before[lowest] > room:
+        lowest += 1
+    return lowest
+
+
+def _halved(text: str, start: int, end: int, tokenizer: TokenCounter, budget: int) -> list[MeasuredPassage]:
+    """Parts of a passage that counts more tokens on its own than it did within the text: rare, so simple."""
+    if start == end:
+        return []
+    (tokens,) = tokenizer.count_tokens([text[start:end]])
+    if tokens <= budget or end - start == 1:
+        return [MeasuredPassage(start, end, tokens)]
+    middle = (start + end) // 2
+    return [
+        passage
+        for half in ((start, middle), (middle, end))
+        for passage in _halved(text, *_trimmed(text, *half), tokenizer, budget)
+        if not text[passage.start : passage.end].isspace()
+    ]
+
+
+def _without_contained(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The ranges without those that lie in a neighbour, now that the white space around them is gone."""
+    kept: list[tuple[int, int]] = []
+    for start, end in ranges:
+        if kept and end <= kept[-1][1]:
+            continue
+        if kept and start <= kept[-1][0]:
+            kept.pop()
+        kept.append((start, end))
+    return kept
+
+
+def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+    """The range without the white space around it; unchanged when there is nothing else in it."""
+    content = text[start:end]
+    stripped = len(content.strip())
+    if not stripped:
+        return start, end
+    begin = start + len(content) - len(content.lstrip())
+    return begin, begin + stripped

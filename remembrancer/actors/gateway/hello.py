@@ -1,0 +1,103 @@
+"""The hello of a bridge, read and checked: who is there, and what is set for this session alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from remembrancer.actors.gateway.text import clean_name
+from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, load_settings
+from remembrancer.protocol.errors import ConfigurationError, InvalidInput, VersionMismatch
+from remembrancer.protocol.hello import LINK_VERSION
+from remembrancer.protocol.reads import Notice
+
+MAX_SESSION_ID: Final = 200
+TOOLSETS_VARIABLE: Final = PREFIX + "TOOLSETS"
+PROJECT_VARIABLE: Final = PREFIX + "PROJECT"
+
+
+class Hello(msgspec.Struct, frozen=True):
+    """What a bridge says first. `bridge` is its own ULID in hexadecimal, `project` the path of its `--project`."""
+
+    link: int
+    version: str
+    bridge: str
+    session: str
+    directory: str
+    project: str | None = None
+    environment: dict[str, str] = {}
+    pid: int = 0
+
+
+def read_hello(line: bytes) -> Hello:
+    """The hello in a connection's first line.
+
+    Raises:
+        VersionMismatch: the bridge is of another release.
+        InvalidInput: it is no hello, or its session id cannot be used.
+    """
+    try:
+        # The standard library's decoder, because paths that are not UTF-8 come with lone surrogates.
+        fields = json.loads(line)
+        link = fields["link"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InvalidInput("the first line of a connection must be a hello") from error
+    if link != LINK_VERSION:
+        raise VersionMismatch(
+            f"this bridge speaks version {link} of the link, the memory service version {LINK_VERSION}: "
+            "run `remembrancer down`, so that the next session starts it from one release"
+        )
+    try:
+        hello = msgspec.convert(fields, Hello)
+        session = clean_name(hello.session, field="REMEMBRANCER_SESSION_ID", longest=MAX_SESSION_ID)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"the hello of the bridge is malformed: {error}") from error
+    return msgspec.structs.replace(hello, session=session)
+
+
+def directory_of(hello: Hello, roots: list[str]) -> Path:
+    """The directory whose project a session works on: the client's first root on this disk, the bridge's flag, its
+    environment variable, or its working directory, in that order."""
+    for uri in roots:
+        path = path_of_uri(uri)
+        if path is not None:
+            return path
+    named = hello.project or hello.environment.get(PROJECT_VARIABLE)
+    return Path(hello.directory, Path(named).expanduser()) if named else Path(hello.directory)
+
+
+def path_of_uri(uri: str) -> Path | None:
+    """The absolute path of a `file://` URI of this host (RFC 8089), None for any other."""
+    parts = urlsplit(uri)
+    path = unquote(parts.path, errors="surrogateescape")
+    if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not path.startswith("/") or "\0" in path:
+        return None
+    return Path(path)
+
+
+def setting_warnings(environment: dict[str, str], settings: Settings) -> list[Notice]:
+    """A warning for each setting that the session's environment gives and the runtime does not have."""
+    found: list[Notice] = []
+    for variable, value in sorted(environment.items()):
+        name = variable.removeprefix(PREFIX)
+        if name == variable or name in NOT_SETTINGS:
+            continue
+        try:
+            wanted = getattr(load_settings({variable: value}), name.lower())
+        except ConfigurationError as error:
+            found.append(Notice("setting_ignored", error.message))
+            continue
+        actual = getattr(settings, name.lower())
+        if wanted != actual:
+            found.append(
+                Notice(
+                    "setting_ignored",
+                    f"{variable} differs in this session, but the memory service was started with {actual}: "
+                    "run `remembrancer down` to have the next session start it anew",
+                )
+            )
+    return found

@@ -1,0 +1,135 @@
+"""The gateway's Unix socket: bridges connect, say hello, and get a session each."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import msgspec
+from mcp.server.lowlevel import Server
+
+from remembrancer import __version__
+from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, read_hello, setting_warnings
+from remembrancer.actors.gateway.session import Session
+from remembrancer.actors.gateway.tools import Toolbox
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.hello import MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME
+
+HELLO_WAIT_S: Final = 5.0
+BACKLOG: Final = 256
+MAX_SESSIONS: Final = 1024
+
+logger = logging.getLogger(__name__)
+
+
+class Listener:
+    """Serves sessions on a socket from `open` until `aclose`."""
+
+    def __init__(
+        self,
+        path: Path,
+        incarnation: str,
+        server: Server[Any],
+        toolbox: Toolbox,
+        settings: Settings,
+        tasks: anyio.abc.TaskGroup,
+    ) -> None:
+        self._path = path
+        self._incarnation = incarnation
+        self._server = server
+        self._toolbox = toolbox
+        self._settings = settings
+        self._tasks = tasks
+        self._numbers = itertools.count(1)
+        self._socket: asyncio.Server | None = None
+        self._sessions: set[Session] = set()
+
+    @property
+    def sessions(self) -> int:
+        """How many bridges have said hello and are there."""
+        return len(self._sessions)
+
+    async def open(self) -> None:
+        """Listen. A socket that a dead gateway left is replaced: whoever holds the gateway's lock owns the path."""
+        self._path.unlink(missing_ok=True)
+        limit = MAX_LINE_BYTES + MAX_STAMP_BYTES
+        self._socket = await asyncio.start_unix_server(self._accept, self._path, limit=limit, backlog=BACKLOG)
+        self._path.chmod(0o600)
+
+    async def drain(self, reason: str) -> None:
+        """Take no more connections, wait until every request has its answer, and tell the bridges why it ends."""
+        self._stop_listening()
+        while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
+            await anyio.sleep(0.01)
+        for session in self._sessions:
+            session.say_goodbye(reason)
+
+    def _stop_listening(self) -> None:
+        socket, self._socket = self._socket, None
+        if socket is not None:
+            socket.close()
+            self._path.unlink(missing_ok=True)
+
+    async def aclose(self) -> None:
+        """Stop listening. May be called twice; sessions end with the task group that they run in."""
+        self._stop_listening()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.start_soon(self._serve, reader, writer)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection. Whatever goes wrong in it ends it alone."""
+        try:
+            hello = await self._greet(reader, writer)
+            if hello is not None:
+                await self._converse(hello, reader, writer)
+        except (ConnectionError, TimeoutError) as error:
+            logger.debug("a connection ended early", extra={"reason": str(error)})
+        except Exception:
+            logger.exception("a session crashed")
+        finally:
+            writer.close()
+            with suppress(ConnectionError), anyio.move_on_after(0.5, shield=True):
+                await writer.wait_closed()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Hello | None:
+        """Read the hello and answer it; None when this bridge cannot be served."""
+        try:
+            with anyio.fail_after(HELLO_WAIT_S):
+                line = await reader.readuntil(b"\n")
+            if len(line) > MAX_HELLO_BYTES:
+                raise InvalidInput(f"a hello may have {MAX_HELLO_BYTES} bytes at most")
+            if len(self._sessions) >= MAX_SESSIONS:
+                raise InvalidInput(f"{MAX_SESSIONS} sessions are open already")
+            hello = read_hello(line)
+        except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            return None
+        except RemembrancerError as error:
+            logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
+            writer.write(REFUSED + " ".join(error.message.split()).encode("utf-8", "replace") + b"\n")
+            return None
+        welcome = {"version": __version__, "incarnation": self._incarnation}
+        writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")
+        return hello
+
+    async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tools, notices = self._toolbox.choose(hello.environment.get(TOOLSETS_VARIABLE))
+        notices += setting_warnings(hello.environment, self._settings)
+        for notice in notices:
+            logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
+        key = f"{self._incarnation}-{next(self._numbers)}"
+        session = Session(hello, key, tools, notices, reader, writer)
+        self._sessions.add(session)
+        logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
+        try:
+            await session.serve(self._server)
+        finally:
+            self._sessions.discard(session)
+            logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

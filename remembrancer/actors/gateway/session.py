@@ -1,0 +1,219 @@
+"""One MCP conversation on one connection: lines in, lines out, and whose memory it is about."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import anyio
+import mcp_types as mcp
+import msgspec
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.lowlevel import Server
+from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from pydantic import ValidationError
+
+from remembrancer.actors.gateway.hello import Hello, directory_of
+from remembrancer.actors.gateway.server import Arrival
+from remembrancer.actors.gateway.tools import Caller, Tool
+from remembrancer.config.project import project_of
+from remembrancer.protocol.hello import BYE, INVALID_REQUEST, PARSE_ERROR, split_stamp
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.writes import ProjectRef
+
+ROOTS_WAIT_S: Final = 1.0
+"""How long a tool call waits for the client to say which directories it works on."""
+MAX_IN_FLIGHT: Final = 512
+"""Requests of one session that are worked on at once; more wait on its connection."""
+WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
+OUTBOX_MESSAGES: Final = 64
+
+logger = logging.getLogger(__name__)
+_json = msgspec.json.Encoder()
+
+
+class Session:
+    """Use `serve` once. `tools` are the ones that the session has; `notices` go with its first answer."""
+
+    def __init__(
+        self,
+        hello: Hello,
+        key: str,
+        tools: dict[str, Tool[Any]],
+        notices: list[Notice],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        self.hello = hello
+        self.tools = tools
+        self._notices = notices
+        self._reader = reader
+        self._writer = writer
+        self._started_at = time.time()
+        self._roots_request = f"remembrancer-roots-{key}"
+        self._roots_known = anyio.Event()
+        self._expects_roots = False
+        self._roots: list[str] = []
+        self._project: ProjectRef | None = None
+        self._in_flight: set[int | str] = set()
+        self._fewer = anyio.Event()
+
+    async def serve(self, server: Server[Any]) -> None:
+        """Serve until the connection ends. Writes that were begun are finished."""
+        inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._write_lines, outbox_receive)
+            tasks.start_soon(self._read_lines, inbox_send)
+            await server.run(inbox, outbox, server.create_initialization_options())
+            self._reader.feed_eof()  # nobody listens any more, whatever the bridge still has to say
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every request has its answer."""
+        return not self._in_flight
+
+    def say_goodbye(self, reason: str) -> None:
+        """Tell the bridge that the runtime stops in good order."""
+        self._writer.write(BYE + reason.encode() + b"\n")
+
+    def take_notices(self) -> list[Notice]:
+        """What the session has to be told once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    async def caller(self) -> Caller:
+        """Who calls. Waits a moment for the client's roots, if it said that it has any."""
+        if self._project is None:
+            if self._expects_roots:
+                with anyio.move_on_after(ROOTS_WAIT_S):
+                    await self._roots_known.wait()
+            project = await anyio.to_thread.run_sync(project_of, directory_of(self.hello, self._roots))
+            path = project.path.encode("utf-8", "replace").decode()
+            self._project = self._project or ProjectRef(project.id, path)
+        return Caller(self.hello.bridge, self.hello.session, self._project, self._started_at)
+
+    # --- lines in ---
+
+    async def _read_lines(self, inbox: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        async with inbox:
+            while True:
+                try:
+                    line = await self._reader.readuntil(b"\n")
+                except (asyncio.IncompleteReadError, ConnectionError):
+                    return
+                except asyncio.LimitOverrunError:
+                    logger.warning("a line is too long", extra={"session": self.hello.session})
+                    return
+                message = self._parse(line)
+                if message is None:
+                    continue
+                try:
+                    await inbox.send(message)
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    return
+                while len(self._in_flight) >= MAX_IN_FLIGHT:
+                    await self._fewer.wait()
+
+    def _parse(self, line: bytes) -> SessionMessage | None:
+        """The message in a line, with what has to travel beside it; None when it is not for the server."""
+        try:
+            stamp_ms, text = split_stamp(line)
+        except ValueError:
+            logger.warning("a line without a stamp was dropped", extra={"session": self.hello.session})
+            return None
+        try:
+            message = _decode(text)
+        except (ValueError, RecursionError) as error:
+            self._write(_error(None, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})"))
+            return None
+        match message:
+            case mcp.JSONRPCRequest(id=request_id):
+                if request_id in self._in_flight:
+                    self._write(_error(None, INVALID_REQUEST, f"the id {request_id!r} has no answer yet"))
+                    return None
+                self._note_request(message)
+            case mcp.JSONRPCResponse(id=self._roots_request, result=result):
+                self._take_roots(result)
+                return None
+            case mcp.JSONRPCError(id=self._roots_request):
+                self._roots_known.set()
+                return None
+            case mcp.JSONRPCNotification(method="notifications/initialized") if self._expects_roots:
+                self._write({"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"})
+        metadata = ServerMessageMetadata(request_context=Arrival(self, stamp_ms / 1000))
+        if isinstance(message, mcp.JSONRPCRequest):
+            metadata.on_request_unanswered = self._forget(message.id)
+        return SessionMessage(message, metadata)
+
+    def _note_request(self, request: mcp.JSONRPCRequest) -> None:
+        self._in_flight.add(request.id)
+        if request.method == "initialize":
+            capabilities = (request.params or {}).get("capabilities")
+            self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
+
+    def _take_roots(self, result: dict[str, Any]) -> None:
+        roots = result.get("roots")
+        if isinstance(roots, list):
+            uris = [root.get("uri") for root in roots if isinstance(root, dict)]
+            self._roots = [uri for uri in uris if isinstance(uri, str)]
+        self._roots_known.set()
+
+    def _forget(self, request_id: int | str) -> Callable[[], Any]:
+        async def forget() -> None:
+            self._answered(request_id)
+
+        return forget
+
+    def _answered(self, request_id: int | str | None) -> None:
+        if request_id is not None:
+            self._in_flight.discard(request_id)
+            self._fewer.set()
+            self._fewer = anyio.Event()
+
+    # --- lines out ---
+
+    async def _write_lines(self, outbox: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """One write for all the messages that wait."""
+        async with outbox:
+            async for first in outbox:
+                waiting = outbox.statistics().current_buffer_used
+                items = [first, *(outbox.receive_nowait() for _ in range(waiting))]
+                self._writer.write(b"".join(self._dump(item) for item in items))
+                if self._writer.transport.get_write_buffer_size() > WRITE_HIGH_WATER_BYTES:
+                    try:
+                        await self._writer.drain()
+                    except ConnectionError:
+                        return
+
+    def _dump(self, item: SessionMessage) -> bytes:
+        message = item.message
+        if isinstance(message, mcp.JSONRPCResponse):
+            self._answered(message.id)
+            return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result}) + b"\n"
+        if isinstance(message, mcp.JSONRPCError):
+            self._answered(message.id)
+        return message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+
+    def _write(self, message: dict[str, Any]) -> None:
+        self._writer.write(_json.encode(message) + b"\n")
+
+
+def _decode(text: bytes) -> mcp.JSONRPCMessage:
+    """A JSON-RPC message. Half characters are let through: whoever checks a field can name it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError:
+        return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
+
+
+def _error(request_id: int | str | None, code: int, message: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": message}}

@@ -1,0 +1,108 @@
+"""A child process of the launcher: started, told who it is, watched and signalled. Standard library only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import BinaryIO, Final, Literal
+
+from remembrancer.protocol.paths import RuntimePaths
+
+OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
+"""What a process printed is kept from start to start up to this size. Its log proper rotates by itself."""
+PRIVATE_FILE: Final = 0o600
+
+Command = Callable[[str], list[str]]
+"""From a role to the command that runs it."""
+
+
+def actor_command(role: str) -> list[str]:
+    """The command of an actor: this Python, and no module of the working directory."""
+    return [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"]
+
+
+class Child:
+    """One process in a process group of its own. Its standard input is its lifeline: the end of it means our death."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        self.name = name
+        self.pid = process.pid
+        self.created_at: float | None = None
+        """When the system says that it started (seconds since the epoch), once someone has asked."""
+        self._process = process
+
+    @classmethod
+    def start(cls, name: str, command: list[str], paths: RuntimePaths, environ: Mapping[str, str]) -> Child:
+        """Start `command`; what it prints is appended to `<name>.out` in the logs.
+
+        Raises:
+            OSError: the system cannot start it.
+        """
+        with _open_output(paths.logs / f"{name}.out") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                process_group=0,  # an interrupt at the terminal is ours; what the child starts dies with it
+                cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while we live
+                env={**environ, "REMEMBRANCER_HOME": str(paths.home)},
+            )
+        return cls(name, process)
+
+    def tell(self, first_line: bytes) -> None:
+        """Send the launch specification. A child that is dead already does not mind; its exit is noticed."""
+        lifeline = self._process.stdin
+        if lifeline is not None:
+            with contextlib.suppress(BrokenPipeError):
+                lifeline.write(first_line + b"\n")
+                lifeline.flush()
+
+    def watch(self, on_exit: Callable[[int], None]) -> None:
+        """Call `on_exit` with the exit status (negative: the signal), on a thread of its own, once the child is dead.
+
+        What the child had started in its process group is killed before.
+        """
+
+        def wait() -> None:
+            status = self._process.wait()
+            self._kill_group()
+            self._close_lifeline()
+            on_exit(status)
+
+        threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
+
+    def send_signal(self, which: Literal["TERM", "KILL"]) -> None:
+        """SIGTERM to the child, or SIGKILL to its whole group. Nothing happens when it is dead."""
+        if which == "KILL":
+            self._kill_group()
+        else:
+            self._process.terminate()
+
+    def kill_and_wait(self) -> None:
+        """The end of a child that nobody watches."""
+        self._process.kill()
+        self._process.wait()
+        self._close_lifeline()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def _close_lifeline(self) -> None:
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+
+def _open_output(path: Path) -> BinaryIO:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE)
+    if os.fstat(descriptor).st_size > OUTPUT_LIMIT_BYTES:
+        os.ftruncate(descriptor, 0)
+    return os.fdopen(descriptor, "ab", buffering=0)

@@ -1,0 +1,204 @@
+"""The life of one process, from its first start to its end: pure decisions, with the clock passed in."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from typing import Final
+
+from remembrancer.actors.launch import EXIT_START_FAILED
+from remembrancer.actors.launcher.heartbeats import Heartbeat
+from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
+from remembrancer.actors.launcher.ladder import GRACE_S, Ladder
+from remembrancer.actors.launcher.restarts import Restarts
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import PeerFailed, Ping, ProcessState, Role, Stop
+
+LEAVE_S: Final = 2.0
+"""How long a process that reported its failure to start may take to exit."""
+
+
+class Lifecycle:
+    """One process of the runtime, through all of its incarnations. Each method returns what the shell is to do.
+
+    `alive` is whether there is a process now; `failure` stands while the role cannot be had; `restarts` counts all
+    starts but the first.
+    """
+
+    def __init__(self, role: Role, name: str, settings: Settings, new_incarnation: Callable[[], str]) -> None:
+        self.role: Role = role
+        self.name = name
+        self.state: ProcessState = "starting"
+        self.incarnation = ""
+        self.alive = False
+        self.error: str | None = None
+        self.failure: PeerFailed | None = None
+        self.restarts = 0
+        self.started_at = 0.0
+        self.threads = 1
+        self._start_timeout_s = settings.start_timeout_s
+        self._hang_timeout_s = settings.heartbeat_timeout_s
+        self._new_incarnation = new_incarnation
+        self._heartbeat = Heartbeat(settings.heartbeat_timeout_s)
+        self._policy = Restarts()
+        self._ready_at: float | None = None
+        self._restart_at: float | None = None
+        self._kill_at: float | None = None
+        self._cause: str | None = None
+        self._reported = False
+        self._ladder: Ladder | None = None
+        self._last_seen_state: ProcessState | None = None
+
+    @property
+    def retiring(self) -> bool:
+        """Whether it was asked to end and is not to be started again."""
+        return self._ladder is not None or self.state == "stopped"
+
+    def start(self, now: float) -> list[Instruction]:
+        """Start the first incarnation, or the next."""
+        if self.incarnation:
+            self.restarts += 1
+        self.incarnation = self._new_incarnation()
+        self.alive = True
+        self.started_at = now
+        self._heartbeat = Heartbeat(self._hang_timeout_s)
+        self._ready_at = self._restart_at = self._cause = None
+        self._reported = False
+        self._kill_at = now + self._start_timeout_s
+        if self.failure is None:
+            self.state = "starting"  # else it stays `failed` until it has proved itself
+        return [Start(self.role, self.name, self.incarnation, self.threads), *self._changed(now)]
+
+    def on_ready(self, now: float) -> list[Instruction]:
+        """The process does its work."""
+        if not self.alive or self.retiring or self._ready_at is not None or self._cause is not None:
+            return []
+        self.state, self.error, self.failure = "ready", None, None
+        self._ready_at, self._kill_at = now, None
+        self._heartbeat = Heartbeat(self._hang_timeout_s)
+        return self._changed(now)
+
+    def on_start_failed(self, code: str, message: str, now: float) -> list[Instruction]:
+        """The process said that it cannot start. It exits by itself, or else is made to."""
+        if self.retiring:
+            return []
+        self.failure = PeerFailed(self.role, code, message)
+        self.error = self._cause = message
+        self.state, self._reported = "failed", True
+        if not self.alive:
+            self._restart_at = None
+            return self._changed(now)
+        self._kill_at = now + LEAVE_S
+        return self._changed(now)
+
+    def on_pong(self) -> None:
+        """The process answered a ping."""
+        self._heartbeat.answered()
+
+    def on_exit(self, ending: int | str, now: float) -> list[Instruction]:
+        """The process has ended: its exit status (negative: the signal), or why there never was one."""
+        self.alive, self._kill_at = False, None
+        if self.retiring:
+            return self._end(now)
+        if self._reported or ending == EXIT_START_FAILED:
+            self.state = "failed"
+            self.error = self.error or f"it cannot start: see {self.name}.log in the logs of the home"
+            self.failure = self.failure or PeerFailed(self.role, "start_failed", self.error)
+            return self._changed(now)
+        lived_s = 0.0 if self._ready_at is None else now - self._ready_at
+        never_ready = self._cause is not None and self._ready_at is None
+        self.error = self._cause or describe_ending(self.name, ending)
+        retry = self._policy.exhaust() if never_ready else self._policy.after_death(now, lived_s)
+        self._restart_at = now + retry.delay_s
+        if retry.exhausted:
+            self.state = "failed"
+            code = "start_timeout" if never_ready else "crash_loop"
+            self.failure = PeerFailed(self.role, code, f"{self.error}; the next try comes in {retry.delay_s:.0f} s")
+        else:
+            self.state = "restarting"
+        return self._changed(now)
+
+    def ask_to_stop(self, reason: str, now: float) -> list[Instruction]:
+        """Begin the end of the process. What has no process any more has ended already."""
+        if self.retiring:
+            return []
+        if not self.alive:
+            return self._end(now)
+        self._ladder = Ladder(now, starting=self._ready_at is None)
+        self.state, self._kill_at = "stopping", None
+        return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
+
+    def forgive(self, now: float) -> list[Instruction]:
+        """Someone asks for another try of what has failed."""
+        if self.alive or self.state != "failed":
+            return []
+        self.failure = self.error = None
+        self._policy.forgive()
+        return self.start(now)
+
+    def beat(self, now: float, late_s: float) -> list[Instruction]:
+        """The moment for a ping, and for a look at the answers. The launcher's timer was `late_s` late."""
+        if not self.alive or self.retiring:
+            return []
+        ping = Tell(self.name, self.incarnation, Ping())
+        if self._ready_at is None:
+            return [ping]  # its answer says whether a `Ready` was lost; it is not judged by it
+        self._heartbeat.excuse(late_s)
+        if self._cause is None and self._heartbeat.hangs(now):
+            self.state = "unresponsive"
+            self._cause = f"it did not answer for {self._hang_timeout_s:g} s and was killed"
+            return [*self._changed(now), Signal(self.name, "KILL")]
+        self._heartbeat.pinged(now)
+        return [ping]
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Do what has come due."""
+        if self._ladder is not None:
+            return self._climb(self._ladder, now)
+        if self._restart_at is not None and self._restart_at <= now and not self.alive:
+            return self.start(now)
+        if self._kill_at is not None and self._kill_at <= now:
+            self._kill_at = None
+            self._cause = self._cause or f"it was not ready after {self._start_timeout_s:g} s and was killed"
+            return [Signal(self.name, "KILL")]
+        return []
+
+    @property
+    def next_at(self) -> float | None:
+        """When `tick` has something to do; None: only when something happens."""
+        if self._ladder is not None:
+            return self._ladder.next_at
+        return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
+
+    def _climb(self, ladder: Ladder, now: float) -> list[Instruction]:
+        done: list[Instruction] = []
+        for step in ladder.climb(now):
+            if step == "abandon":
+                self.error = "it did not die of SIGKILL: the kernel holds it"
+                self.alive = False
+                done += self._end(now)
+            else:
+                done.append(Signal(self.name, "TERM" if step == "terminate" else "KILL"))
+        return done
+
+    def _end(self, now: float) -> list[Instruction]:
+        self.state, self._ladder, self._restart_at = "stopped", None, None
+        return self._changed(now)
+
+    def _changed(self, now: float) -> list[Instruction]:
+        if self.state == self._last_seen_state:
+            return []
+        self._last_seen_state = self.state
+        return [Changed(self.name, self.state, self.error, now - self.started_at if self.incarnation else 0.0)]
+
+
+def describe_ending(name: str, ending: int | str) -> str:
+    """How a process ended, for a person."""
+    if isinstance(ending, str):
+        return ending
+    if ending < 0:
+        try:
+            return f"it was ended by {signal.Signals(-ending).name}"
+        except ValueError:
+            return f"it was ended by signal {-ending}"
+    return f"it ended with status {ending}: see {name}.log and {name}.out in the logs of the home"

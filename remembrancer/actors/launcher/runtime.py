@@ -1,0 +1,166 @@
+"""One runtime of a home, from its lock to its end. What clients wait for comes first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from remembrancer.actors.launcher.children import Child, Command, actor_command
+from remembrancer.actors.launcher.home import (
+    already_running,
+    leave_run_directory,
+    prepare_home,
+    remove_sockets,
+    try_lock_home,
+    unusable,
+)
+from remembrancer.actors.launcher.record import Record, clear_leftovers, read_record, remove_record, write_record
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+
+if TYPE_CHECKING:
+    import logging
+
+    from remembrancer.actors.launcher.instructions import Changed
+    from remembrancer.config.settings import Settings
+
+UMASK: Final = 0o077
+"""Nobody else reads what we write; the children inherit it."""
+FIRST_PROCESSES: Final = ("gateway", "store")
+LOCK_WAIT_S: Final = 0.3
+"""How long a person's `up` waits for the lock: `status` and `down` look at it by taking it for a moment."""
+SESSION_LOCK_WAIT_S: Final = 3.0
+"""How long a session's runtime waits: the one before may be going down at this moment."""
+LOCK_RETRY_S: Final = 0.02
+
+
+class Runtime:
+    """The runtime of one home.
+
+    `load_settings` and `observe`, which makes the observer of each process's changes, are called when the first
+    processes have been started: what they import, clients need not wait for. `for_sessions` ends the runtime when
+    there was no session for the settings' `idle_timeout_s`. `command` gives the command line of a role.
+    """
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        load_settings: Callable[[], Settings],
+        *,
+        environ: Mapping[str, str],
+        command: Command = actor_command,
+        for_sessions: bool = False,
+        observe: Callable[[], Callable[[Changed], None]] | None = None,
+    ) -> None:
+        self._paths = paths
+        self._load_settings = load_settings
+        self._environ = environ
+        self._command = command
+        self._for_sessions = for_sessions
+        self._observe = observe
+
+    def run(self) -> str:
+        """Run until told to stop; returns the reason. Sets the process's umask.
+
+        Raises:
+            HomeUnusable: the home cannot be made, written or locked, or others can get at it.
+            AlreadyRunning: another runtime has the lock.
+            ConfigurationError: from `load_settings`.
+        """
+        os.umask(UMASK)
+        prepare_home(self._paths)
+        with self._take_lock(), _noted_signals() as signals:
+            cleared = clear_leftovers(self._paths)
+            remove_sockets(self._paths)
+            try:
+                write_record(self._paths, Record(os.getpid()))
+            except OSError as error:
+                raise unusable(self._paths.home, error) from error
+            first = self._start_first()
+            try:
+                return self._supervise(first, signals, [child.name for child in cleared])
+            finally:
+                for child in first.values():
+                    child.kill_and_wait()  # no effect after an ordered stop
+                remove_record(self._paths)
+                leave_run_directory(self._paths)
+
+    def _take_lock(self) -> FileLock:
+        give_up_at = time.monotonic() + (SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S)
+        while (lock := try_lock_home(self._paths)) is None:
+            if time.monotonic() >= give_up_at:
+                record = read_record(self._paths)
+                raise already_running(self._paths, None if record is None else record.pid)
+            time.sleep(LOCK_RETRY_S)  # flock has no event to wait for
+        return lock
+
+    def _start_first(self) -> dict[str, Child]:
+        started = {}
+        for role in FIRST_PROCESSES:
+            try:
+                started[role] = Child.start(role, self._command(role), self._paths, self._environ)
+            except OSError:
+                continue  # the supervisor tries again, and reports it
+        return started
+
+    def _supervise(self, first: dict[str, Child], signals: list[int], cleared: list[str]) -> str:
+        import logging
+
+        logger = logging.getLogger(__name__)
+        settings = self._read_settings(logger)
+
+        import anyio
+
+        from remembrancer.actors.launcher.supervisor import Supervisor
+
+        logger.info("starting", extra={"home": str(self._paths.home), "for_sessions": self._for_sessions})
+        if cleared:
+            logger.warning("killed what a crashed runtime had left", extra={"processes": cleared})
+        supervisor = Supervisor(
+            self._paths,
+            settings,
+            command=self._command,
+            environ=self._environ,
+            first=first,
+            for_sessions=self._for_sessions,
+            on_change=None if self._observe is None else self._observe(),
+        )
+        try:
+            return anyio.run(supervisor.run, signals)
+        except Exception:
+            logger.exception("the launcher crashed")
+            raise
+
+    def _read_settings(self, logger: logging.Logger) -> Settings:
+        """The settings; from here on there is a log, and what is wrong with them is in it: a session's runtime has
+        nobody who reads its errors."""
+        from remembrancer.actors.logs import configure_logs
+        from remembrancer.protocol.errors import RemembrancerError
+
+        try:
+            settings = self._load_settings()
+        except RemembrancerError as error:
+            configure_logs(self._paths.logs, "launcher", "info")
+            logger.error("cannot start", extra={"code": error.code, "reason": error.message})
+            raise
+        configure_logs(self._paths.logs, "launcher", settings.log_level)
+        return settings
+
+
+@contextmanager
+def _noted_signals() -> Iterator[list[int]]:
+    """Signals that come before the event loop can take them are put into the list, for it to find."""
+    noted: list[int] = []
+    previous = {}
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+            previous[number] = signal.signal(number, lambda caught, _: noted.append(caught))
+    try:
+        yield noted
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

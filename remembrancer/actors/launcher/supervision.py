@@ -1,0 +1,200 @@
+"""All processes of a runtime: their order at the start and at the end, and what they are told of each other.
+
+Pure decisions: events go in, with the time, and instructions come out. Times are seconds of a clock that only goes
+forward; `next_at` says when `tick` has something to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from remembrancer.actors.launcher.idle import IdleWatch
+from remembrancer.actors.launcher.instructions import Instruction, Tell
+from remembrancer.actors.launcher.lifecycle import Lifecycle
+from remembrancer.actors.launcher.scale import plan_scale
+from remembrancer.config.settings import Settings, threads_per_worker
+from remembrancer.protocol.control import FromLauncher, GatewayVitals, PeerFailed, PeerGone, Role, Vitals
+
+EMBEDDERS_WAIT_S: Final = 5.0
+"""How long the embedders, whose models take both cores to load, let the gateway go first."""
+STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "embedder", "store")
+"""The gateway answers what is open while the store is there; a worker hands back its jobs; the store closes last."""
+
+
+def embedder_name(number: int) -> str:
+    """The name of the embedder with that number, from 1."""
+    return f"embedder-{number}"
+
+
+class Supervision:
+    """The launcher's decisions. `for_sessions`: the runtime ends by itself when no session has been there for long."""
+
+    def __init__(
+        self, settings: Settings, new_incarnation: Callable[[], str], *, for_sessions: bool, now: float
+    ) -> None:
+        self._settings = settings
+        self._new_incarnation = new_incarnation
+        self._wanted = settings.embedders
+        self._gateway = Lifecycle("gateway", "gateway", settings, new_incarnation)
+        self._store = Lifecycle("store", "store", settings, new_incarnation)
+        self._embedders: dict[int, Lifecycle] = {}
+        self._idle = IdleWatch(settings.idle_timeout_s, now) if for_sessions else None
+        self._next_beat = now + settings.heartbeat_interval_s
+        self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
+        self._told: dict[str, PeerFailed | None] = {}
+        self.stopping: str | None = None
+        """Why the runtime is going down; None while it is not."""
+
+    @property
+    def processes(self) -> tuple[Lifecycle, ...]:
+        """Every process, in the order of a listing."""
+        return (self._gateway, self._store, *(self._embedders[number] for number in sorted(self._embedders)))
+
+    @property
+    def wanted_embedders(self) -> int:
+        """How many embedders there should be."""
+        return self._wanted
+
+    @property
+    def finished(self) -> bool:
+        """Whether the runtime has gone down and no process is left."""
+        return self.stopping is not None and all(process.state == "stopped" for process in self.processes)
+
+    @property
+    def next_at(self) -> float:
+        """The earliest moment at which `tick` has something to do."""
+        moments = [process.next_at for process in self.processes]
+        moments += [self._embedders_at, self._idle.ends_at if self._idle and self.stopping is None else None]
+        return min([self._next_beat, *(moment for moment in moments if moment is not None)])
+
+    def is_current(self, name: str, incarnation: str) -> bool:
+        """Whether that is the present incarnation of one of our processes."""
+        return self._find(name, incarnation) is not None
+
+    def begin(self, now: float) -> list[Instruction]:
+        """Start the gateway, for which clients wait, and the store, side by side."""
+        return [*self._gateway.start(now), *self._store.start(now)]
+
+    def on_ready(self, name: str, incarnation: str, now: float) -> list[Instruction]:
+        """A process said `Ready`."""
+        process = self._find(name, incarnation)
+        if process is None:
+            return []
+        done = process.on_ready(now)
+        if done:
+            done += [Tell(name, incarnation, other.failure) for other in self._others(process) if other.failure]
+        return done + self.tick(now)
+
+    def on_start_failed(self, name: str, incarnation: str, code: str, message: str, now: float) -> list[Instruction]:
+        """A process said `StartFailed`."""
+        process = self._find(name, incarnation)
+        return [] if process is None else process.on_start_failed(code, message, now) + self.tick(now)
+
+    def on_pong(self, name: str, incarnation: str, vitals: Vitals | None, now: float) -> list[Instruction]:
+        """A process answered a ping. One that has vitals is ready, also when its `Ready` was lost."""
+        process = self._find(name, incarnation)
+        if process is None:
+            return []
+        process.on_pong()
+        if self._idle is not None and isinstance(vitals, GatewayVitals):
+            self._idle.observe(vitals.sessions, now)
+        return self.on_ready(name, incarnation, now) if vitals is not None else []
+
+    def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
+        """A process has ended. The others learn it, whatever the reason."""
+        process = self._find(name, incarnation)
+        if process is None or not process.alive:
+            return []
+        done = process.on_exit(ending, now)
+        done += self._tell_others(process, PeerGone(process.role, incarnation))
+        return done + self.tick(now)
+
+    def scale(self, embedders: int, now: float) -> list[Instruction]:
+        """Have this many embedders (checked already). Those that had failed get another try."""
+        self._wanted = embedders
+        self._embedders_at = None
+        done: list[Instruction] = []
+        for process in tuple(self._embedders.values()):
+            done += process.forgive(now)
+        return done + self.tick(now)
+
+    def stop(self, reason: str, now: float) -> list[Instruction]:
+        """Go down, in order."""
+        self._go_down(reason)
+        return self.tick(now)
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Do what has come due, and what follows from the last event."""
+        done = self._beat(now) if now >= self._next_beat else []
+        if self._idle is not None and self.stopping is None and now >= self._idle.ends_at:
+            self._go_down(f"no session for {self._settings.idle_timeout_s:g} s")
+        for process in self.processes:
+            if self.stopping is None or process.alive:
+                done += process.tick(now)
+        done += self._descend(self.stopping, now) if self.stopping is not None else self._arrange_embedders(now)
+        return done + self._spread_failures()
+
+    def _go_down(self, reason: str) -> None:
+        if self.stopping is None:
+            self.stopping = reason
+            self._embedders_at = None
+
+    def _beat(self, now: float) -> list[Instruction]:
+        late_s = now - self._next_beat
+        self._next_beat = now + self._settings.heartbeat_interval_s
+        if self._idle is not None:
+            self._idle.excuse(late_s)
+        return [instruction for process in self.processes for instruction in process.beat(now, late_s)]
+
+    def _arrange_embedders(self, now: float) -> list[Instruction]:
+        if self._embedders_at is not None:
+            if self._gateway.state not in ("ready", "failed") and now < self._embedders_at:
+                return []
+            self._embedders_at = None
+        for number in [number for number, process in self._embedders.items() if process.state == "stopped"]:
+            del self._embedders[number]
+        plan = plan_scale(self._wanted, self._embedders.keys())
+        done: list[Instruction] = []
+        for number in plan.start:
+            process = Lifecycle("embedder", embedder_name(number), self._settings, self._new_incarnation)
+            process.threads = threads_per_worker(self._settings, self._wanted)
+            self._embedders[number] = process
+            done += process.start(now)
+        for number in plan.stop:
+            done += self._embedders[number].ask_to_stop(f"scaled to {self._wanted}", now)
+        return done
+
+    def _descend(self, reason: str, now: float) -> list[Instruction]:
+        done: list[Instruction] = []
+        for process in self.processes:
+            if not process.alive:
+                done += process.ask_to_stop(reason, now)
+        for role in STOP_ORDER:
+            level = [process for process in self.processes if process.role == role]
+            for process in level:
+                done += process.ask_to_stop(reason, now)
+            if any(process.state != "stopped" for process in level):
+                break
+        return done
+
+    def _spread_failures(self) -> list[Instruction]:
+        done: list[Instruction] = []
+        for process in self.processes:
+            if process.failure != self._told.get(process.name):
+                self._told[process.name] = process.failure
+                if process.failure is not None:
+                    done += self._tell_others(process, process.failure)
+        return done
+
+    def _tell_others(self, process: Lifecycle, message: FromLauncher) -> list[Instruction]:
+        return [Tell(other.name, other.incarnation, message) for other in self._others(process) if other.alive]
+
+    def _others(self, process: Lifecycle) -> list[Lifecycle]:
+        return [other for other in self.processes if other is not process]
+
+    def _find(self, name: str, incarnation: str) -> Lifecycle | None:
+        for process in self.processes:
+            if process.name == name and process.incarnation == incarnation:
+                return process
+        return None

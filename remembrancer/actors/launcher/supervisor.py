@@ -1,0 +1,250 @@
+"""The launcher's shell: it carries out what `Supervision` decides, with real processes, sockets and time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import anyio
+import anyio.abc
+import msgspec
+
+from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.launcher.children import Child, Command
+from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
+from remembrancer.actors.launcher.record import Record, RecordedProcess, creation_time, write_record
+from remembrancer.actors.launcher.scale import check_embedders
+from remembrancer.actors.launcher.supervision import Supervision
+from remembrancer.actors.launcher.vitals import VitalsBoard
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import (
+    AskDown,
+    AskScale,
+    AskStatus,
+    CommandRefused,
+    GoingDown,
+    Ping,
+    Pong,
+    Ready,
+    Scaled,
+    StartFailed,
+    ToCommand,
+    ToLauncher,
+)
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import Peer, Router, Speaker
+from remembrancer.protocol.wire import to_launcher
+
+FRESH_VITALS_S: Final = 0.5
+"""How long a status waits for the answers to its pings; then the last known vitals must do."""
+
+logger = logging.getLogger(__name__)
+
+Event = Callable[[float], list[Instruction]]
+"""Something that happened: applied to the decisions, with the time, it gives what is to be done."""
+
+
+class Supervisor:
+    """One runtime, from its first process to its last. Runs once.
+
+    `first` holds processes that were started already, by name, and wait for their launch specification.
+    """
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        settings: Settings,
+        *,
+        command: Command,
+        environ: Mapping[str, str],
+        first: Mapping[str, Child],
+        for_sessions: bool = False,
+        on_change: Callable[[Changed], None] | None = None,
+    ) -> None:
+        self._paths = paths
+        self._settings = settings
+        self._command = command
+        self._environ = environ
+        self._first = dict(first)
+        self._on_change = on_change
+        self._started_at = time.monotonic()
+        self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
+        self._children: dict[str, Child] = {}
+        self._unrecorded = False
+        self._vitals = VitalsBoard(paths.home)
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._router: Router[ToLauncher] = Router(
+            paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
+        )
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def run(self, pending_signals: list[int]) -> str:
+        """Run until told to stop, and stop in order; returns the reason. Signals that came before are in the list."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup means it
+                loop.add_signal_handler(number, self._on_signal, number)
+        for noted in pending_signals:
+            self._on_signal(noted)
+        async with self._router, anyio.create_task_group() as self._tasks:
+            await self._carry_out(self._core.begin(time.monotonic()))
+            while not self._core.finished:
+                event = await self._next_event()
+                await self._carry_out(event(time.monotonic()))
+            self._tasks.cancel_scope.cancel()
+        reason = self._core.stopping or ""
+        logger.info("stopped", extra={"reason": reason})
+        return reason
+
+    async def _next_event(self) -> Event:
+        if self._events.empty():
+            with anyio.move_on_after(max(0.0, self._core.next_at - time.monotonic())):
+                return await self._events.get()
+            return self._core.tick
+        return self._events.get_nowait()
+
+    async def _carry_out(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Start():
+                    self._start(instruction)
+                case Tell(name=name, incarnation=incarnation, message=message):
+                    await self._router.send(_peer(name, incarnation), message)
+                case Signal(name=name, signal=which):
+                    self._children[name].send_signal(which)
+                case Changed():
+                    self._announce(instruction)
+        if self._unrecorded:
+            self._unrecorded = False
+            self._record()
+
+    def _start(self, order: Start) -> None:
+        exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
+        if order.role == "embedder":
+            self._vitals.forget(order.name)  # of the store and the gateway, what they last said is better than nothing
+        spec = LaunchSpec(
+            role=order.role,
+            name=order.name,
+            incarnation=order.incarnation,
+            home=str(self._paths.home),
+            settings=self._settings,
+            threads=order.threads,
+        )
+        try:
+            child = self._first.pop(order.name, None) or Child.start(
+                order.name, self._command(order.role), self._paths, self._environ
+            )
+        except OSError as error:
+            logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
+            self._events.put_nowait(functools.partial(exited, f"it cannot be started: {error.strerror}"))
+            return
+        child.tell(msgspec.json.encode(spec))
+        self._children[order.name] = child
+        self._unrecorded = True
+        loop = asyncio.get_running_loop()
+
+        def on_exit(status: int) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits for this child any more
+                loop.call_soon_threadsafe(self._on_exit, child, status, exited)
+
+        child.watch(on_exit)
+
+    def _on_exit(self, child: Child, status: int, exited: Callable[[int, float], list[Instruction]]) -> None:
+        logger.info("process ended", extra={"child": child.name, "child_pid": child.pid, "status": status})
+        if self._children.get(child.name) is child:
+            del self._children[child.name]
+            self._unrecorded = True
+        self._events.put_nowait(functools.partial(exited, status))
+
+    def _record(self) -> None:
+        children = []
+        for child in self._children.values():
+            child.created_at = child.created_at or creation_time(child.pid)
+            if child.created_at is not None:
+                children.append(RecordedProcess(child.name, child.pid, child.created_at))
+        try:
+            write_record(self._paths, Record(os.getpid(), tuple(children)))
+        except OSError as error:  # a full disk must not end the runtime; children leave without a record, too
+            logger.warning("the record of the runtime was not written", extra={"reason": str(error)})
+
+    def _announce(self, change: Changed) -> None:
+        logger.log(
+            logging.WARNING if change.error else logging.INFO,
+            "process %s",
+            change.state,
+            extra={"child": change.name, "after_s": round(change.after_s, 3), "reason": change.error},
+        )
+        if self._on_change is not None:
+            self._on_change(change)
+
+    def _on_signal(self, number: int) -> None:
+        if self._core.stopping is not None:
+            for child in self._children.values():
+                child.send_signal("KILL")
+            return
+        self._events.put_nowait(functools.partial(self._core.stop, signal.Signals(number).name))
+
+    def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
+        actor = (peer.name, peer.incarnation)
+        match message:
+            case Ready():
+                self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
+            case StartFailed(code=code, message=text):
+                self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
+            case Pong(vitals=vitals):
+                if self._core.is_current(*actor):
+                    self._vitals.note(peer.name, vitals)
+                self._events.put_nowait(functools.partial(self._core.on_pong, *actor, vitals))
+            case AskStatus():
+                self._answer_soon(peer, envelope, self._status)
+            case AskScale(embedders=embedders):
+                self._answer_soon(peer, envelope, functools.partial(self._scale, embedders))
+            case AskDown(reason=reason):
+                self._answer_soon(peer, envelope, functools.partial(self._go_down, reason))
+
+    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Callable[[], Awaitable[ToCommand]]) -> None:
+        async def work() -> None:
+            await self._router.send(peer, await answer(), in_reply_to=envelope.message_id)
+
+        if self._tasks is not None:
+            self._tasks.start_soon(work)
+
+    async def _scale(self, embedders: int) -> ToCommand:
+        if self._core.stopping is not None:
+            return CommandRefused("stopping", "the runtime is going down")
+        try:
+            check_embedders(embedders)
+        except InvalidInput as error:
+            return CommandRefused(error.code, error.message)
+        self._events.put_nowait(functools.partial(self._core.scale, embedders))
+        return Scaled(embedders)
+
+    async def _go_down(self, reason: str) -> ToCommand:
+        self._events.put_nowait(functools.partial(self._core.stop, reason))
+        return GoingDown(os.getpid())
+
+    async def _status(self) -> ToCommand:
+        asked_at = time.monotonic()
+        asked = [process.name for process in self._core.processes if process.state == "ready"]
+        for process in self._core.processes:
+            if process.name in asked:
+                await self._router.send(_peer(process.name, process.incarnation), Ping())
+        with anyio.move_on_after(FRESH_VITALS_S):
+            await self._vitals.wait_for(asked, since=asked_at)
+        pids = {name: child.pid for name, child in self._children.items()}
+        return self._vitals.runtime_status(self._core.processes, pids, launcher_started_at=self._started_at)
+
+
+def _peer(name: str, incarnation: str) -> Peer:
+    """Where a `Dealer` of that process listens: it chooses this routing id."""
+    return Peer(f"{name}/{incarnation}".encode(), name, incarnation)

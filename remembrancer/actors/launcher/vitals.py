@@ -1,0 +1,96 @@
+"""What the processes last said of themselves, and the status of the runtime that follows from it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from remembrancer.actors.launcher.lifecycle import Lifecycle
+from remembrancer.protocol.control import (
+    EmbedderVitals,
+    GatewayVitals,
+    ProcessStatus,
+    RuntimeStatus,
+    StoreVitals,
+    Vitals,
+)
+
+
+class VitalsBoard:
+    """The last vitals of each process. Moments are of `time.monotonic`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._vitals: dict[str, Vitals] = {}
+        self._heard_at: dict[str, float] = {}
+        self._news = anyio.Event()
+
+    def note(self, name: str, vitals: Vitals | None) -> None:
+        """A process answered a ping."""
+        self._heard_at[name] = time.monotonic()
+        if vitals is not None:
+            self._vitals[name] = vitals
+        self._news.set()
+        self._news = anyio.Event()
+
+    def forget(self, name: str) -> None:
+        """A new incarnation starts, of which nothing is known."""
+        self._vitals.pop(name, None)
+
+    async def wait_for(self, names: Collection[str], *, since: float) -> None:
+        """Wait until each of the named processes has answered after `since`."""
+        while any(self._heard_at.get(name, since) <= since for name in names):
+            await self._news.wait()
+
+    def runtime_status(
+        self, processes: Sequence[Lifecycle], pids: Mapping[str, int], *, launcher_started_at: float
+    ) -> RuntimeStatus:
+        """The status of the runtime, from what is known now. The launcher is one of its processes."""
+        now = time.monotonic()
+        launcher = ProcessStatus(
+            role="launcher",
+            name="launcher",
+            pid=os.getpid(),
+            state="ready",
+            restarts=0,
+            uptime_s=now - launcher_started_at,
+            rss_bytes=resident_bytes(os.getpid()),
+        )
+        rows = [self._row(process, pids.get(process.name, 0), now) for process in processes]
+        gateway, store = self._vitals.get("gateway"), self._vitals.get("store")
+        return RuntimeStatus(
+            home=str(self._home),
+            processes=(launcher, *rows),
+            gateway=gateway if isinstance(gateway, GatewayVitals) else None,
+            store=store if isinstance(store, StoreVitals) else None,
+        )
+
+    def _row(self, process: Lifecycle, pid: int, now: float) -> ProcessStatus:
+        state, error = process.state, process.error
+        vitals = self._vitals.get(process.name)
+        if state == "ready" and isinstance(vitals, EmbedderVitals) and vitals.error:
+            state, error = "degraded", vitals.error
+        return ProcessStatus(
+            role=process.role,
+            name=process.name,
+            pid=pid,
+            state=state,
+            restarts=process.restarts,
+            uptime_s=now - process.started_at if pid else 0.0,
+            rss_bytes=resident_bytes(pid) if pid else 0,
+            error=error,
+        )
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process; 0 when it has gone."""
+    import psutil  # after the first processes were started: it costs 15 ms, which clients would wait for
+
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0

@@ -1,0 +1,48 @@
+"""The command line: which command it names, its help, and the one place where an error becomes a line on stderr."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Mapping
+
+from remembrancer import __version__
+from remembrancer.commands import exit_codes
+
+
+def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
+    """Run the command that the arguments name; returns its exit status. `commands`: name to module and help."""
+    parser = _parser(commands)
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return exit_codes.USAGE
+    name = parser.parse_args(arguments[:1]).command  # what follows is for the command's own parser
+    try:
+        return int(importlib.import_module(commands[name][0]).main(arguments[1:]))
+    except KeyboardInterrupt:
+        print(f"remembrancer {name}: interrupted", file=sys.stderr)
+        return exit_codes.INTERRUPTED
+    except Exception as error:
+        from remembrancer.protocol.errors import RemembrancerError  # costs 20 ms, which a client would wait for
+
+        if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
+            raise  # a fault of ours: its traceback is what helps
+        print(f"remembrancer {name}: {error.message}", file=sys.stderr)
+        return exit_codes.OF_ERRORS[error.code]
+
+
+def _parser(commands: Mapping[str, tuple[str, str]]) -> argparse.ArgumentParser:
+    width = max(map(len, commands))
+    listing = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in commands.items())
+    meanings = "\n".join(f"  {code:<{width}}  {text}" for code, text in exit_codes.MEANINGS.items())
+    parser = argparse.ArgumentParser(
+        prog="remembrancer",
+        usage="remembrancer [--version] [--help] <command> [<argument> ...]",
+        description="Long-term memory for AI assistants, served over MCP from this machine.",
+        epilog=f"commands (each has its own --help):\n{listing}\n\nexit status:\n{meanings}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"remembrancer {__version__}")
+    parser.add_argument("command", choices=tuple(commands), metavar="command", help=argparse.SUPPRESS)
+    return parser

@@ -1,0 +1,291 @@
+"""`remembrancer demo`: what it does, on real text and in a home of its own, as an MCP client sees it.
+
+Four sessions of the SDK's own client share one runtime: they store and ask at once, embedding follows in the
+background, a second embedder comes in, the store and the gateway are killed, and all that was acknowledged is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+from mcp import Client, StdioServerParameters
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.sample_text import NOTES, QUESTIONS, memories
+
+SESSIONS: Final = 4
+BULK: Final = 2000
+DURING_OUTAGE: Final = 200
+PATIENCE_S: Final = 120.0
+
+Json = dict[str, Any]
+
+
+def main(argv: list[str]) -> int:
+    """Run the demonstration; exit status 0 when every promise was kept."""
+    argparse.ArgumentParser(prog="remembrancer demo", description=__doc__).parse_args(argv)
+    return anyio.run(_demonstrate)
+
+
+async def _demonstrate() -> int:
+    console = Console()
+    home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # a socket's path has to be short
+    demo = Demo(home, console)
+    try:
+        async with AsyncExitStack() as stack:
+            await demo.connect(stack)
+            await demo.remember()
+            await demo.ask()
+            await demo.embed()
+            await demo.lose_the_store()
+            await demo.lose_the_gateway()
+            return await demo.settle()
+    finally:
+        await _command(home, "down")
+        shutil.rmtree(home, ignore_errors=True)
+
+
+class Demo:
+    """The state of one demonstration: its sessions, and what they were told is stored."""
+
+    def __init__(self, home: Path, console: Console) -> None:
+        self.home = home
+        self.console = console
+        self.clients: list[Client] = []
+        self.acknowledged: dict[str, str] = {}
+        self.broken: list[str] = []
+
+    async def connect(self, stack: AsyncExitStack) -> None:
+        """Open the sessions; the first finds nothing running and starts the runtime."""
+        self.console.rule("[bold]Four sessions, one memory")
+        project = self.home / "project"
+        project.mkdir()
+        environ = {"REMEMBRANCER_HOME": str(self.home), "REMEMBRANCER_EMBEDDER_THREADS": "1"}
+        for number in range(SESSIONS):
+            began = time.perf_counter()
+            server = StdioServerParameters(command=_executable(), args=["mcp"], env=environ, cwd=project)
+            self.clients.append(await stack.enter_async_context(Client(server)))
+            took_ms = (time.perf_counter() - began) * 1000
+            self.console.print(f"  session {number + 1} is connected after {took_ms:,.0f} ms")
+
+    async def remember(self) -> None:
+        """All sessions store and recall at the same time."""
+        self.console.rule("[bold]They store and recall at once")
+        texts = memories(BULK)
+        stores: list[float] = []
+        recalls: list[float] = []
+        for number, (kind, scope, content) in enumerate(NOTES):
+            # The session's own note goes to session 1, which will ask for it.
+            client = self.clients[0 if scope == "session" else number % SESSIONS]
+            await self._store(client, content, kind, scope)
+        with _progress(self.console) as progress:
+            bar = progress.add_task("storing", total=len(texts))
+
+            async def work(client: Client, mine: list[str]) -> None:
+                for place, text in enumerate(mine):
+                    began = time.perf_counter()
+                    await self._store(client, text)
+                    stores.append(time.perf_counter() - began)
+                    progress.advance(bar)
+                    if place % 25 == 0:
+                        began = time.perf_counter()
+                        await _call(client, "recall_memories", query=text[:60])
+                        recalls.append(time.perf_counter() - began)
+
+            async with anyio.create_task_group() as tasks:
+                for number, client in enumerate(self.clients):
+                    tasks.start_soon(work, client, texts[number::SESSIONS])
+        self.console.print(
+            f"  {len(stores):,} stores acknowledged after their commit, median {_median_ms(stores):.1f} ms; "
+            f"{len(recalls)} recalls meanwhile, median {_median_ms(recalls):.1f} ms"
+        )
+
+    async def ask(self) -> None:
+        """Questions in other words than the notes'."""
+        await self._wait_embedded("embedding the rest")
+        self.console.rule("[bold]What they remember")
+        table = Table("question", "best memory", "score", "scope")
+        for question in QUESTIONS:
+            answer = await _call(self.clients[0], "recall_memories", query=question, limit=3)
+            found = answer["memories"]
+            if found:
+                table.add_row(question, found[0]["content"], f"{found[0]['score']:.2f}", found[0]["scope"])
+            else:
+                table.add_row(question, "[dim]nothing, rather than noise", "–", "–")
+        self.console.print(table)
+        other = await _call(self.clients[1], "recall_memories", query="flaky test in test_webhooks.py", scope="session")
+        self._promise("a session's memory is invisible to the others", not other["memories"])
+
+    async def embed(self) -> None:
+        """The rate of one embedder, and of two while they are at work."""
+        self.console.rule("[bold]A second embedder under load")
+        rates = []
+        for workers in (1, 2):
+            await _command(self.home, "scale", f"embedder={workers}")
+            await self._wait_workers(workers)
+            texts = [f"{text} (as seen by {workers})" for text in memories(BULK)]
+            async with anyio.create_task_group() as tasks:
+                for number, client in enumerate(self.clients):
+                    tasks.start_soon(self._store_all, client, texts[number::SESSIONS])
+            rates.append(await self._wait_embedded(f"{workers} embedder{'s' if workers > 1 else ''} of one thread"))
+        self.console.print(f"  the second embedder makes it {rates[1] / rates[0]:.2f} times as fast")
+
+    async def lose_the_store(self) -> None:
+        """Kill the store; writes go on and are queued, then drained."""
+        self.console.rule("[bold]The store is killed")
+        status = await self._status()
+        os.kill(_pid(status, "store"), signal.SIGKILL)
+        queued = 0
+        with _progress(self.console) as progress:
+            bar = progress.add_task("storing all the same", total=DURING_OUTAGE)
+            for number in range(DURING_OUTAGE):
+                client = self.clients[number % SESSIONS]
+                answer = await self._store(client, f"Note {number} was written while the store was away.")
+                queued += any(warning["code"] == "queued" for warning in answer.get("warnings", []))
+                progress.advance(bar)
+        self.console.print(f"  {DURING_OUTAGE} acknowledged, {queued} of them by the write queue")
+        await self._wait_drained()
+        status = await self._status()
+        restarts = next(process["restarts"] for process in status["processes"] if process["role"] == "store")
+        self._promise("the store is back and the write queue is empty", restarts >= 1)
+
+    async def lose_the_gateway(self) -> None:
+        """Kill the gateway in the middle of calls; the clients do not notice."""
+        self.console.rule("[bold]The gateway is killed in the middle of calls")
+        pid = _pid(await self._status(), "gateway")
+        began = time.perf_counter()
+        async with anyio.create_task_group() as tasks:
+            for number, client in enumerate(self.clients):
+                tasks.start_soon(
+                    self._store_all, client, [f"Session {number} wrote note {n} meanwhile." for n in range(50)]
+                )
+            await anyio.sleep(0.02)
+            os.kill(pid, signal.SIGKILL)
+        took = time.perf_counter() - began
+        self.console.print(f"  200 stores in flight or to come were all acknowledged, {took:.1f} s with the restart")
+
+    async def settle(self) -> int:
+        """Count what is there against what was acknowledged."""
+        self.console.rule("[bold]The account")
+        await self._wait_drained()
+        await self._wait_embedded("embedding the rest")
+        counts = (await self._status())["counts"]
+        acknowledged, there = len(self.acknowledged), counts["total"]
+        self._promise(
+            f"{acknowledged:,} memories were acknowledged, {there:,} are there: none lost, none twice",
+            acknowledged == there,
+        )
+        if self.broken:
+            self.console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
+            return exit_codes.FAILED
+        self.console.print("[green]Every promise was kept.[/] To use it: see “Connect your assistant” in the README.")
+        return exit_codes.OK
+
+    def _promise(self, text: str, kept: bool) -> None:
+        self.console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
+        if not kept:
+            self.broken.append(text)
+
+    async def _store(self, client: Client, content: str, kind: str = "semantic", scope: str = "project") -> Json:
+        answer = await _call(client, "store_memory", content=content, type=kind, scope=scope)
+        if "memory_id" not in answer:
+            self.broken.append(f"a store was refused: {answer}")
+        else:
+            self.acknowledged[answer["memory_id"]] = content
+        return answer
+
+    async def _store_all(self, client: Client, texts: list[str]) -> None:
+        for text in texts:
+            await self._store(client, text)
+
+    async def _status(self) -> Json:
+        status: Json = json.loads(await _command(self.home, "status", "--json"))
+        return status
+
+    async def _embedding(self) -> Json:
+        embedding: Json = (await _call(self.clients[0], "get_memory_status"))["embedding"]
+        return embedding
+
+    async def _wait_workers(self, workers: int) -> None:
+        async def ready() -> bool:
+            return bool((await self._embedding())["workers"] == workers)
+
+        await _until(ready)
+
+    async def _wait_drained(self) -> None:
+        async def empty() -> bool:
+            return bool((await self._status())["write_queue"]["depth"] == 0)
+
+        await _until(empty)
+
+    async def _wait_embedded(self, title: str) -> float:
+        """Show the pending embeddings going down to none. Returns memories a second."""
+        pending = (await self._embedding())["pending"]
+        began = time.perf_counter()
+        with _progress(self.console) as progress, anyio.fail_after(PATIENCE_S):
+            bar = progress.add_task(title, total=pending)
+            while left := (await self._embedding())["pending"]:
+                progress.update(bar, total=max(pending, left), completed=max(0, pending - left))
+                await anyio.sleep(0.05)
+            progress.update(bar, completed=pending)
+        rate = pending / max(time.perf_counter() - began, 1e-9)
+        if pending > 100:
+            self.console.print(f"  {title}: {rate:,.0f} memories a second")
+        return float(rate)
+
+
+async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Ask again and again, as a client has to. Raises `TimeoutError` when patience ends."""
+    with anyio.fail_after(PATIENCE_S):
+        while not await condition():  # noqa: ASYNC110 - the other side of a protocol has no event of ours
+            await anyio.sleep(0.05)
+
+
+def _median_ms(seconds: list[float]) -> float:
+    return statistics.median(seconds) * 1000
+
+
+async def _call(client: Client, tool: str, /, **arguments: Any) -> Json:
+    result = await client.call_tool(tool, arguments)
+    content: Json = result.structured_content or {}
+    return content
+
+
+async def _command(home: Path, *arguments: str) -> str:
+    """Run a `remembrancer` command on the demonstration's home and return its output."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("REMEMBRANCER_")}
+    done = await anyio.run_process(
+        [_executable(), *arguments], env={**environ, "REMEMBRANCER_HOME": str(home)}, check=False
+    )
+    return done.stdout.decode()
+
+
+def _executable() -> str:
+    """The installed command beside this Python."""
+    return str(Path(sys.executable).with_name("remembrancer"))
+
+
+def _pid(status: Json, role: str) -> int:
+    return int(next(process["pid"] for process in status["processes"] if process["role"] == role))
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("  {task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+    )

@@ -1,0 +1,63 @@
+"""`remembrancer status`: how each process, the write queue and the embedding are."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.conversation import ask, is_up, nothing_runs, paths_here, refusal
+from remembrancer.commands.health import Problem, exit_code, find_problems
+from remembrancer.commands.report import report
+from remembrancer.protocol.control import AskStatus, RuntimeStatus
+from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.paths import RuntimePaths
+
+
+def main(argv: list[str]) -> int:
+    """Print the status of the runtime of this home."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer status",
+        description="How the runtime of this home is.",
+        epilog="exit status: 0 all is well, 3 degraded, 4 nothing runs",
+    )
+    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
+    as_json = parser.parse_args(argv).json
+    paths = paths_here()
+    if not is_up(paths):
+        return _say_nothing_runs(paths.home, as_json=as_json)
+    try:
+        answer = ask(paths, AskStatus())
+    except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
+        if not is_up(paths):
+            return _say_nothing_runs(paths.home, as_json=as_json)
+        return _say_no_answer(paths, error.message, as_json=as_json)
+    if not isinstance(answer, RuntimeStatus):
+        return _say_no_answer(paths, refusal(answer), as_json=as_json)
+    problems = find_problems(answer)
+    if as_json:
+        print(json.dumps(report(paths.home, answer, problems)))
+    else:
+        from remembrancer.commands.status_table import print_status
+
+        print_status(answer, problems)
+    return exit_code(problems)
+
+
+def _say_nothing_runs(home: Path, *, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(report(home, None, ())))
+    else:
+        print(nothing_runs(home), file=sys.stderr)
+    return exit_codes.NOT_RUNNING
+
+
+def _say_no_answer(paths: RuntimePaths, reason: str, *, as_json: bool) -> int:
+    problem = Problem(f"the launcher does not answer: {reason}", f"look at {paths.logs / 'launcher.log'}")
+    if as_json:
+        print(json.dumps(report(paths.home, None, (problem,))))
+    else:
+        print(f"remembrancer status: {problem}", file=sys.stderr)
+    return exit_codes.DEGRADED

@@ -1,0 +1,67 @@
+"""`remembrancer up`: the runtime in the foreground, or, started by a session, without anybody who watches."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from remembrancer.actors.launcher.children import Command, actor_command
+from remembrancer.actors.launcher.runtime import Runtime
+from remembrancer.commands import exit_codes
+from remembrancer.config.home import find_home
+from remembrancer.protocol.paths import RuntimePaths
+
+if TYPE_CHECKING:
+    from remembrancer.actors.launcher.instructions import Changed
+    from remembrancer.config.settings import Settings
+
+
+def main(argv: list[str], command: Command = actor_command) -> int:
+    """Run the runtime until it is told to stop. Errors are the command line's to report."""
+    arguments = _parser().parse_args(argv)
+    paths = RuntimePaths(find_home(os.environ))
+    runtime = Runtime(
+        paths,
+        lambda: _load_settings(arguments.embedders),
+        environ=os.environ,
+        command=command,
+        for_sessions=arguments.for_sessions,
+        observe=None if arguments.for_sessions else lambda: _watch(paths),
+    )
+    reason = runtime.run()
+    if not arguments.for_sessions:
+        with contextlib.suppress(OSError):  # the terminal may have been closed, which was the reason
+            print(f"Stopped ({reason}).", flush=True)
+    return exit_codes.OK
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="remembrancer up",
+        description="Run the runtime in the foreground until Ctrl-C. Sessions that start share it.",
+        epilog="exit status: 0 stopped in order, 5 up already, 6 the home cannot be used, 7 a setting is wrong",
+    )
+    parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
+    parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _load_settings(embedders: int | None) -> Settings:
+    import msgspec
+
+    from remembrancer.actors.launcher.scale import check_embedders
+    from remembrancer.config.settings import load_settings
+
+    settings = load_settings(os.environ)
+    if embedders is None:
+        return settings
+    return msgspec.structs.replace(settings, embedders=check_embedders(embedders))
+
+
+def _watch(paths: RuntimePaths) -> Callable[[Changed], None]:
+    from remembrancer.commands.progress import Progress
+
+    return Progress(paths.home, named=bool(os.environ.get("REMEMBRANCER_HOME"))).show

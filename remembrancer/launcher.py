@@ -1,0 +1,30 @@
+"""The command `remembrancer`. For `remembrancer mcp` it imports the bridge and nothing else: sessions start often."""
+
+from __future__ import annotations
+
+import sys
+
+COMMANDS = {
+    "mcp": (
+        "remembrancer.actors.bridge.bridge",
+        "speak MCP on standard input and output: what a client's setup starts",
+    ),
+    "up": ("remembrancer.commands.up", "run the runtime here until Ctrl-C (sessions start one by themselves)"),
+    "down": ("remembrancer.commands.down", "stop the runtime, in order"),
+    "status": ("remembrancer.commands.status", "how each process, the write queue and the embedding are"),
+    "scale": ("remembrancer.commands.scale", "run another number of embedders: scale embedder=2"),
+    "demo": ("remembrancer.commands.demo", "show what it does, on a memory of its own"),
+}
+"""Name: the module whose `main(argv)` returns the exit status, and the line of help."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command that `argv` (default: the arguments of this process) names; returns its exit status."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if arguments[:1] == ["mcp"]:
+        from remembrancer.actors.bridge import bridge
+
+        return bridge.main(arguments[1:])
+    from remembrancer.commands import command_line
+
+    return command_line.run(COMMANDS, arguments)

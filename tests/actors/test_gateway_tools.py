@@ -1,0 +1,356 @@
+"""The gateway's conversations while the store answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from remembrancer.config.project import project_of
+from remembrancer.protocol.control import PeerFailed
+from remembrancer.protocol.reads import Notice, Recall, Refused
+from remembrancer.protocol.writes import EntityRef
+from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[Rig]:
+    yield Rig(home, QUICK)
+
+
+async def test_initialize_says_who_and_what_for(rig: Rig) -> None:
+    async with rig.running(), rig.client() as client:
+        result = await client.initialize()
+    assert result["serverInfo"]["name"] == "remembrancer"
+    assert "recall_memories" in result["instructions"]
+    assert "store_memory" in result["instructions"]
+    assert len(result["instructions"]) < 800
+    welcome = client.controls[0]
+    assert welcome.startswith(b"!welcome ")
+
+
+async def test_the_tools_cost_a_client_less_than_a_thousand_tokens(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        tools = (await client.request("tools/list"))["result"]["tools"]
+    assert [tool["name"] for tool in tools] == ["store_memory", "recall_memories", "get_memory_status"]
+    assert len(json.dumps(tools, separators=(",", ":"), ensure_ascii=False)) / 4 < 1000
+    hints = {tool["name"]: tool["annotations"] for tool in tools}
+    assert hints["store_memory"]["destructiveHint"] is False
+    assert hints["recall_memories"]["readOnlyHint"] is True
+    assert hints["get_memory_status"]["readOnlyHint"] is True
+
+
+async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        answer = await client.store(
+            "The build needs Java 21",
+            importance=0.8,
+            tags="java",
+            related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
+        )
+        (operation,) = store.applied.values()
+    assert answer == {
+        "memory_id": operation.change.memory_id,
+        "embedding_generated": False,
+        "embedding": "pending",
+        "graph_edges_created": 1,
+        "scope": "project",
+        "type": "semantic",
+    }
+    assert operation.project == project_of(rig.paths.home)
+    assert operation.session_id == operation.change.session_id == "session:test"
+    assert operation.change.related_entities == (EntityRef("Maven", "tool", "uses"),)
+
+
+async def test_a_request_that_comes_again_over_a_new_connection_is_the_same_operation(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        ids: list[str] = []
+        for _ in range(2):
+            async with rig.session() as client:
+                arguments = {"content": "once", "type": "semantic", "scope": "user"}
+                params = {"name": "store_memory", "arguments": arguments}
+                await client.send(stamp_ms=1_700_000_000_000, id=9, method="tools/call", params=params)
+                ids.append((await client.hear())["result"]["structuredContent"]["memory_id"])
+        assert ids[0] == ids[1]
+        assert store.contents == ["once"]
+
+
+async def test_requests_of_other_types_of_id_or_other_bridges_are_other_operations(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        async with rig.session() as client:
+            await client.store("same", 7)
+            await client.store("same", "7")
+        async with rig.session("11" * 16) as client:
+            await client.store("same", 7)
+        assert len(store.applied) == 3
+
+
+async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        answer = await client.store("text", wait_for_embedding=True)
+    assert answer["embedding_generated"] is True
+    assert answer["embedding"] == "ready"
+    assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
+
+
+async def test_recalled_memories_have_the_seed_s_fields_and_their_scores(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
+        answer = await client.call("recall_memories", query="java version", scope=["project"], limit=3)
+        (question,) = (each for each in store.requests if isinstance(each, Recall))
+    assert (question.query, question.scopes, question.limit) == ("java version", ("project",), 3)
+    assert answer.pop("query_time_ms") >= 0
+    assert answer == {
+        "memories": [
+            {
+                "id": stored["memory_id"],
+                "content": "The build needs Java 21",
+                "type": "semantic",
+                "scope": "project",
+                "importance": 0.5,
+                "relevance_score": 0.9,
+                "score": 0.8765,
+                "scores": {"vector": 0.9, "recency": 1.0},
+                "tags": ["java"],
+                "created_at": "2023-11-14T22:13:20Z",
+                "access_count": 3,
+                "source": {"file": "pom.xml"},
+            }
+        ],
+        "total_matched": 1,
+        "below_threshold": 2,
+        "strategy_used": "hybrid",
+    }
+
+
+async def test_an_answer_says_what_the_store_could_not_search(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        store.notices = (Notice("embedding_failed", "words only"),)
+        answer = await client.call("recall_memories", query="x")
+    assert answer["degraded"] is True
+    assert answer["warnings"] == [{"code": "embedding_failed", "message": "words only"}]
+
+
+async def test_the_status_has_the_seed_s_fields(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        await client.store("one")
+        status = await client.call("get_memory_status")
+    assert status["connection"]["status"] == "connected"
+    assert status["connection"]["mode"] == "embedded-file"
+    assert status["connection"]["path"] == "/data/memory.db"
+    assert status["connection"]["uptime_seconds"] == 12
+    assert status["counts"] == {
+        "total": 1,
+        "by_scope": {"session": 0, "project": 1, "user": 0},
+        "by_type": {"episodic": 0, "semantic": 1, "procedural": 0},
+        "forgotten": 0,
+        "entities": 0,
+        "relationships": 0,
+    }
+    assert status["storage"] == {
+        "database_size_bytes": 4096,
+        "embedding_dimensions": 384,
+        "embedding_model": "all-MiniLM-L6-v2",
+    }
+    assert status["embedding"] == {"engine": "onnx", "pending": 1, "workers": 1}
+    assert status["current_session"] == {
+        "session_id": "session:test",
+        "memories_this_session": 1,
+        "started_at": "2023-11-14T22:13:20Z",
+    }
+    assert status["write_queue"] == {"depth": 0, "rejected": 0}
+
+
+async def test_bad_input_is_answered_in_the_error_envelope(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        answer = await client.call("store_memory", content="x", type="opinion", scope="user")
+        assert answer == {
+            "error": "invalid_input",
+            "message": "type must be one of episodic, procedural, semantic, not 'opinion'",
+            "degraded": False,
+            "retry_possible": False,
+            "field": "type",
+        }
+        assert not store.applied
+
+
+async def test_half_a_character_is_refused_by_the_name_of_its_field(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        arguments = '{"content":"a\\ud800","type":"semantic","scope":"user"}'
+        params = f'{{"name":"store_memory","arguments":{arguments}}}'
+        await client.say(f'{{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{params}}}'.encode())
+        answer = (await client.hear())["result"]["structuredContent"]
+    assert answer["field"] == "content"
+    assert "lone surrogate" in answer["message"]
+
+
+async def test_an_unknown_tool_names_the_nearest_known_one(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        answer = await client.call("recall_memory", query="x")
+    assert answer["error"] == "invalid_input"
+    assert "did you mean recall_memories?" in answer["message"]
+
+
+async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        await client.store("first")
+        store.refuses = Refused("storage_full", "the disk is full", retry_possible=True)
+        answer = await client.store("second")
+    assert answer["error"] == "storage_full"
+    assert answer["message"] == "the disk is full"
+    assert answer["retry_possible"] is True
+    assert rig.gateway.vitals().queue_depth == 0
+
+
+async def test_a_fault_of_ours_is_reported_without_its_insides(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        await client.store("first")
+        store.answers_nonsense = True
+        answer = await client.store("second")
+    assert answer["error"] == "internal_error"
+    assert "Assertion" not in answer["message"]
+
+
+async def test_many_calls_at_once_are_all_answered(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        for number in range(1000):
+            params = {
+                "name": "store_memory",
+                "arguments": {"content": f"fact {number}", "type": "semantic", "scope": "user"},
+            }
+            await client.send(id=1000 + number, method="tools/call", params=params)
+        answered = {(await client.hear())["id"] for _ in range(1000)}
+        assert answered == set(range(1000, 2000))
+        assert len(store.applied) == 1000
+
+
+async def test_a_client_that_leaves_does_not_take_its_write_with_it(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        async with rig.session() as client:
+            await client.store("first")
+            store.hangs = True
+            params = {"name": "store_memory", "arguments": {"content": "last", "type": "semantic", "scope": "user"}}
+            await client.send(id=99, method="tools/call", params=params)
+            await until(lambda: "last" in store.submitted)
+        await until(lambda: rig.gateway.vitals().sessions == 0)
+        store.hangs = False
+        await until(lambda: store.contents == ["first", "last"])
+        await until(lambda: rig.gateway.vitals().queue_depth == 0)
+
+
+async def test_the_project_is_the_client_s_first_root(rig: Rig, tmp_path: Path) -> None:
+    root = tmp_path / "my code"
+    root.mkdir()
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        async with rig.client(project="/elsewhere") as client:
+            client.answers_roots = ["https://example.org/", root.as_uri()]
+            await client.initialize(roots={"listChanged": True})
+            await client.store("x")
+        (operation,) = store.applied.values()
+    assert operation.project == project_of(root)
+    assert len(client.requests) == 1
+
+
+async def test_a_client_that_does_not_say_its_roots_is_not_waited_for_long(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+        await client.initialize(roots={})
+        with anyio.fail_after(2.0):
+            await client.store("x")
+        (operation,) = store.applied.values()
+    assert operation.project == project_of(rig.paths.home)
+
+
+@pytest.mark.parametrize(
+    ("hello", "expected"),
+    [
+        ({"project": "/flag", "environment": {"REMEMBRANCER_PROJECT": "/variable"}}, "/flag"),
+        ({"environment": {"REMEMBRANCER_PROJECT": "/variable"}}, "/variable"),
+        ({"environment": {"REMEMBRANCER_PROJECT": "sub"}, "directory": "/working"}, "/working/sub"),
+        ({"directory": "/working"}, "/working"),
+    ],
+)
+async def test_without_roots_flag_variable_and_directory_are_asked_in_turn(
+    rig: Rig, hello: dict[str, Any], expected: str
+) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session(**hello) as client:
+        await client.store("x")
+        (operation,) = store.applied.values()
+    assert operation.project == project_of(Path(expected))
+
+
+async def test_an_unknown_toolset_and_a_setting_of_another_runtime_are_said_once(rig: Rig) -> None:
+    environment = {
+        "REMEMBRANCER_TOOLSETS": "memory,flies",
+        "REMEMBRANCER_EMBEDDERS": "3",
+        "REMEMBRANCER_ENGIN": "onnx",
+        "REMEMBRANCER_ENGINE": "onnx",
+    }
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session(environment=environment) as client:
+        first = await client.store("x")
+        second = await client.store("y")
+    messages = [warning["message"] for warning in first["warnings"]]
+    assert any("'flies'" in message and "memory" in message for message in messages)
+    assert any("REMEMBRANCER_EMBEDDERS" in message for message in messages)
+    assert any("did you mean REMEMBRANCER_ENGINE" in message for message in messages)
+    assert len(messages) == 3
+    assert "warnings" not in second
+
+
+@pytest.mark.parametrize(
+    ("hello", "said"),
+    [
+        ({"link": 99}, b"version 99"),
+        ({"session": ""}, b"REMEMBRANCER_SESSION_ID must not be empty"),
+        ({"session": "a\u0000b"}, b"control characters"),
+        ({"directory": 5}, b"malformed"),
+    ],
+)
+async def test_a_bridge_that_cannot_be_served_is_told_why(rig: Rig, hello: dict[str, Any], said: bytes) -> None:
+    async with rig.running(), rig.client(**hello) as client:
+        with pytest.raises(anyio.IncompleteRead):
+            await client.hear()
+    assert client.controls[0].startswith(b"!refused ")
+    assert said in client.controls[0]
+
+
+async def test_what_is_no_message_is_answered_and_the_session_goes_on(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        for data in (b"{", b"[]", b'{"jsonrpc":"2.0"}', b"\xff"):
+            await client.say(data)
+            assert (await client.hear())["error"]["code"] == -32700
+        assert (await client.request("ping"))["result"] == {}
+
+
+async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        await client.store("first")
+        store.hangs = True
+        params = {"name": "store_memory", "arguments": {"content": "last", "type": "semantic", "scope": "user"}}
+        await client.send(id=99, method="tools/call", params=params)
+        await until(lambda: "last" in store.submitted)
+        with anyio.fail_after(2.0):
+            await gateway.drain("down")
+        assert (await client.hear())["result"]["structuredContent"]["warnings"][0]["code"] == "queued"
+        await _expect_goodbye(client)
+
+
+async def _expect_goodbye(client: RawClient) -> None:
+    with anyio.move_on_after(0.2):
+        await client.hear()
+    assert client.controls[-1] == b"!bye down"
+
+
+async def test_a_store_that_cannot_be_started_is_named_in_the_answers(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        gateway.on_peer_failed(PeerFailed("store", "schema_too_new", "memory.db is of release 9"))
+        stored = await client.store("x")
+        assert "memory.db is of release 9" in stored["warnings"][0]["message"]
+        recalled = await client.call("recall_memories", query="x")
+        assert "memory.db is of release 9" in recalled["warnings"][0]["message"]
+        assert gateway.vitals().store == "away"

@@ -1,0 +1,156 @@
+"""The write queue on its own: durable, in order, each operation once."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from remembrancer.actors.gateway.queue_file import SCHEMA_VERSION
+from remembrancer.actors.gateway.write_queue import WriteQueue
+from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, SchemaTooNew
+from remembrancer.protocol.writes import Operation, ProjectRef, Rejected, StoreMemory
+
+pytestmark = pytest.mark.anyio
+
+
+def operation(number: int, content: str = "x") -> Operation:
+    change = StoreMemory(f"memory:{number}", content, "semantic", "project", "session:s")
+    return Operation(f"{number:032x}", ProjectRef("p_0", "/"), "session:s", 1.0, change)
+
+
+@asynccontextmanager
+async def opened(path: Path, limit: int = 1000) -> AsyncIterator[WriteQueue]:
+    queue = WriteQueue(path, limit)
+    try:
+        await queue.open()
+        yield queue
+    finally:
+        await queue.aclose()
+
+
+async def test_what_was_queued_is_there_after_a_new_start_in_order(tmp_path: Path) -> None:
+    operations = [operation(number) for number in (3, 1, 2)]
+    async with opened(tmp_path / "queue.db") as queue:
+        for each in operations:
+            await queue.append(each)
+    async with opened(tmp_path / "queue.db") as queue:
+        assert queue.depth == 3
+        assert await queue.head(10, 10_000) == operations
+        assert queue.mirrored() == operations
+
+
+async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        await queue.append(operation(1))
+        async with anyio.create_task_group() as tasks:
+            for number in (1, 2, 2, 3):
+                tasks.start_soon(queue.append, operation(number))
+        assert queue.depth == 3
+        assert len(await queue.head(10, 10_000)) == 3
+
+
+async def test_many_appends_at_once_are_all_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db", 5000) as queue:
+        async with anyio.create_task_group() as tasks:
+            for number in range(2000):
+                tasks.start_soon(queue.append, operation(number))
+        assert queue.depth == 2000
+        assert [each.operation_id for each in await queue.head(5000, 10**9)] == [f"{n:032x}" for n in range(2000)]
+
+
+async def test_the_head_is_bounded_in_number_and_size_but_never_empty(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        for number in range(5):
+            await queue.append(operation(number, "y" * 1000))
+        assert len(await queue.head(3, 10**9)) == 3
+        assert len(await queue.head(5, 2500)) == 2
+        assert len(await queue.head(5, 10)) == 1
+
+
+async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        for number in range(3):
+            await queue.append(operation(number))
+        await queue.settle([operation(0).operation_id], [Rejected(operation(1).operation_id, "invalid_input", "why")])
+        assert (queue.depth, queue.rejected) == (1, 1)
+        assert queue.mirrored() == [operation(2)]
+    async with opened(path) as queue:
+        assert (queue.depth, queue.rejected) == (1, 1)
+    with sqlite3.connect(path) as database:
+        rows = database.execute("SELECT operation_id, code, message FROM rejected").fetchall()
+    database.close()
+    assert rows == [(operation(1).operation_id, "invalid_input", "why")]
+
+
+async def test_a_full_queue_refuses(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db", limit=1) as queue:
+        await queue.append(operation(1))
+        with pytest.raises(QueueFull):
+            await queue.append(operation(2))
+        await queue.settle([operation(1).operation_id], ())
+        await queue.append(operation(2))
+
+
+async def test_whoever_waits_for_an_empty_queue_is_told(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        await queue.append(operation(1))
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(queue.wait_empty)
+            await anyio.wait_all_tasks_blocked()
+            await queue.settle([operation(1).operation_id], ())
+
+
+async def test_an_operation_that_this_release_cannot_read_is_kept_aside(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+        await queue.append(operation(2))
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE queued SET operation = x'c1' WHERE sequence = 1")
+    database.close()
+    async with opened(path) as queue:
+        assert (queue.depth, queue.rejected) == (1, 1)
+        assert await queue.head(10, 10_000) == [operation(2)]
+
+
+async def test_a_newer_release_s_queue_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    database.close()
+    with pytest.raises(SchemaTooNew, match="update Remembrancer"):
+        async with opened(path):
+            pass
+
+
+async def test_a_damaged_file_is_put_aside_and_writes_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    path.write_bytes(b"not a database at all, but long enough to look like one" * 100)
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+        assert queue.depth == 1
+    assert len(list(tmp_path.glob("queue.damaged-*"))) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+async def test_a_file_that_cannot_be_opened_is_an_error_that_says_so(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(MemoryUnavailable, match="cannot be opened"):
+        async with opened(tmp_path / "queue.db"):
+            pass
+
+
+async def test_a_directory_in_its_place_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "queue.db").mkdir()
+    with pytest.raises(MemoryUnavailable, match="cannot be opened"):
+        async with opened(tmp_path / "queue.db"):
+            pass

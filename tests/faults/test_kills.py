@@ -1,0 +1,126 @@
+"""`kill -9` of every process at random moments: nothing acknowledged is lost, nothing is there twice, nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from bench.client import StdioClient
+from tests.runtime import Runtime, until
+
+SESSIONS = 4
+STORES = 500
+LONGEST_ANSWER_S = 5.0
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+
+@dataclass
+class Account:
+    """What the sessions were told, and how long they waited."""
+
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    longest_s: float = 0.0
+
+
+async def store_all(client: StdioClient, texts: list[str], account: Account) -> None:
+    """Store as a patient assistant does: an error that says so is tried again as a new call."""
+    for text in texts:
+        for _ in range(10):
+            began = time.monotonic()
+            answer = await client.call_or_error("store_memory", content=text, type="semantic", scope="project")
+            account.longest_s = max(account.longest_s, time.monotonic() - began)
+            if "memory_id" in answer:
+                account.acknowledged[text] = answer["memory_id"]
+                break
+            account.refused.append(text)
+            assert answer["retry_possible"], answer
+
+
+async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, None]]) -> Account:
+    runtime = Runtime(home)
+    account = Account()
+    clients = [StdioClient(home) for _ in range(SESSIONS)]
+    for client in clients:
+        await client.start()
+        await client.initialize()
+    await until(runtime.is_ready)
+    texts = [f"fact {number}: the value of setting {number} is {number * 7}" for number in range(STORES)]
+    shooting = asyncio.create_task(kill(runtime))
+    await asyncio.gather(*(store_all(client, texts[place::SESSIONS], account) for place, client in enumerate(clients)))
+    await shooting
+    await until(runtime.is_drained)
+    records = runtime.contents()
+    for text, memory_id in account.acknowledged.items():
+        assert records.get(memory_id) == text, f"acknowledged and missing: {text}"
+    copies = [text for text in texts if list(records.values()).count(text) > 1]
+    assert not set(copies) - set(account.refused), f"there twice: {copies}"
+    assert account.longest_s <= LONGEST_ANSWER_S, f"a call took {account.longest_s:.1f} s"
+    for client in clients:
+        assert not client.strays
+        assert client.process.returncode is None, "a session had to be restarted"
+        assert await client.aclose() < 2.0
+    await runtime.down()
+    return account
+
+
+@pytest.fixture
+def dice(request: pytest.FixtureRequest) -> random.Random:
+    """Random moments, and the seed in the output of a failed test."""
+    seed = int(os.environ.get("FAULT_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"FAULT_SEED={seed}")
+    return random.Random(seed)
+
+
+@pytest.mark.parametrize("role", ["store", "gateway", "embedder"])
+async def test_a_killed_actor_loses_nothing(role: str, home: Path, dice: random.Random) -> None:
+    async def kill(runtime: Runtime) -> None:
+        for _ in range(3):
+            await asyncio.sleep(dice.uniform(0.0, 0.4))
+            runtime.kill(role)
+
+    account = await under_fire(home, kill)
+    assert len(account.acknowledged) == STORES
+
+
+async def test_a_killed_launcher_leaves_no_orphan_and_its_sessions_go_on(home: Path, dice: random.Random) -> None:
+    async def kill(runtime: Runtime) -> None:
+        await asyncio.sleep(dice.uniform(0.0, 0.3))
+        runtime.kill("launcher")
+
+    account = await under_fire(home, kill)
+    assert len(account.acknowledged) == STORES
+
+
+async def test_all_processes_killed_at_once_lose_nothing(home: Path, dice: random.Random) -> None:
+    async def kill(runtime: Runtime) -> None:
+        await asyncio.sleep(dice.uniform(0.0, 0.3))
+        for process in runtime.processes():
+            process.kill()
+
+    account = await under_fire(home, kill)
+    assert len(account.acknowledged) == STORES
+
+
+async def test_a_store_that_hangs_is_noticed_and_replaced(home: Path) -> None:
+    hung: list[psutil.Process] = []
+
+    async def stop(runtime: Runtime) -> None:
+        await asyncio.sleep(0.1)
+        hung.append(runtime.process("store"))
+        hung[0].send_signal(signal.SIGSTOP)
+
+    account = await under_fire(home, stop)
+    assert len(account.acknowledged) == STORES
+    assert not hung[0].is_running()

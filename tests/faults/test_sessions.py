@@ -1,0 +1,101 @@
+"""Many sessions at once, opened and killed: one runtime, no lock error, sound files, no orphan."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.client import StdioClient
+from remembrancer.commands.sample_text import memories
+from tests.runtime import Runtime, until
+
+MIXED_WORK_S = 60.0
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+
+
+async def test_eight_sessions_of_mixed_work_for_a_minute_end_with_sound_files(home: Path) -> None:
+    texts = iter(memories(10_000))
+    dice = random.Random(8)
+    stored: dict[str, str] = {}
+    deadline = time.monotonic() + MIXED_WORK_S
+
+    async def work(client: StdioClient, number: int) -> None:
+        while time.monotonic() < deadline:
+            text = next(texts)
+            scope = dice.choice(["session", "project", "user"])
+            answer = await client.store(text, scope=scope, tags=[f"from-{number}"], importance=dice.random())
+            assert "memory_id" in answer, answer
+            stored[answer["memory_id"]] = text
+            found = await client.call("recall_memories", query=text[:80], strategy=dice.choice(["keyword", "hybrid"]))
+            assert "error" not in found, found
+            assert not found.get("degraded"), found
+            assert "error" not in await client.call("get_memory_status")
+
+    clients = [StdioClient(home) for _ in range(8)]
+    await asyncio.gather(*(start(client) for client in clients))
+    runtime = Runtime(home)
+    await until(runtime.is_ready)
+    await asyncio.gather(*(work(client, number) for number, client in enumerate(clients)))
+    await until(runtime.is_drained)
+    assert runtime.contents() == stored
+    for client in clients:
+        await client.aclose()
+        assert not client.strays
+    await runtime.down()
+    logged = "".join(path.read_text() for path in (home / "logs").iterdir())
+    assert "locked" not in logged
+    assert '"ERROR"' not in logged
+
+
+async def test_fifty_sessions_opened_and_killed_leave_one_runtime_and_no_orphan(home: Path) -> None:
+    clients = [StdioClient(home) for _ in range(50)]
+    await asyncio.gather(*(client.start() for client in clients))
+    await asyncio.gather(*(client.initialize() for client in clients[::2]))
+    for client in clients:
+        client.process.kill()
+        await client.process.wait()
+    runtime = Runtime(home)
+    await until(runtime.is_ready)
+
+    async def one_runtime_is_left() -> bool:
+        left = sorted(role_of(process) for process in psutil.process_iter(["cmdline", "environ"]) if of(home, process))
+        return left == ["embedder", "gateway", "store", "up"]
+
+    await until(one_runtime_is_left)
+    await runtime.down()
+
+
+async def test_sessions_that_start_together_on_a_new_home_share_one_runtime(home: Path) -> None:
+    clients = [StdioClient(home) for _ in range(8)]
+    await asyncio.gather(*(start(client) for client in clients))
+    answers = await asyncio.gather(*(client.store(f"note of session {n}") for n, client in enumerate(clients)))
+    assert all("memory_id" in answer for answer in answers), answers
+    runtime = Runtime(home)
+    await until(runtime.is_drained)
+    assert len(runtime.contents()) == 8
+    for client in clients:
+        await client.aclose()
+    await runtime.down()
+
+
+async def start(client: StdioClient) -> None:
+    await client.start()
+    await client.initialize()
+
+
+def of(home: Path, process: psutil.Process) -> bool:
+    return (process.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(home)
+
+
+def role_of(process: psutil.Process) -> str:
+    """`gateway` of `python -P -m remembrancer.actors.gateway`, `up` of `python -P -m remembrancer up …`."""
+    words = process.info["cmdline"] or [""]
+    if "remembrancer" in words:
+        return str(words[words.index("remembrancer") + 1])
+    return str(words[-1]).rpartition(".")[2]

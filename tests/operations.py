@@ -1,0 +1,36 @@
+"""Operations as a gateway sends them, for every test that writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.writes import Operation, ProjectRef, StoreMemory
+
+PROJECT = ProjectRef("p_0123456789ab", "/work/one")
+OTHER_PROJECT = ProjectRef("p_ba9876543210", "/work/two")
+SESSION = "session:one"
+OTHER_SESSION = "session:two"
+REQUESTED_AT = 1_700_000_000.0
+
+
+def store_operation(
+    name: str,
+    content: str,
+    *,
+    project: ProjectRef = PROJECT,
+    requested_at: float = REQUESTED_AT,
+    **fields: Any,
+) -> Operation:
+    """An operation that stores a memory. `name` is its identity; `fields` are those of `StoreMemory`."""
+    change = StoreMemory(
+        memory_id=fields.pop("memory_id", derive_memory_id(name, requested_at)),
+        content=content,
+        **{"type": "semantic", "scope": "project", "session_id": SESSION, **fields},
+    )
+    return Operation(name, project, change.session_id, requested_at, change)
+
+
+def memory_id_of(operation: Operation) -> str:
+    """The id of the memory that an operation makes."""
+    return operation.change.memory_id

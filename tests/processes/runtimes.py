@@ -1,0 +1,143 @@
+"""A runtime of badly behaved processes in a test: started, steered, watched, and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import psutil
+
+from remembrancer.commands.conversation import ask
+from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus, ToCommand
+from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.paths import RuntimePaths
+
+ACTORS = Path(__file__).with_name("badly_behaved.py")
+QUICK = {
+    "REMEMBRANCER_HEARTBEAT_INTERVAL_S": "0.1",
+    "REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "1.0",
+}
+"""Settings with which hanging processes are noticed soon."""
+
+T = TypeVar("T")
+
+
+def until(what: Callable[[], T | None], *, within_s: float = 15.0) -> T:
+    """The first result of `what` that is true; fails the test when there is none in time."""
+    give_up_at = time.monotonic() + within_s
+    while not (result := what()):
+        assert time.monotonic() < give_up_at, "what was waited for has not come about"
+        time.sleep(0.02)
+    return result
+
+
+def is_dead(pid: int) -> bool:
+    """Whether that process runs no more; nobody may have collected it yet."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class RunningRuntime:
+    """A launcher process of a home."""
+
+    def __init__(self, home: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
+        self.home = home
+        self.paths = RuntimePaths(home)
+        descriptor, output_name = tempfile.mkstemp(prefix="rmb-output-")
+        self.output = Path(output_name)
+        environ = {**os.environ, **QUICK, "REMEMBRANCER_HOME": str(home), **(settings or {})}
+        with os.fdopen(descriptor, "wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ACTORS), "up", *arguments],
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    def status(self) -> RuntimeStatus | None:
+        """The status; None while there is nobody who answers."""
+        try:
+            answer = ask(self.paths, AskStatus())
+        except (PeerUnavailable, PeerLost, DeadlineExceeded):
+            assert self.process.poll() is None, f"the launcher has ended: {self.output.read_text()}"
+            return None
+        assert isinstance(answer, RuntimeStatus)
+        return answer
+
+    def find(self, name: str) -> ProcessStatus | None:
+        """What the status says of a process."""
+        status = self.status()
+        return next((process for process in status.processes if process.name == name), None) if status else None
+
+    def until_state(self, name: str, state: str, *, besides_pid: int = -1) -> ProcessStatus:
+        """Wait until the process is in that state (and has another pid)."""
+
+        def reached() -> ProcessStatus | None:
+            process = self.find(name)
+            return process if process and process.state == state and process.pid != besides_pid else None
+
+        return until(reached)
+
+    def until_ready(self, *names: str) -> dict[str, ProcessStatus]:
+        """Wait until the named processes (default: gateway, store, embedder-1) are ready."""
+        return {name: self.until_state(name, "ready") for name in names or ("gateway", "store", "embedder-1")}
+
+    def scale(self, embedders: int) -> ToCommand:
+        """Ask for another number of embedders."""
+        return ask(self.paths, AskScale(embedders))
+
+    def down(self) -> ToCommand:
+        """Ask for the stop."""
+        return ask(self.paths, AskDown("test"))
+
+    def names(self) -> set[str]:
+        """The processes that the status lists."""
+        status = self.status()
+        return {process.name for process in status.processes} if status else set()
+
+    def heard(self, name: str) -> list[str]:
+        """What the process was told."""
+        return self.lines(f"{name}.heard")
+
+    def starts(self, name: str) -> list[str]:
+        """The incarnations of the process, in order."""
+        return self.lines(f"{name}.starts")
+
+    def lines(self, file: str) -> list[str]:
+        """The lines that the processes have written into that file."""
+        path = self.home / "behaviour" / file
+        return path.read_text().splitlines() if path.exists() else []
+
+
+def behave(home: Path, name: str, how: str) -> None:
+    """From its next start on, the process behaves so."""
+    directory = home / "behaviour"
+    directory.mkdir(exist_ok=True)
+    (directory / name).write_text(how)
+
+
+@contextmanager
+def runtime(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> Iterator[RunningRuntime]:
+    """A runtime that is stopped in order at the end, if the test has not ended it."""
+    running = RunningRuntime(home, *arguments, settings=settings)
+    try:
+        yield running
+        if running.process.poll() is None:
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(10) == 0
+    finally:
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+        running.output.unlink(missing_ok=True)

@@ -1,0 +1,132 @@
+"""The commands as a person or a program runs them: what they print, and their exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remembrancer import __version__
+from remembrancer.commands import exit_codes
+from tests.processes.runtimes import runtime, until
+
+
+def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in the home of the environment."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "remembrancer", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
+    home.rmdir()
+    for command in (["status"], ["down"], ["scale", "embedder=2"]):
+        done = remembrancer(*command)
+        assert done.returncode == exit_codes.NOT_RUNNING
+        assert done.stdout == ""
+        assert "remembrancer up" in done.stderr
+    assert not home.exists()
+
+
+def test_a_status_for_programs_is_whole_when_nothing_runs(home: Path) -> None:
+    done = remembrancer("status", "--json")
+    assert done.returncode == exit_codes.NOT_RUNNING
+    said = json.loads(done.stdout)
+    assert said["processes"] == []
+    assert {"home", "write_queue", "embedding", "counts"} <= said.keys()
+
+
+def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        done = remembrancer("status", "--json")
+        assert done.returncode == exit_codes.OK, done.stdout
+        said = json.loads(done.stdout)
+        assert [each["role"] for each in said["processes"]] == ["launcher", "gateway", "store", "embedder"]
+        for process in said["processes"]:
+            assert {"role", "pid", "state", "restarts", "uptime_s", "rss_bytes"} <= process.keys()
+            assert process["rss_bytes"] > 1_000_000
+            assert process["state"] == "ready"
+        assert said["counts"]["total"] == 7
+
+        done = remembrancer("status")
+        assert done.returncode == exit_codes.OK
+        assert "All is well." in done.stdout
+
+        done = remembrancer("scale", "embedder=2")
+        assert done.returncode == exit_codes.OK
+        running.until_ready("embedder-2")
+
+        done = remembrancer("down")
+        assert done.returncode == exit_codes.OK
+        assert "Stopped" in done.stdout
+        assert running.process.wait(5) == 0
+
+
+def test_a_degraded_runtime_is_said_with_a_status_of_its_own(home: Path) -> None:
+    with runtime(home, settings={"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "60"}) as running:
+        store = running.until_ready()["store"]
+        os.kill(store.pid, signal.SIGKILL)
+        os.kill(running.until_state("store", "ready", besides_pid=store.pid).pid, signal.SIGKILL)
+        until(lambda: remembrancer("status", "--json").returncode == exit_codes.DEGRADED)
+        running.until_state("store", "ready")
+
+
+def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        running.process.send_signal(signal.SIGSTOP)
+        done = remembrancer("status", "--json")
+        running.process.send_signal(signal.SIGCONT)
+        assert done.returncode == exit_codes.DEGRADED
+        assert "launcher" in json.loads(done.stdout)["warnings"][0]
+        assert {process.restarts for process in running.until_ready().values()} == {0}
+
+
+def test_a_second_up_says_who_is_there(home: Path) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        done = remembrancer("up")
+        assert done.returncode == exit_codes.ALREADY_RUNNING
+        assert f"process {running.process.pid}" in done.stderr
+        assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["scale"], ["scale", "store=2"], ["status", "--jason"]])
+def test_a_wrong_command_line_is_refused_without_a_traceback(home: Path, arguments: list[str]) -> None:
+    done = remembrancer(*arguments)
+    assert done.returncode == exit_codes.USAGE
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+
+
+def test_the_version_and_the_help_are_told(home: Path) -> None:
+    assert remembrancer("--version").stdout == f"remembrancer {__version__}\n"
+    told = remembrancer("--help").stdout
+    for word in ("mcp", "up", "down", "status", "scale", "demo", "exit status"):
+        assert word in told
+
+
+def test_the_bridge_is_reached_without_the_libraries_that_it_does_not_need(home: Path) -> None:
+    seen = (
+        "import sys; from remembrancer import launcher; assert not {'argparse', 'msgspec', 'zmq'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-P", "-c", seen], check=True)
+
+
+def test_the_first_processes_are_started_before_heavy_libraries_are_imported(home: Path) -> None:
+    seen = (
+        "import sys; import remembrancer.commands.up;"
+        "assert not {'msgspec', 'zmq', 'anyio', 'asyncio', 'psutil', 'rich', 'ulid'} & sys.modules.keys()"
+    )
+    subprocess.run([sys.executable, "-P", "-c", seen], check=True)

@@ -1,0 +1,81 @@
+"""Real processes that die, hang, refuse or never come up, under a real launcher."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.processes.runtimes import behave, is_dead, runtime, until
+
+
+def test_a_process_that_is_killed_is_replaced_and_the_others_learn_of_it(home: Path) -> None:
+    with runtime(home) as running:
+        before = running.until_ready()["store"]
+        os.kill(before.pid, signal.SIGKILL)
+        after = running.until_state("store", "ready", besides_pid=before.pid)
+        assert after.restarts == 1
+        first, second = running.starts("store")
+        assert first != second
+        until(lambda: f"gone: store {first}" in running.heard("gateway"))
+        until(lambda: f"gone: store {first}" in running.heard("embedder-1"))
+
+
+def test_a_process_that_hangs_is_replaced(home: Path) -> None:
+    with runtime(home) as running:
+        before = running.until_ready()["store"]
+        os.kill(before.pid, signal.SIGSTOP)
+        running.until_state("store", "ready", besides_pid=before.pid)
+        assert is_dead(before.pid)
+
+
+def test_a_process_that_crashes_after_it_was_ready_is_replaced(home: Path) -> None:
+    behave(home, "gateway", "crashes when ready")
+    with runtime(home) as running:
+        until(lambda: running.starts("gateway")[1:])
+        behave(home, "gateway", "")
+        assert running.until_ready("gateway")["gateway"].restarts >= 1
+
+
+def test_a_failure_to_start_that_is_reported_is_shown_and_not_retried(home: Path) -> None:
+    behave(home, "embedder-1", "cannot start")
+    with runtime(home) as running:
+        running.until_ready("gateway", "store")
+        failed = running.until_state("embedder-1", "failed")
+        assert failed.error == "the weights are missing"
+        assert "failed: embedder model_unusable" in until(lambda: running.heard("store"))
+        os.kill(running.until_state("store", "ready").pid, signal.SIGKILL)  # a latecomer is told, too
+        until(lambda: running.heard("store").count("failed: embedder model_unusable") == 2)
+        assert len(running.starts("embedder-1")) == 1
+        behave(home, "embedder-1", "")
+        running.scale(1)
+        running.until_ready("embedder-1")
+
+
+def test_a_process_that_is_never_ready_is_reported(home: Path) -> None:
+    behave(home, "store", "never ready")
+    with runtime(home, settings={"REMEMBRANCER_START_TIMEOUT_S": "1.0"}) as running:
+        failed = running.until_state("store", "failed")
+        assert failed.error is not None
+        assert "not ready after 1 s" in failed.error
+        assert "failed: store start_timeout" in until(lambda: running.heard("gateway"))
+
+
+def test_a_crash_loop_is_slowed_down(home: Path) -> None:
+    behave(home, "store", "crashes at the start")
+    with runtime(home) as running:
+        waiting = running.until_state("store", "restarting")
+        assert waiting.error is not None
+        assert "status 9" in waiting.error
+        until(lambda: len(running.starts("store")) >= 4)
+        behave(home, "store", "")
+        running.until_ready("store")
+
+
+def test_what_a_process_had_started_dies_with_it(home: Path) -> None:
+    behave(home, "store", "has a child")
+    with runtime(home) as running:
+        store = running.until_ready()["store"]
+        child = int(running.lines("store.child")[0])
+        os.kill(store.pid, signal.SIGKILL)
+        until(lambda: is_dead(child))

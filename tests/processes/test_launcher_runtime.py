@@ -1,0 +1,151 @@
+"""One runtime of a home: its directories, its lock, its workers, and a launcher that is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.launcher.home import prepare_home
+from remembrancer.commands import exit_codes
+from remembrancer.protocol.control import CommandRefused, Scaled
+from remembrancer.protocol.errors import HomeUnusable
+from remembrancer.protocol.paths import RuntimePaths
+from tests.processes.runtimes import RunningRuntime, runtime, until
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def test_everything_in_a_home_is_its_users_alone(home: Path) -> None:
+    home.rmdir()
+    with runtime(home) as running:
+        running.until_ready()
+        assert mode(home) == 0o700
+        for path in home.rglob("*"):
+            assert mode(path) & 0o077 == 0, path
+
+
+def test_a_home_that_others_could_read_is_closed_to_them(home: Path) -> None:
+    home.chmod(0o755)
+    prepare_home(RuntimePaths(home))
+    assert mode(home) == 0o700
+
+
+def test_a_home_in_which_everyone_may_write_is_refused(home: Path) -> None:
+    home.chmod(0o777)
+    with pytest.raises(HomeUnusable, match="everyone may write"):
+        prepare_home(RuntimePaths(home))
+
+
+def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
+    with runtime(home) as one, runtime(home) as two:
+        until(lambda: one.process.poll() is not None or two.process.poll() is not None)
+        loser, winner = (one, two) if one.process.poll() is not None else (two, one)
+        assert loser.process.returncode == exit_codes.ALREADY_RUNNING
+        assert f"process {winner.process.pid}" in loser.output.read_text()
+        winner.until_ready()
+        assert len(winner.starts("store")) == 1
+
+
+def test_workers_are_started_and_stopped_while_everything_runs(home: Path) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        assert running.scale(3) == Scaled(3)
+        running.until_ready("embedder-2", "embedder-3")
+        running.scale(1)
+        until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1"})
+        assert set(running.lines("ended")) == {"embedder-2", "embedder-3"}
+        running.scale(0)
+        until(lambda: running.names() == {"launcher", "gateway", "store"})
+
+
+@pytest.mark.parametrize("number", [-1, 65])
+def test_a_number_of_workers_that_is_out_of_bounds_is_refused(home: Path, number: int) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        answer = running.scale(number)
+        assert isinstance(answer, CommandRefused)
+        assert answer.code == "invalid_input"
+        assert "embedder-1" in running.names()
+
+
+def refused(home: Path, *arguments: str, settings: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit status and the output of a launcher that does not come up."""
+    running = RunningRuntime(home, *arguments, settings=settings)
+    try:
+        return running.process.wait(10), running.output.read_text()
+    finally:
+        running.output.unlink()
+
+
+def test_a_home_that_cannot_be_made_is_refused_in_one_line(home: Path) -> None:
+    file = home / "file"
+    file.write_text("")
+    status, said = refused(file / "home")
+    assert status == exit_codes.HOME_UNUSABLE
+    assert said.count("\n") == 1
+    assert "REMEMBRANCER_HOME" in said
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_home_that_cannot_be_written_is_refused(home: Path) -> None:
+    (home / "closed").mkdir(mode=0o500)
+    status, _ = refused(home / "closed" / "home")
+    assert status == exit_codes.HOME_UNUSABLE
+
+
+def test_a_lock_that_cannot_be_made_is_refused(home: Path) -> None:
+    (home / "runtime.lock").mkdir()
+    status, said = refused(home)
+    assert status == exit_codes.HOME_UNUSABLE
+    assert "Is a directory" in said
+
+
+def test_a_setting_that_is_wrong_is_refused_in_one_line_and_in_the_log(home: Path) -> None:
+    status, said = refused(home, settings={"REMEMBRANCER_EMBEDERS": "1"})
+    assert status == exit_codes.CONFIGURATION
+    assert "did you mean REMEMBRANCER_EMBEDDERS" in said
+    assert said.count("\n") == 1
+    assert "REMEMBRANCER_EMBEDERS" in (home / "logs" / "launcher.log").read_text()
+
+
+def test_a_number_of_workers_that_is_not_possible_is_refused(home: Path) -> None:
+    status, said = refused(home, "--embedders", "65")
+    assert status == exit_codes.USAGE
+    assert "65 embedders are not possible" in said
+
+
+def test_a_deep_home_has_its_sockets_elsewhere_and_private(home: Path) -> None:
+    deep = home / ("d" * 120)
+    paths = RuntimePaths(deep)
+    with runtime(deep) as running:
+        running.until_ready()
+        assert paths.run.parent == Path(tempfile.gettempdir())
+        assert mode(paths.run) == 0o700
+    assert not paths.run.exists()
+
+
+def test_a_directory_for_sockets_that_others_can_enter_is_refused(home: Path) -> None:
+    paths = RuntimePaths(home / ("d" * 120))
+    paths.run.mkdir()
+    paths.run.chmod(0o755)
+    try:
+        with pytest.raises(HomeUnusable, match="alone"):
+            prepare_home(paths)
+    finally:
+        paths.run.rmdir()
+
+
+def test_a_link_in_the_place_of_the_directory_for_sockets_is_refused(home: Path) -> None:
+    paths = RuntimePaths(home / ("d" * 120))
+    paths.run.symlink_to(home)
+    try:
+        with pytest.raises(HomeUnusable, match="alone"):
+            prepare_home(paths)
+    finally:
+        paths.run.unlink()

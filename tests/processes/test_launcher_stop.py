@@ -1,0 +1,142 @@
+"""The end of a runtime: in order, by force, by itself, and after the launcher's own death."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from remembrancer.actors.launcher.record import read_record
+from remembrancer.protocol.control import GoingDown
+from remembrancer.protocol.locks import FileLock
+from tests.conftest import processes_of
+from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until
+
+
+def assert_nothing_left(running: RunningRuntime) -> None:
+    """No process, no socket, no record; and the lock is free."""
+    assert processes_of(running.home) == []
+    assert not running.paths.runtime_record.exists()
+    assert list(running.paths.run.glob("*")) == []
+    assert not FileLock(running.paths.runtime_lock).is_held_elsewhere()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
+    with runtime(home, "--embedders", "2") as running:
+        running.until_ready("gateway", "store", "embedder-1", "embedder-2")
+        running.process.send_signal(number)
+        assert running.process.wait(10) == 0
+        ended = running.lines("ended")
+        assert (ended[0], set(ended[1:3]), ended[3]) == ("gateway", {"embedder-1", "embedder-2"}, "store")
+        assert_nothing_left(running)
+
+
+def test_a_command_stops_everything_in_order(home: Path) -> None:
+    with runtime(home) as running:
+        running.until_ready()
+        assert running.down() == GoingDown(running.process.pid)
+        assert running.process.wait(10) == 0
+        assert running.lines("ended") == ["gateway", "embedder-1", "store"]
+        assert_nothing_left(running)
+
+
+def test_a_signal_while_everything_starts_stops_it(home: Path) -> None:
+    behave(home, "store", "never ready")
+    with runtime(home) as running:
+        running.until_state("store", "starting")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(10) == 0
+        assert_nothing_left(running)
+
+
+def test_processes_that_will_not_stop_are_killed(home: Path) -> None:
+    behave(home, "store", "lingers")
+    behave(home, "embedder-1", "blocks at the start")
+    with runtime(home) as running:
+        running.until_ready("gateway", "store")
+        until(lambda: running.starts("embedder-1"))
+        began = time.monotonic()
+        running.down()
+        assert running.process.wait(10) == 0
+        assert time.monotonic() - began < 8
+        assert_nothing_left(running)
+
+
+def test_a_second_interrupt_kills_what_is_left(home: Path) -> None:
+    behave(home, "gateway", "lingers")
+    with runtime(home) as running:
+        running.until_ready()
+        running.process.send_signal(signal.SIGINT)
+        until(lambda: "gateway" in running.lines("ended"))
+        running.process.send_signal(signal.SIGINT)
+        assert running.process.wait(10) == 0
+        assert_nothing_left(running)
+
+
+def test_a_runtime_for_sessions_ends_when_the_last_one_has_left(home: Path) -> None:
+    behave(home, "sessions", "1")
+    with runtime(home, "--for-sessions", settings={"REMEMBRANCER_IDLE_TIMEOUT_S": "1.0"}) as running:
+        running.until_ready()
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(2.0)
+        behave(home, "sessions", "0")
+        assert running.process.wait(10) == 0
+        assert_nothing_left(running)
+
+
+def test_a_runtime_for_sessions_ends_when_none_ever_came(home: Path) -> None:
+    with runtime(home, "--for-sessions", settings={"REMEMBRANCER_IDLE_TIMEOUT_S": "1.0"}) as running:
+        assert running.process.wait(10) == 0
+        assert_nothing_left(running)
+
+
+def test_the_children_of_a_killed_launcher_leave_by_themselves(home: Path) -> None:
+    with runtime(home, "--embedders", "2") as running:
+        running.until_ready("embedder-2")
+        running.process.kill()
+        assert processes_of(home) == []
+
+
+def test_the_next_launcher_takes_over_from_a_killed_one_and_clears_what_was_stopped(home: Path) -> None:
+    with runtime(home) as running:
+        stopped = running.until_ready()["store"]
+        os.kill(stopped.pid, signal.SIGSTOP)
+        running.process.kill()
+        running.process.wait()
+    with runtime(home) as running:
+        store = running.until_ready()["store"]
+        assert store.pid != stopped.pid
+        assert is_dead(stopped.pid)
+
+
+def test_a_recorded_pid_that_belongs_to_someone_else_by_now_is_left_alone(home: Path) -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True, env={"PATH": os.environ["PATH"]}) as innocent:
+        record = {"pid": 1, "children": [{"name": "store", "pid": innocent.pid, "created_at": 1.0}]}
+        (home / "runtime.json").write_text(json.dumps(record))
+        with runtime(home) as running:
+            running.until_ready()
+            assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_a_record_that_cannot_be_read_does_not_hold_up_a_start(home: Path) -> None:
+    (home / "runtime.json").write_text('{"pid": "x", "children"')
+    with runtime(home) as running:
+        running.until_ready()
+
+
+def test_the_record_names_every_child(home: Path) -> None:
+    with runtime(home) as running:
+        pids = {process.pid for process in running.until_ready().values()}
+        record = read_record(running.paths)
+        assert record is not None
+        assert record.pid == running.process.pid
+        assert {child.pid for child in record.children} == pids
+        assert all(abs(psutil.Process(child.pid).create_time() - child.created_at) < 1 for child in record.children)

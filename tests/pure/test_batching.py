@@ -1,0 +1,115 @@
+"""Batches of like length within a bound, and jobs that end with their last passage."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.embedder.batching import (
+    LARGEST_BATCH_TOKENS,
+    SMALLEST_BATCH_TOKENS,
+    TARGET_S,
+    BatchSize,
+    JobTable,
+    Row,
+    RowQueue,
+)
+from remembrancer.protocol.work import Passage
+
+LENGTHS = st.lists(st.lists(st.integers(min_value=2, max_value=256), min_size=1, max_size=8), max_size=30)
+
+
+def filled(jobs: list[list[int]]) -> RowQueue:
+    queue = RowQueue()
+    for job_id, lengths in enumerate(jobs):
+        queue.add(job_id, [(f"{job_id}.{place}", tokens) for place, tokens in enumerate(lengths)])
+    return queue
+
+
+def emptied(queue: RowQueue, bound: int) -> list[list[Row]]:
+    batches = []
+    while batch := queue.take(bound):
+        batches.append(batch)
+    return batches
+
+
+@given(jobs=LENGTHS, bound=st.integers(min_value=1, max_value=2048))
+def test_every_passage_is_in_one_batch_and_no_batch_of_several_is_over_the_bound(
+    jobs: list[list[int]], bound: int
+) -> None:
+    queue = filled(jobs)
+    batches = emptied(queue, bound)
+    taken = sorted((row.job_id, row.place) for batch in batches for row in batch)
+    assert taken == sorted((job, place) for job, lengths in enumerate(jobs) for place in range(len(lengths)))
+    assert len(queue) == 0
+    for batch in batches:
+        assert batch == sorted(batch)
+        assert len(batch) == 1 or len(batch) * max(row.tokens for row in batch) <= bound
+
+
+def test_a_batch_holds_passages_of_like_length() -> None:
+    queue = filled([[10], [200], [11], [210], [12], [205]])
+    assert [[row.tokens for row in batch] for batch in emptied(queue, 640)] == [[10, 11, 12], [200, 205, 210]]
+
+
+def test_short_passages_do_not_wait_for_a_long_text_that_came_before_them() -> None:
+    queue = filled([[256] * 40, [8], [9]])
+    assert {row.job_id for row in queue.take(512)} == {1, 2}
+
+
+def test_a_long_passage_is_not_overtaken_for_ever() -> None:
+    queue = filled([[256]])
+    for job_id in range(1, 6):
+        queue.add(job_id, [("short", 8)] * 64)
+        if any(row.job_id == 0 for row in queue.take(512)):
+            return
+    raise AssertionError("the long passage was passed over in five batches")
+
+
+def test_the_passages_of_a_job_can_be_forgotten() -> None:
+    queue = filled([[8, 9], [10], [11]])
+    queue.discard(0)
+    assert [row.job_id for batch in emptied(queue, 20) for row in batch] == [1, 2]
+    queue.add(7, [("again", 3)])
+    queue.clear()
+    assert queue.take(512) == []
+
+
+def test_the_size_of_a_batch_follows_the_speed_of_the_model() -> None:
+    size = BatchSize()
+    for _ in range(50):
+        size.observe(size.tokens, size.tokens / 20_000)
+    assert abs(size.tokens - 20_000 * TARGET_S) < 20
+    for _ in range(200):
+        size.observe(size.tokens, 10.0)
+    assert size.tokens == SMALLEST_BATCH_TOKENS
+    for _ in range(200):
+        size.observe(size.tokens, 0.0)
+    assert size.tokens == LARGEST_BATCH_TOKENS
+
+
+def test_a_batch_that_was_small_for_want_of_work_does_not_change_the_size() -> None:
+    size = BatchSize(512)
+    size.observe(10, 1.0)
+    assert size.tokens == 512
+
+
+def test_a_job_is_answered_once_with_its_vectors_in_the_order_of_its_passages() -> None:
+    table = JobTable()
+    passages = (Passage(0, 4), Passage(3, 9))
+    table.begin(5, passages)
+    assert 5 in table
+    assert table.put(Row(3, 0, 5, 1, "b"), np.array([0, 1], dtype=np.float32)) is None
+    answer = table.put(Row(3, 1, 5, 0, "a"), np.array([1, 0], dtype=np.float32))
+    assert answer is not None
+    assert answer.passages == passages
+    assert np.frombuffer(answer.vectors, dtype="<f4").tolist() == [1, 0, 0, 1]
+    assert 5 not in table
+
+
+def test_a_vector_of_a_forgotten_job_is_passed_over() -> None:
+    table = JobTable()
+    table.begin(1, [Passage(0, 1)])
+    table.drop(1)
+    assert table.put(Row(3, 0, 1, 0, "a"), np.zeros(2, dtype=np.float32)) is None

@@ -1,0 +1,118 @@
+"""The bridge's small parts: lines, places, back-off, greeting, arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ulid import ULID
+
+from remembrancer.actors.bridge.bridge import _project_argument
+from remembrancer.actors.bridge.greeting import as_ulid, hello_line, new_identity, session_id
+from remembrancer.actors.bridge.lines import LineBuffer
+from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
+from remembrancer.config.home import find_home
+from remembrancer.protocol.paths import RuntimePaths
+
+
+@given(st.lists(st.binary(max_size=20), max_size=20))
+def test_lines_are_the_same_however_the_bytes_are_cut(pieces: list[bytes]) -> None:
+    buffer = LineBuffer(1000)
+    lines = [line for piece in pieces for line in buffer.feed(piece)]
+    *whole, rest = b"".join(pieces).split(b"\n")
+    assert lines == whole
+    assert buffer.finish() == ([rest] if rest else [])
+
+
+def test_an_overlong_line_is_thrown_away_and_the_next_one_is_not() -> None:
+    buffer = LineBuffer(10)
+    assert buffer.feed(b"x" * 8) == []
+    assert buffer.feed(b"x" * 8) == []
+    assert buffer.feed(b"x" * 8 + b"\nshort\nhal") == [b"short"]
+    assert buffer.feed(b"f\n") == [b"half"]
+    assert buffer.overlong == 1
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {"REMEMBRANCER_HOME": "/tmp/a/../b"},
+        {"REMEMBRANCER_HOME": "relative"},
+        {"REMEMBRANCER_HOME": "~/memory"},
+        {"REMEMBRANCER_HOME": "/tmp/" + "x" * 52},
+        {"REMEMBRANCER_HOME": "/tmp/" + "x" * 69},
+        {"REMEMBRANCER_HOME": "/tmp/" + "x" * 70},
+        {"REMEMBRANCER_HOME": "/tmp/" + "ü" * 60},
+        {},
+        {"XDG_DATA_HOME": "/somewhere/data"},
+        {"XDG_DATA_HOME": "not/absolute"},
+        {"XDG_DATA_HOME": " "},
+    ],
+)
+def test_the_bridge_looks_where_the_other_processes_are(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("REMEMBRANCER_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    places = find_places(os.environ)
+    paths = RuntimePaths(find_home(os.environ))
+    assert places.home == str(paths.home)
+    assert places.gateway_socket == str(paths.gateway_socket)
+    assert places.start_lock == str(paths.start_lock)
+    assert places.runtime_lock == str(paths.runtime_lock)
+    assert places.logs == str(paths.logs)
+
+
+def test_pauses_between_failed_starts_grow_up_to_a_limit_and_shrink_after_a_success() -> None:
+    backoff = Backoff()
+    assert backoff.may_try(0.0)
+    pause_s, now = FIRST_PAUSE_S, 0.0
+    for _ in range(10):
+        backoff.failed(now)
+        assert not backoff.may_try(now + pause_s - 0.01)
+        now += pause_s
+        assert backoff.may_try(now)
+        pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
+    backoff.succeeded()
+    backoff.failed(now)
+    assert backoff.may_try(now + FIRST_PAUSE_S)
+
+
+def test_a_bridge_names_itself_with_a_ulid() -> None:
+    identity = new_identity(1_700_000_000.5)
+    assert as_ulid(identity) == str(ULID.from_bytes(identity))
+    assert ULID.from_bytes(identity).milliseconds == 1_700_000_000_500
+    assert new_identity(1.0) != new_identity(1.0)
+
+
+def test_the_session_is_the_one_that_the_environment_names_or_a_new_one() -> None:
+    assert session_id({"REMEMBRANCER_SESSION_ID": "a", "MEMORY_SESSION_ID": "b"}, 1.0) == "a"
+    assert session_id({"MEMORY_SESSION_ID": "b"}, 1.0) == "b"
+    made = session_id({}, 1.0)
+    assert made.startswith("session:")
+    assert made != session_id({}, 1.0)
+
+
+def test_the_hello_carries_settings_but_no_keys() -> None:
+    environ = {"REMEMBRANCER_ENGINE": "onnx", "REMEMBRANCER_VOYAGE_API_KEY": "secret", "PATH": "/bin"}
+    hello = json.loads(hello_line(bytes(16), "session:x", "/code", environ))
+    assert hello["environment"] == {"REMEMBRANCER_ENGINE": "onnx"}
+    assert hello["project"] == "/code"
+    assert hello["directory"] == str(Path.cwd())
+    assert hello["bridge"] == "0" * 32
+
+
+def test_a_project_is_named_by_an_option() -> None:
+    assert _project_argument([]) is None
+    assert _project_argument(["--project", "/a/../b"]) == "/b"
+    assert _project_argument(["--project=/b"]) == "/b"
+    for wrong in (["--project"], ["--project="], ["--other"], ["--project", "a", "b"]):
+        with pytest.raises(ValueError, match="usage"):
+            _project_argument(wrong)

@@ -1,0 +1,254 @@
+"""What the bridge replays, swallows and gives up: decided without a socket."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.bridge.replay import MAX_OPEN_REQUESTS, Conversation
+from remembrancer.protocol.hello import split_stamp
+
+BUDGET_S = 4.5
+
+
+def line(**message: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", **message}).encode()
+
+
+def answer(request_id: Any, **result: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "id": request_id, "result": result}, separators=(",", ":")).encode()
+
+
+def error_answer(request_id: Any) -> bytes:
+    message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32602, "message": "no"}}
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+class Client:
+    """A client's side of a conversation, with a clock that stands where it is put."""
+
+    def __init__(self, *, connected: bool = True) -> None:
+        self.conversation = Conversation(BUDGET_S, 30.0)
+        self.now = 100.0
+        self.stamp_ms = 1_700_000_000_000
+        if connected:
+            assert self.conversation.connect(self.stamp_ms) == []
+
+    def say(self, data: bytes) -> tuple[bytes | None, dict[str, Any] | None]:
+        to_gateway, to_client = self.conversation.from_client(data, self.now, self.stamp_ms)
+        return to_gateway, json.loads(to_client) if to_client is not None else None
+
+    def request(self, request_id: Any, method: str = "tools/call", **params: Any) -> bytes | None:
+        to_gateway, refusal = self.say(line(id=request_id, method=method, params=params))
+        assert refusal is None
+        return to_gateway
+
+    def hears(self, data: bytes) -> bool:
+        return self.conversation.from_gateway(data) == data
+
+    def reconnect(self) -> list[tuple[int, dict[str, Any]]]:
+        self.conversation.disconnect()
+        self.stamp_ms += 5000
+        replayed = [split_stamp(each.removesuffix(b"\n")) for each in self.conversation.connect(self.stamp_ms)]
+        return [(stamp, json.loads(text)) for stamp, text in replayed]
+
+    def shake_hands(self) -> None:
+        self.request(0, "initialize")
+        assert self.hears(answer(0))
+        self.say(line(method="notifications/initialized"))
+
+
+def test_a_line_travels_with_the_time_at_which_it_was_first_seen() -> None:
+    assert Client().request(1) == b"1700000000000 " + line(id=1, method="tools/call", params={}) + b"\n"
+
+
+def test_a_new_gateway_is_told_handshake_level_subscriptions_and_open_requests_in_this_order() -> None:
+    client = Client()
+    client.shake_hands()
+    client.request(1, "resources/subscribe", uri="memory://a")
+    client.request(2, "logging/setLevel", level="info")
+    client.request(3, "resources/subscribe", uri="memory://b")
+    client.request(4, "logging/setLevel", level="error")
+    for done in (1, 2, 3, 4):
+        assert client.hears(answer(done))
+    client.request("5")
+    client.request(6)
+    replayed = client.reconnect()
+    assert [message.get("method") for _, message in replayed] == [
+        "initialize",
+        "notifications/initialized",
+        "logging/setLevel",
+        "resources/subscribe",
+        "resources/subscribe",
+        "tools/call",
+        "tools/call",
+    ]
+    assert replayed[2][1]["params"] == {"level": "error"}
+    assert [message["id"] for _, message in replayed[5:]] == ["5", 6]
+
+
+def test_an_open_request_is_replayed_with_the_time_at_which_the_client_sent_it() -> None:
+    client = Client()
+    client.request(7)
+    assert client.reconnect() == [(1_700_000_000_000, json.loads(line(id=7, method="tools/call", params={})))]
+
+
+def test_answers_to_a_replayed_handshake_are_swallowed() -> None:
+    client = Client()
+    client.shake_hands()
+    for _, message in client.reconnect():
+        if "id" in message:
+            assert not client.hears(answer(message["id"]))
+
+
+def test_an_unanswered_handshake_is_replayed_as_it_came_and_its_answer_passes() -> None:
+    client = Client(connected=False)
+    client.request(0, "initialize")
+    assert [message["id"] for _, message in client.reconnect()] == [0]
+    assert client.hears(answer(0))
+
+
+def test_ids_are_told_apart_by_their_type() -> None:
+    client = Client()
+    client.request(1)
+    client.request("1")
+    assert client.hears(answer("1"))
+    assert not client.hears(answer("1"))
+    assert [message["id"] for _, message in client.reconnect()] == [1]
+
+
+def test_a_second_answer_is_swallowed() -> None:
+    client = Client()
+    client.request(1)
+    assert client.hears(error_answer(1))
+    assert not client.hears(answer(1))
+
+
+def test_a_subscription_that_was_refused_or_ended_is_not_renewed() -> None:
+    client = Client()
+    client.request(1, "resources/subscribe", uri="memory://refused")
+    assert client.hears(error_answer(1))
+    client.request(2, "resources/subscribe", uri="memory://ended")
+    assert client.hears(answer(2))
+    client.request(3, "resources/unsubscribe", uri="memory://ended")
+    assert client.hears(answer(3))
+    assert client.reconnect() == []
+
+
+def test_a_cancelled_request_is_open_no_more() -> None:
+    client = Client()
+    client.request(1)
+    forwarded, _ = client.say(line(method="notifications/cancelled", params={"requestId": 1}))
+    assert forwarded is not None
+    assert client.reconnect() == []
+    assert not client.conversation.has_open
+
+
+def test_an_answer_for_a_dead_gateway_is_dropped() -> None:
+    client = Client()
+    question = line(id="roots-1", method="roots/list")
+    assert client.hears(question)
+    client.reconnect()
+    assert client.say(answer("roots-1")) == (None, None)
+
+
+def test_an_answer_to_the_gateway_is_passed_on_once() -> None:
+    client = Client()
+    assert client.hears(line(id="roots-1", method="roots/list"))
+    assert client.say(answer("roots-1"))[0] is not None
+    assert client.say(answer("roots-1"))[0] is None
+
+
+def test_notifications_of_the_gateway_pass() -> None:
+    assert Client().hears(line(method="notifications/progress", params={"progressToken": 1, "progress": 1}))
+
+
+def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> None:
+    client = Client()
+    client.request("a")
+    assert client.conversation.next_expiry() == client.now + BUDGET_S
+    assert client.conversation.expire(client.now + BUDGET_S - 0.1) == []
+    (late,) = client.conversation.expire(client.now + BUDGET_S)
+    refusal = json.loads(late)
+    assert refusal["id"] == "a"
+    assert refusal["error"]["data"] == {"error": "memory_unavailable", "retry_possible": True}
+    assert not client.hears(answer("a"))
+    assert client.conversation.next_expiry() == math.inf
+
+
+def test_the_handshake_may_wait_for_a_whole_runtime_to_start() -> None:
+    client = Client(connected=False)
+    client.request(0, "initialize")
+    assert client.conversation.next_expiry() == client.now + 30.0
+
+
+def test_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:
+    client = Client()
+    client.request(1, "subscriptions/listen")
+    assert client.conversation.next_expiry() == math.inf
+    assert not client.conversation.has_open
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"{broken", -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"\xff"}', -32700),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"n":NaN}}', -32700),
+        (b"[" * 100_000, -32700),
+        (b"[]", -32600),
+        (b'"text"', -32600),
+        (b'{"id":1,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1.5,"method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', -32600),
+        (b'{"jsonrpc":"2.0","id":1}', -32600),
+    ],
+)
+def test_what_is_no_message_is_answered_and_goes_no_further(data: bytes, code: int) -> None:
+    to_gateway, refusal = Client().say(data)
+    assert to_gateway is None
+    assert refusal is not None
+    assert refusal["error"]["code"] == code
+
+
+def test_half_a_character_in_an_argument_is_for_the_tool_to_refuse_by_name() -> None:
+    assert Client().say(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"c":"\\ud800"}}')[0] is not None
+
+
+def test_an_id_that_is_in_use_is_refused_without_answering_the_first_request() -> None:
+    client = Client()
+    client.request(1)
+    to_gateway, refusal = client.say(line(id=1, method="tools/list"))
+    assert to_gateway is None
+    assert refusal is not None
+    assert refusal["id"] is None
+    assert client.hears(answer(1))
+
+
+def test_nothing_is_sent_while_there_is_no_gateway_but_requests_are_kept() -> None:
+    client = Client(connected=False)
+    assert client.request(1) is None
+    assert client.say(line(method="notifications/progress", params={})) == (None, None)
+    assert [message["id"] for _, message in client.reconnect()] == [1]
+
+
+def test_so_many_requests_may_be_open_and_no_more_are_read() -> None:
+    client = Client(connected=False)
+    for number in range(MAX_OPEN_REQUESTS):
+        assert not client.conversation.is_full
+        client.request(number)
+    assert client.conversation.is_full
+    client.conversation.fail_all("gone")
+    assert not client.conversation.is_full
+
+
+def test_an_answer_with_its_fields_in_another_order_is_recognised() -> None:
+    client = Client()
+    client.request("x")
+    assert client.hears(b'{"result":{},"id":"x","jsonrpc":"2.0"}')
+    assert not client.hears(b'{"result":{},"id":"x","jsonrpc":"2.0"}')

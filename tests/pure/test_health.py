@@ -1,0 +1,123 @@
+"""Whether a runtime is well, what its status says to a program and to a person, and the exit status."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.health import ADVICE, exit_code, find_problems
+from remembrancer.commands.report import report
+from remembrancer.commands.status_table import duration, print_status
+from remembrancer.protocol.control import GatewayVitals, ProcessState, ProcessStatus, RuntimeStatus, StoreVitals
+from remembrancer.protocol.reads import Counts, EmbeddingSummary
+
+EMBEDDING = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)
+GATEWAY = GatewayVitals(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
+
+
+def process(role: str, state: ProcessState = "ready", error: str | None = None) -> ProcessStatus:
+    return ProcessStatus(role, 42, state, 0, 12.5, 1024, error, name=role)
+
+
+def runtime(
+    *,
+    embedder: ProcessStatus | None = None,
+    gateway: GatewayVitals | None = GATEWAY,
+    embedding: EmbeddingSummary = EMBEDDING,
+) -> RuntimeStatus:
+    rows = (process("launcher"), process("gateway"), process("store"), embedder or process("embedder"))
+    return RuntimeStatus("/home", rows, gateway, StoreVitals(Counts(total=3), embedding))
+
+
+def test_a_runtime_whose_every_part_works_is_well() -> None:
+    assert find_problems(runtime()) == ()
+    assert exit_code(()) == exit_codes.OK
+
+
+@pytest.mark.parametrize("state", [state for state in get_args(ProcessState) if state != "ready"])
+def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessState) -> None:
+    problems = find_problems(runtime(embedder=process("embedder", state, "no weights")))
+    assert any("no weights" in problem.what and problem.advice == ADVICE[state] for problem in problems)
+    assert exit_code(problems) == exit_codes.DEGRADED
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (runtime(gateway=msgspec.structs.replace(GATEWAY, store="away")), "away"),
+        (runtime(gateway=msgspec.structs.replace(GATEWAY, store="reconnecting")), "reconnecting"),
+        (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "4 writes are queued"),
+        (runtime(gateway=None), "gateway has not reported"),
+        (runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0)), "no embedder works"),
+        (runtime(embedding=msgspec.structs.replace(EMBEDDING, error="no weights")), "no weights"),
+        (msgspec.structs.replace(runtime(), store=None), "store has not reported"),
+    ],
+)
+def test_each_thing_that_is_missing_makes_it_degraded(status: RuntimeStatus, says: str) -> None:
+    problems = find_problems(status)
+    assert [says in problem.what for problem in problems] == [True]
+    assert exit_code(problems) == exit_codes.DEGRADED
+
+
+def test_a_runtime_that_is_meant_to_have_no_embedder_is_well_without() -> None:
+    status = runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0))
+    assert find_problems(msgspec.structs.replace(status, processes=status.processes[:3])) == ()
+
+
+def test_the_object_for_programs_has_the_same_keys_whether_something_runs_or_not() -> None:
+    running = report(Path("/home"), runtime(), ())
+    nothing = report(Path("/home"), None, ())
+    assert running.keys() == nothing.keys()
+    assert nothing["processes"] == []
+    for key in ("write_queue", "embedding", "gateway"):
+        assert running[key].keys() == nothing[key].keys()
+
+
+def test_the_object_for_programs_says_what_the_runtime_said() -> None:
+    said = json.loads(json.dumps(report(Path("/home"), runtime(), find_problems(runtime()))))
+    assert said["processes"][2] == {
+        "role": "store",
+        "name": "store",
+        "pid": 42,
+        "state": "ready",
+        "restarts": 0,
+        "uptime_s": 12.5,
+        "rss_bytes": 1024,
+        "error": None,
+    }
+    assert said["write_queue"]["depth"] == 0
+    assert said["embedding"]["model"] == "all-MiniLM-L6-v2"
+    assert said["counts"]["total"] == 3
+    assert said["warnings"] == []
+
+
+def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
+    status = runtime(embedder=process("embedder", "failed", "no [weights] here"))
+    console = Console(file=io.StringIO(), width=200)
+    print_status(status, find_problems(status), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "no [weights] here" in text
+    assert ADVICE["failed"] in text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (59.4, "59 s"),
+        (60.0, "1 min"),
+        (3600.0, "1 h 0 min"),
+        (12_000.0, "3 h 20 min"),
+        (187_200.0, "2 d 4 h"),
+    ],
+)
+def test_a_time_span_is_said_as_a_person_says_it(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,104 @@
+"""Identifiers: the same request is the same operation, and a memory id says when it was made."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from ulid import ULID
+
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import (
+    MAX_ULID_MS,
+    MEMORY_PREFIX,
+    derive_memory_id,
+    derive_operation_id,
+    new_session_id,
+    new_ulid,
+    parse_memory_id,
+)
+
+BRIDGE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+request_ids = st.integers(-(2**53), 2**53) | words
+arguments = st.dictionaries(words, words | st.integers(-(2**53), 2**53) | st.booleans() | st.none(), max_size=4)
+
+
+def test_one_and_the_text_one_are_two_requests() -> None:
+    assert derive_operation_id(BRIDGE, 1, "store_memory", {}) != derive_operation_id(BRIDGE, "1", "store_memory", {})
+
+
+@given(request_ids, arguments)
+def test_a_replayed_request_is_the_same_operation(
+    request_id: int | str, given_arguments: dict[str, str | int | bool | None]
+) -> None:
+    first = derive_operation_id(BRIDGE, request_id, "store_memory", given_arguments)
+    other_order = dict(reversed(given_arguments.items()))
+    assert derive_operation_id(BRIDGE, request_id, "store_memory", other_order) == first
+    assert len(first) == 32
+    assert set(first) <= set(string.hexdigits.lower())
+
+
+@given(st.tuples(words, request_ids, words, arguments), st.tuples(words, request_ids, words, arguments))
+@example(("a", 1, "b", {}), ("a", "1", "b", {}))
+@example(("ab", "c", "d", {}), ("a", "bc", "d", {}))
+@example(("a", "b", "c", {"x": 1}), ("a", "b", "c", {"x": "1"}))
+def test_different_requests_are_different_operations(
+    one: tuple[str, int | str, str, dict[str, object]], two: tuple[str, int | str, str, dict[str, object]]
+) -> None:
+    same = repr((one[:3], sorted(one[3].items()))) == repr((two[:3], sorted(two[3].items())))
+    assert (derive_operation_id(*one) == derive_operation_id(*two)) == same
+
+
+@given(st.text(min_size=1), st.integers(0, MAX_ULID_MS))
+def test_a_memory_id_is_a_ulid_of_the_time_at_which_it_was_asked_for(operation_id: str, milliseconds: int) -> None:
+    try:
+        operation_id.encode()
+    except UnicodeEncodeError:
+        return  # an operation id is hexadecimal
+    memory_id = derive_memory_id(operation_id, milliseconds / 1000)
+    assert parse_memory_id(memory_id) == memory_id
+    ulid = ULID.from_str(memory_id.removeprefix(MEMORY_PREFIX))
+    assert ulid.milliseconds == milliseconds
+    assert derive_memory_id(operation_id, milliseconds / 1000) == memory_id
+
+
+def test_two_operations_of_one_moment_make_two_memories() -> None:
+    assert derive_memory_id("a", 1_700_000_000.0) != derive_memory_id("b", 1_700_000_000.0)
+
+
+@pytest.mark.parametrize("moment", [-1.0, 1e30])
+def test_a_time_that_no_ulid_can_hold_is_no_error(moment: float) -> None:
+    memory_id = derive_memory_id("a", moment)
+    assert parse_memory_id(memory_id) == memory_id
+
+
+def test_ulids_sort_by_time_and_sessions_are_told_by_their_prefix() -> None:
+    assert len(new_ulid()) == 26
+    assert ULID.from_str(new_ulid()).milliseconds <= ULID.from_str(new_ulid()).milliseconds
+    assert new_session_id().startswith("session:")
+    assert new_session_id() != new_session_id()
+
+
+def test_a_memory_id_is_read_in_any_case_with_or_without_its_prefix() -> None:
+    for text in (BRIDGE, BRIDGE.lower(), MEMORY_PREFIX + BRIDGE, MEMORY_PREFIX + BRIDGE.lower()):
+        assert parse_memory_id(text) == MEMORY_PREFIX + BRIDGE
+
+
+@given(st.text(max_size=40) | st.text(string.ascii_letters + string.digits, min_size=26, max_size=26))
+@example("0" * 25 + "ß")
+@example("8" + "0" * 25)
+@example("memory:memory:" + BRIDGE)
+@example(BRIDGE[:-1] + "U")
+@example("\ud800" * 26)
+def test_any_text_is_a_memory_id_or_is_refused_by_the_name_of_its_field(text: str) -> None:
+    try:
+        found = parse_memory_id(text, field="superseded_by")
+    except InvalidInput as error:
+        assert error.field == "superseded_by"
+        assert "superseded_by" in error.message
+    else:
+        assert found == parse_memory_id(found)
+        assert found.removeprefix(MEMORY_PREFIX) == text.removeprefix(MEMORY_PREFIX).upper()

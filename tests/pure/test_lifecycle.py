@@ -1,0 +1,212 @@
+"""The life of one process: ready, dead, hanging, failed, stopped."""
+
+from __future__ import annotations
+
+from remembrancer.actors.launcher.ladder import ASK_S, KILL_S, STARTING_S, TERM_S
+from remembrancer.actors.launcher.lifecycle import describe_ending
+from remembrancer.actors.launcher.restarts import BUDGET, DELAYS_S, SLOW_S, STABLE_S
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import EmbedderVitals, PeerFailed, Stop
+from tests.pure.launcher_world import World
+
+
+def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -> None:
+    world = World()
+    world.begin()
+    before = world.running["store"]
+    world.exit("store")
+    assert world.running["store"] != before
+    assert world.state("store") == "starting"
+    assert world.process("store").restarts == 1
+
+
+def test_the_second_restart_waits() -> None:
+    world = World()
+    world.begin()
+    world.exit("store")
+    world.exit("store")
+    assert world.state("store") == "restarting"
+    world.run_for(DELAYS_S[1] - 0.01)
+    assert "store" not in world.running
+    world.run_for(0.02)
+    assert "store" in world.running
+
+
+def test_a_crash_loop_fails_visibly_and_is_tried_rarely() -> None:
+    world = World()
+    world.begin()
+    world.crash_loop("store", 70)
+    assert world.process("store").restarts == BUDGET
+    assert world.state("store") == "failed"
+    assert "status 70" in (world.process("store").error or "")
+    tries = len(world.started)
+    world.run_for(SLOW_S)
+    assert len(world.started) == tries + 1
+    assert world.state("store") == "failed"  # until it has proved itself
+
+
+def test_a_process_that_recovers_from_a_crash_loop_is_ready_without_an_error() -> None:
+    world = World()
+    world.begin()
+    world.crash_loop("store")
+    world.run_for(SLOW_S)
+    world.ready("store")
+    assert world.state("store") == "ready"
+    assert world.process("store").error is None
+
+
+def test_a_crash_loop_is_told_to_the_others_once() -> None:
+    world = World()
+    world.begin()
+    world.crash_loop("store")
+    world.run_for(SLOW_S)
+    world.exit("store")
+    assert [failed.code for failed in world.heard("gateway", PeerFailed)] == ["crash_loop"]
+
+
+def test_a_good_life_makes_the_next_restart_immediate() -> None:
+    world = World()
+    world.begin()
+    for _ in range(4):
+        world.exit("store")
+        world.run_for(DELAYS_S[-1])
+    world.ready("store")
+    world.run_for(STABLE_S + 1)
+    world.exit("store")
+    assert "store" in world.running
+
+
+def test_a_failure_that_the_process_reports_is_not_retried() -> None:
+    world = World()
+    world.begin()
+    world.exit("store")
+    world.refuse("store", "a newer release wrote this database")
+    world.run_for(3600.0)
+    assert "store" not in world.running
+    assert world.state("store") == "failed"
+    assert world.process("store").error == "a newer release wrote this database"
+
+
+def test_a_failure_whose_report_comes_after_the_exit_keeps_its_reason() -> None:
+    world = World()
+    world.begin()
+    world.exit("store")
+    incarnation = world.running["store"]
+    world.exit("store", 2)
+    world.apply(world.core.on_start_failed("store", incarnation, "schema_too_new", "a newer release", world.now))
+    assert world.process("store").error == "a newer release"
+    world.run_for(100.0)
+    assert "store" not in world.running
+
+
+def test_a_process_that_reports_its_failure_and_stays_is_killed() -> None:
+    world = World()
+    world.begin()
+    world.exit("store")
+    world.apply(world.core.on_start_failed("store", world.running["store"], "x", "y", world.now))
+    world.run_for(5.0)
+    assert ("store", "KILL") in world.signals
+    assert "store" not in world.running
+
+
+def test_a_process_that_is_never_ready_is_reported_and_tried_rarely() -> None:
+    world = World(Settings(start_timeout_s=10.0))
+    world.begin()
+    world.exit("store")
+    world.run_for(10.5)
+    assert ("store", "KILL") in world.signals
+    assert world.state("store") == "failed"
+    assert "not ready after 10 s" in (world.process("store").error or "")
+    tries = len(world.started)
+    world.run_for(SLOW_S)
+    assert len(world.started) == tries + 1
+
+
+def test_a_process_that_hangs_is_killed_and_replaced() -> None:
+    world = World()
+    world.begin()
+    world.run_for(10.0)
+    before = world.running["store"]
+    world.run_for(4.0, answering=False)
+    assert ("store", "KILL") in world.signals
+    assert world.running["store"] != before
+    assert any(change.state == "unresponsive" for change in world.changes)
+
+
+def test_a_launcher_that_was_suspended_kills_nobody() -> None:
+    world = World()
+    world.begin()
+    world.run_for(10.0)
+    world.now += 3600.0
+    world.apply(world.core.tick(world.now))
+    assert world.signals == []
+
+
+def test_an_answer_with_vitals_stands_for_a_lost_ready() -> None:
+    world = World()
+    world.begin()
+    world.exit("embedder-1")
+    world.pong("embedder-1")
+    assert world.state("embedder-1") == "starting"
+    world.pong("embedder-1", EmbedderVitals("m", 0))
+    assert world.state("embedder-1") == "ready"
+
+
+def test_words_of_an_earlier_incarnation_are_ignored() -> None:
+    world = World()
+    world.begin()
+    before = world.running["store"]
+    world.exit("store")
+    world.apply(world.core.on_ready("store", before, world.now))
+    world.apply(world.core.on_exit("store", before, -9, world.now))
+    assert world.state("store") == "starting"
+    assert "store" in world.running
+
+
+def test_a_stop_climbs_from_asking_to_killing() -> None:
+    world = World(Settings(embedders=0))
+    world.begin()
+    world.stop()
+    assert isinstance(world.told[-1][1], Stop)
+    world.run_for(ASK_S - 0.01)
+    assert world.signals == []
+    world.run_for(0.02)
+    assert world.signals == [("gateway", "TERM")]
+    world.run_for(TERM_S)
+    assert world.signals[1] == ("gateway", "KILL")
+
+
+def test_a_process_that_still_starts_has_less_time_to_stop() -> None:
+    world = World(Settings(embedders=0))
+    world.apply(world.core.begin(world.now))
+    world.stop()
+    assert world.signals == [("gateway", "TERM")]
+    world.run_for(STARTING_S)
+    assert ("gateway", "KILL") in world.signals
+
+
+def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
+    world = World()
+    world.begin()
+    world.dies_of_kill = False
+    world.stop()
+    world.run_for(3 * (ASK_S + TERM_S + KILL_S) + 0.1)
+    assert world.core.finished
+
+
+def test_a_failure_is_forgiven_when_someone_scales() -> None:
+    world = World()
+    world.begin()
+    world.exit("embedder-1")
+    world.refuse("embedder-1")
+    assert isinstance(world.process("embedder-1").failure, PeerFailed)
+    world.scale(1)
+    assert "embedder-1" in world.running
+    assert world.process("embedder-1").failure is None
+
+
+def test_the_end_of_a_process_is_described_for_a_person() -> None:
+    assert "SIGKILL" in describe_ending("store", -9)
+    assert "signal 200" in describe_ending("store", -200)
+    assert "store.log" in describe_ending("store", 70)
+    assert describe_ending("store", "no such file") == "no such file"

@@ -1,0 +1,89 @@
+"""Locks between processes: one holder, and none left behind however the holder ends."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remembrancer.protocol.locks import FileLock
+
+HOLDER = """
+import sys
+from pathlib import Path
+from remembrancer.protocol.locks import FileLock
+lock = FileLock(Path(sys.argv[1]))
+print("held" if lock.try_acquire() else "refused", flush=True)
+sys.stdin.read()
+"""
+
+
+def start_holder(path: Path) -> tuple[subprocess.Popen[str], str]:
+    """Another process that takes the lock; and what it says of it."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    return holder, holder.stdout.readline().strip()
+
+
+def end(holder: subprocess.Popen[str]) -> None:
+    holder.kill()
+    holder.communicate()
+
+
+def test_kill_9_of_the_holder_releases_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    holder, said = start_holder(lock.path)
+    try:
+        assert said == "held"
+        assert not lock.try_acquire()
+        assert lock.is_held_elsewhere()
+    finally:
+        end(holder)
+    assert not lock.is_held_elsewhere()
+    assert lock.try_acquire()
+    lock.release()
+
+
+def test_a_lock_that_we_hold_is_refused_to_others_until_we_release_it(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "a.lock") as lock:
+        assert lock.try_acquire()
+        assert lock.try_acquire(), "ours already"
+        assert not lock.is_held_elsewhere()
+        second, said = start_holder(lock.path)
+        end(second)
+        assert said == "refused"
+        assert not FileLock(lock.path).try_acquire(), "nor to another lock of this process"
+    third, said = start_holder(lock.path)
+    end(third)
+    assert said == "held"
+
+
+def test_release_may_be_called_twice_and_the_file_stays(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    assert not lock.is_held_elsewhere(), "there is no file yet"
+    assert not lock.path.exists(), "and looking makes none"
+    lock.try_acquire()
+    lock.release()
+    lock.release()
+    assert lock.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "a.lock")
+    lock.try_acquire()
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    try:
+        lock.release()
+        assert FileLock(lock.path).try_acquire()
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_a_lock_in_a_directory_that_is_missing_is_an_error_of_the_system(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FileLock(tmp_path / "missing" / "a.lock").try_acquire()

@@ -1,0 +1,103 @@
+"""Which project a directory belongs to, on real git repositories."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from remembrancer.config.project import project_of
+from remembrancer.protocol.wire import encoder
+
+
+def git(directory: Path, *arguments: str) -> None:
+    subprocess.run(
+        ["git", "-c", "user.name=Test", "-c", "user.email=test@example.org", *arguments],
+        cwd=directory,
+        check=True,
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(directory), "GIT_CONFIG_NOSYSTEM": "1"},
+    )
+
+
+def repository(directory: Path) -> Path:
+    directory.mkdir(parents=True)
+    git(directory, "init", "--quiet")
+    git(directory, "commit", "--quiet", "--allow-empty", "--message", "first")
+    return directory
+
+
+def test_the_worktrees_and_the_folders_of_one_repository_are_one_project(tmp_path: Path) -> None:
+    main = repository(tmp_path / "main")
+    git(main, "worktree", "add", "--quiet", str(tmp_path / "elsewhere" / "tree"))
+    (main / "src" / "deep").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "tree" / "src").mkdir()
+    project = project_of(main)
+    assert re.fullmatch("p_[0-9a-f]{12}", project.id)
+    for directory in ("main/src/deep", "main/.git/hooks", "elsewhere/tree", "elsewhere/tree/src"):
+        assert project_of(tmp_path / directory) == project, directory
+    assert project_of(tmp_path / "elsewhere") != project
+
+
+def test_two_repositories_and_a_submodule_are_three_projects(tmp_path: Path) -> None:
+    inner, outer = repository(tmp_path / "inner"), repository(tmp_path / "outer")
+    git(outer, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "library")
+    assert len({project_of(each).id for each in (inner, outer, outer / "library")}) == 3
+
+
+def test_without_git_a_project_is_its_real_path(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    assert project_of(tmp_path / "link") == project_of(tmp_path / "a")
+    assert project_of(tmp_path / "a").path == str((tmp_path / "a").resolve())
+    assert project_of(tmp_path / "a").id != project_of(tmp_path / "b").id
+    assert project_of(tmp_path / "missing").path.endswith("missing")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        b"gitdir:",
+        b"gitdir: /nowhere/at/all",
+        b"gitdir: a\x00b",
+        b"\xff\xfe\x00",
+        b"gitdir: " + b"x" * 5000,
+        b"gitdir: .git",
+    ],
+)
+def test_a_broken_git_file_falls_back_to_the_path(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "HEAD").write_text("not a repository's")
+    before = project_of(tmp_path)
+    (tmp_path / ".git").write_bytes(content)
+    assert project_of(tmp_path) == before
+    assert before.path == str(tmp_path.resolve())
+
+
+def test_a_git_directory_without_a_repository_in_it_and_a_loop_of_links_fall_back_to_the_path(tmp_path: Path) -> None:
+    before = project_of(tmp_path)
+    (tmp_path / ".git").mkdir()
+    assert project_of(tmp_path) == before
+    (tmp_path / ".git" / "commondir").write_bytes(b"a\x00b")
+    assert project_of(tmp_path) == before
+    (tmp_path / "one").symlink_to(tmp_path / "two")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    assert project_of(tmp_path / "one").id != before.id
+
+
+def test_a_path_that_is_not_utf_8_has_a_project_that_can_be_sent(tmp_path: Path) -> None:
+    names = [b"caf\xe9", b"caf\xe8"]
+    for name in names:
+        os.mkdir(os.path.join(os.fsencode(tmp_path), name))  # noqa: PTH102, PTH118 - bytes
+    projects = [project_of(Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name)))) for name in names]  # noqa: PTH118
+    assert projects[0].id != projects[1].id
+    assert encoder.encode(projects)
+    tree = Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + names[0]))
+    main = repository(tree / "main")
+    git(main, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    assert project_of(tmp_path / "tree") == project_of(main)

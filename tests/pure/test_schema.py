@@ -1,0 +1,104 @@
+"""The tools' input schemas: plain enough for every client, and small."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+import pytest
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.actors.gateway.memory_arguments import (
+    GetMemoryStatusArguments,
+    RecallMemoriesArguments,
+    StoreMemoryArguments,
+)
+from remembrancer.actors.gateway.schema import at_path, describe, fields_at, input_schema
+
+ALL = (StoreMemoryArguments, RecallMemoriesArguments, GetMemoryStatusArguments)
+
+
+class Inner(msgspec.Struct):
+    name: str
+
+
+class Outer(msgspec.Struct):
+    """For the readers of the code."""
+
+    title: str
+    kind: Literal["a", "b"]
+    inner: Annotated[list[Inner], Meta(description="some")] | UnsetType = UNSET
+    level: Annotated[int, Meta(ge=1, le=5)] | UnsetType = UNSET
+
+
+def test_a_schema_is_inlined_and_says_no_more_than_a_model_needs() -> None:
+    assert input_schema(Outer) == {
+        "type": "object",
+        "properties": {
+            "title": {"type": "string"},
+            "kind": {"type": "string", "enum": ["a", "b"]},
+            "inner": {
+                "description": "some",
+                "type": "array",
+                "items": {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]},
+            },
+            "level": {"type": "integer", "minimum": 1, "maximum": 5},
+        },
+        "required": ["title", "kind"],
+        "additionalProperties": False,
+    }
+
+
+def test_what_is_allowed_is_said_in_words() -> None:
+    schema = input_schema(Outer)
+    assert describe(at_path(schema, ["level"])) == "an integer from 1 to 5"
+    assert describe(at_path(schema, ["kind"])) == "one of a, b"
+    assert describe(at_path(schema, ["inner"])) == "a list, each item an object with the fields name"
+    assert describe(at_path(schema, ["inner", "name"])) == "a string"
+    assert fields_at(schema, ["inner"]) == ["name"]
+
+
+def _keys(node: Any) -> set[str]:
+    if isinstance(node, dict):
+        return set(node).union(*(_keys(each) for each in node.values()))
+    if isinstance(node, list):
+        return set().union(*(_keys(each) for each in node))
+    return set()
+
+
+@pytest.mark.parametrize("arguments", ALL)
+def test_no_schema_has_what_some_clients_cannot_read(arguments: type[msgspec.Struct]) -> None:
+    assert _keys(input_schema(arguments)).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"})
+
+
+def test_the_parameters_are_those_of_the_first_seed() -> None:
+    store = input_schema(StoreMemoryArguments)
+    assert set(store["properties"]) == {
+        "content",
+        "type",
+        "scope",
+        "importance",
+        "tags",
+        "source",
+        "related_entities",
+        "session_id",
+        "wait_for_embedding",
+    }
+    assert store["required"] == ["content", "type", "scope"]
+    assert store["properties"]["importance"]["default"] == 0.5
+    recall = input_schema(RecallMemoriesArguments)
+    assert set(recall["properties"]) == {
+        "query",
+        "scope",
+        "type",
+        "strategy",
+        "limit",
+        "min_importance",
+        "tags",
+        "time_range",
+        "include_forgotten",
+    }
+    assert recall["required"] == ["query"]
+    assert recall["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}
+    assert recall["properties"]["strategy"]["default"] == "hybrid"
+    assert input_schema(GetMemoryStatusArguments)["properties"] == {}

@@ -1,0 +1,92 @@
+"""Settings: each has a default, a name and bounds; what is wrong is an error that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.config.home import find_home
+from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, load_settings, threads_per_worker, unknown_name
+from remembrancer.protocol.errors import ConfigurationError
+
+NAMES = [field.name for field in msgspec.structs.fields(Settings)]
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert load_settings({}) == Settings()
+
+
+def test_a_variable_of_each_setting_is_read_and_others_are_passed_over() -> None:
+    environ = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(Settings()).items()}
+    del environ[f"{PREFIX}DATABASE_LIMIT_BYTES"]
+    environ |= {f"{PREFIX}{name}": "anything" for name in NOT_SETTINGS} | {"PATH": "/bin", "EMBEDDERS": "x"}
+    assert load_settings(environ) == Settings()
+    assert load_settings({"REMEMBRANCER_EMBEDDERS": "3"}).embedders == 3
+    assert load_settings({"REMEMBRANCER_DATABASE_LIMIT_BYTES": "2000000"}).database_limit_bytes == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("REMEMBRANCER_EMBEDER", "REMEMBRANCER_EMBEDDERS"),
+        ("REMEMBRANCER_LOGLEVEL", "REMEMBRANCER_LOG_LEVEL"),
+        ("REMEMBRANCER_MODLE", "REMEMBRANCER_MODEL"),
+        ("REMEMBRANCER_WRITE_BUDGET", "REMEMBRANCER_WRITE_BUDGET_S"),
+    ],
+)
+def test_an_unknown_name_is_an_error_that_gives_the_nearest_known_one(wrong: str, nearest: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{wrong}.*did you mean {nearest}\?"):
+        load_settings({wrong: "1"})
+
+
+def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
+    assert unknown_name("zzzz", ["alpha", "beta"]) == "unknown name zzzz: known are alpha, beta"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("embedders", "-1"),
+        ("embedders", "many"),
+        ("embedders", ""),
+        ("embedders", "1.5"),
+        ("engine", "magic"),
+        ("idle_timeout_s", "0"),
+        ("idle_timeout_s", "nan"),
+        ("idle_timeout_s", "inf"),
+        ("queue_limit", "0"),
+        ("content_limit_bytes", "10"),
+        ("database_limit_bytes", "1"),
+        ("log_level", "loud"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
+    with pytest.raises(ConfigurationError, match=name):
+        load_settings({f"{PREFIX}{name.upper()}": value})
+
+
+@given(st.sampled_from(NAMES), st.text(st.characters(exclude_characters="\0"), max_size=12))
+def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str, value: str) -> None:
+    try:
+        settings = load_settings({f"{PREFIX}{name.upper()}": value})
+    except ConfigurationError:
+        return
+    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings or value != value.strip()
+
+
+@given(st.integers(0, 256), st.integers(0, 64))
+def test_a_worker_always_has_a_thread(wanted: int, workers: int) -> None:
+    threads = threads_per_worker(Settings(embedder_threads=wanted), workers)
+    assert threads == wanted if wanted else threads >= 1
+
+
+def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert find_home({"REMEMBRANCER_HOME": str(tmp_path / "link")}) == (tmp_path / "real").resolve()
+    assert find_home({"REMEMBRANCER_HOME": ""}) == find_home({})
+    assert find_home({}).name == "remembrancer"

@@ -1,0 +1,217 @@
+"""All processes of a runtime: order at the start and at the end, and what they are told of each other."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.launcher.supervision import EMBEDDERS_WAIT_S
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import GatewayVitals, PeerFailed, PeerGone, Stop
+from tests.pure.launcher_world import World
+
+
+def sessions(count: int) -> GatewayVitals:
+    return GatewayVitals(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
+
+
+def test_gateway_and_store_start_first_and_side_by_side() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    assert [start.name for start in world.started] == ["gateway", "store"]
+
+
+def test_embedders_start_when_the_gateway_is_ready() -> None:
+    world = World(Settings(embedders=2))
+    world.apply(world.core.begin(world.now))
+    world.ready("store")
+    assert "embedder-1" not in world.running
+    world.ready("gateway")
+    assert {"embedder-1", "embedder-2"} <= set(world.running)
+
+
+def test_embedders_start_when_the_gateway_has_failed() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.refuse("gateway")
+    assert "embedder-1" in world.running
+
+
+def test_embedders_do_not_wait_for_ever() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.run_for(EMBEDDERS_WAIT_S)
+    assert "embedder-1" in world.running
+
+
+def test_the_others_learn_of_each_death() -> None:
+    world = World()
+    world.begin()
+    incarnation = world.running["store"]
+    world.exit("store")
+    assert world.heard("gateway", PeerGone) == [PeerGone("store", incarnation)]
+    assert world.heard("embedder-1", PeerGone) == [PeerGone("store", incarnation)]
+    assert world.heard("store", PeerGone) == []
+
+
+def test_the_others_learn_of_a_failure_once_and_latecomers_when_they_are_ready() -> None:
+    world = World()
+    world.begin()
+    world.exit("store")
+    world.refuse("store", "a newer release wrote this database")
+    failure = PeerFailed("store", "model_unusable", "a newer release wrote this database")
+    assert world.heard("gateway", PeerFailed) == [failure]
+    world.told.clear()
+    world.exit("gateway")
+    world.ready("gateway")
+    assert world.heard("gateway", PeerFailed) == [failure]
+
+
+def test_a_failure_that_was_mended_is_told_to_nobody() -> None:
+    world = World()
+    world.begin()
+    world.exit("embedder-1")
+    world.refuse("embedder-1")
+    world.scale(1)
+    world.ready("embedder-1")
+    world.told.clear()
+    world.exit("gateway")
+    world.ready("gateway")
+    assert world.heard("gateway", PeerFailed) == []
+
+
+def test_scaling_up_starts_the_missing_numbers() -> None:
+    world = World()
+    world.begin()
+    world.scale(3)
+    assert {"embedder-1", "embedder-2", "embedder-3"} <= set(world.running)
+
+
+def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -> None:
+    world = World(Settings(embedders=3))
+    world.begin()
+    world.told.clear()
+    world.scale(1)
+    assert [name for name, message in world.told if isinstance(message, Stop)] == ["embedder-3", "embedder-2"]
+    world.exit("embedder-3", 0)
+    world.exit("embedder-2", 0)
+    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
+
+
+def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left() -> None:
+    world = World(Settings(embedders=2))
+    world.begin()
+    world.scale(1)
+    world.scale(2)
+    assert world.state("embedder-2") == "stopping"
+    world.exit("embedder-2", 0)
+    assert world.state("embedder-2") == "starting"
+
+
+def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    world = World(Settings(embedders=2))
+    world.begin()
+    assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
+
+
+def test_the_stop_goes_from_the_gateway_over_the_embedders_to_the_store() -> None:
+    world = World(Settings(embedders=2))
+    world.begin()
+    world.told.clear()
+    world.stop("enough")
+    order = []
+    while not world.core.finished:
+        asked = [name for name, message in world.told if isinstance(message, Stop)]
+        world.told.clear()
+        order.append(asked)
+        for name in asked:
+            world.exit(name, 0)
+    assert order == [["gateway"], ["embedder-1", "embedder-2"], ["store"]]
+    assert world.core.stopping == "enough"
+
+
+def test_nothing_is_restarted_while_everything_stops() -> None:
+    world = World()
+    world.begin()
+    world.stop()
+    world.exit("store")
+    world.run_for(0.5)
+    assert "store" not in world.running
+    assert world.state("store") == "stopped"
+
+
+def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
+    world = World()
+    world.begin()
+    world.exit("store")
+    world.exit("store")
+    world.stop()
+    world.run_for(1.0)
+    assert "store" not in world.running
+
+
+def test_a_runtime_for_sessions_ends_when_none_was_there_for_long() -> None:
+    world = World(Settings(idle_timeout_s=60.0, embedders=0), for_sessions=True)
+    world.begin()
+    world.run_for(50.0)
+    world.pong("gateway", sessions(1))
+    world.run_for(30.0)
+    assert world.core.stopping is None
+    world.pong("gateway", sessions(0))
+    world.run_for(31.0)
+    assert world.core.stopping == "no session for 60 s"
+
+
+def test_a_runtime_in_the_foreground_stays_without_sessions() -> None:
+    world = World(Settings(idle_timeout_s=60.0))
+    world.begin()
+    world.run_for(500.0)
+    assert world.core.stopping is None
+
+
+def test_a_runtime_that_is_told_to_stop_before_its_embedders_started_does_not_start_them() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.stop()
+    world.run_for(10.0)
+    assert world.core.finished
+    assert [start.name for start in world.started] == ["gateway", "store"]
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("pass"), st.floats(0.01, 40.0)),
+    st.tuples(st.sampled_from(["ready", "crash", "refuse", "pong", "hang"]), st.integers(0, 6)),
+    st.tuples(st.just("scale"), st.integers(0, 4)),
+)
+
+
+def happen(world: World, event: tuple[str, float]) -> None:
+    """Let something happen to a process, or to all."""
+    kind, number = event
+    names = sorted(world.running)
+    name = names[int(number) % len(names)] if names else None
+    if kind == "pass":
+        world.run_for(number)
+    elif kind == "scale":
+        world.scale(int(number))
+    elif kind == "hang":
+        world.run_for(4.0, answering=False)
+    elif name is not None:
+        {"ready": world.ready, "crash": world.exit, "refuse": world.refuse, "pong": world.pong}[kind](name)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(EVENTS, max_size=40))
+def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list[tuple[str, float]]) -> None:
+    world = World(Settings(embedders=2, start_timeout_s=20.0))
+    world.apply(world.core.begin(world.now))
+    for event in events:
+        happen(world, event)
+        alive = {process.name for process in world.core.processes if process.alive}
+        assert alive == set(world.running)
+    world.stop()
+    world.run_for(10.0)
+    assert world.core.finished
+    assert not world.running

@@ -1,0 +1,187 @@
+"""Arguments of the `memory` tools: what is accepted, and the errors that name the field and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.gateway.arguments import ArgumentDecoder
+from remembrancer.actors.gateway.memory_arguments import (
+    GetMemoryStatusArguments,
+    RecallMemoriesArguments,
+    StoreMemoryArguments,
+    to_change,
+    to_recall,
+)
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.reads import Recall
+from remembrancer.protocol.writes import EntityRef, ProjectRef, SourceRef, StoreMemory
+
+LIMIT_BYTES = 262_144
+PROJECT = ProjectRef("p_0123456789ab", "/code")
+STORE = ArgumentDecoder(StoreMemoryArguments)
+RECALL = ArgumentDecoder(RecallMemoriesArguments)
+
+
+def store(**arguments: Any) -> StoreMemory:
+    given = {"content": "The build needs Java 21", "type": "semantic", "scope": "project", **arguments}
+    return to_change(STORE.decode(given), "session:s", LIMIT_BYTES)("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
+
+
+def recall(**arguments: Any) -> Recall:
+    return to_recall(RECALL.decode({"query": "build", **arguments}), PROJECT, "session:s")
+
+
+def test_what_is_left_out_has_the_first_seed_s_defaults() -> None:
+    assert store() == StoreMemory(
+        memory_id="memory:01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        content="The build needs Java 21",
+        type="semantic",
+        scope="project",
+        session_id="session:s",
+        importance=0.5,
+    )
+    assert recall() == Recall(project=PROJECT, session_id="session:s", query="build", strategy="hybrid", limit=10)
+
+
+def test_everything_that_is_given_arrives() -> None:
+    change = store(
+        importance=0.9,
+        tags=[" build ", "java", "build"],
+        source={"tool": "Bash", "file": "pom.xml", "conversation_turn": 3},
+        related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
+        session_id="session:other",
+    )
+    assert change.importance == 0.9
+    assert change.tags == ("build", "java")
+    assert change.source == SourceRef("Bash", "pom.xml", 3)
+    assert change.related_entities == (EntityRef("Maven", "tool", "uses"),)
+    assert change.session_id == "session:other"
+
+
+def test_every_filter_that_is_given_arrives() -> None:
+    question = recall(
+        scope=["user", "project"],
+        type="episodic",
+        strategy="keyword",
+        limit=50,
+        min_importance=0.2,
+        tags="java",
+        time_range={"after": "2026-02-20", "before": "2026-02-20T14:30:00+01:00"},
+        include_forgotten=True,
+    )
+    assert question.scopes == ("user", "project")
+    assert question.types == ("episodic",)
+    assert question.tags == ("java",)
+    assert (question.after, question.before) == (1771545600.0, 1771594200.0)
+    assert (question.strategy, question.limit, question.min_importance) == ("keyword", 50, 0.2)
+    assert question.include_forgotten
+
+
+def test_a_bare_string_stands_for_a_list_of_one() -> None:
+    assert store(tags="java").tags == ("java",)
+    assert recall(scope="user").scopes == ("user",)
+
+
+def test_null_stands_for_an_optional_field_that_is_left_out() -> None:
+    assert store(tags=None, source=None) == store()
+
+
+def test_names_are_trimmed_and_composed() -> None:
+    assert store(tags=["Cafe\u0301 "]).tags == ("Café",)
+
+
+def test_content_is_kept_as_it_is() -> None:
+    text = "  line one\r\n\tline two\x1b[0m Cafe\u0301 "
+    assert store(content=text).content == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "said"),
+    [
+        ({"contents": "x"}, "contents", "did you mean content?"),
+        ({"\ud800": "x"}, "\\ud800", "unknown field"),
+        ({"content": 5}, "content", "must be a string"),
+        ({"content": None}, "content", "must be a string"),
+        ({"content": " \n"}, "content", "must not be empty"),
+        ({"content": "x" * 2_000_000}, "content", "262144 bytes"),
+        ({"content": "ü" * 131_073}, "content", "has 262146"),
+        ({"content": "a\0b"}, "content", "NUL"),
+        ({"content": "a\ud800"}, "content", "lone surrogate"),
+        ({"type": "opinion"}, "type", "one of episodic, procedural, semantic"),
+        ({"scope": "team"}, "scope", "one of project, session, user"),
+        ({"importance": 1.01}, "importance", "a number from 0 to 1"),
+        ({"importance": -0.1}, "importance", "a number from 0 to 1"),
+        ({"importance": float("nan")}, "importance", "a number from 0 to 1"),
+        ({"importance": "0.5"}, "importance", "a number from 0 to 1"),
+        ({"importance": True}, "importance", "a number from 0 to 1"),
+        ({"tags": [f"t{n}" for n in range(10_000)]}, "tags", "100 items at most"),
+        ({"tags": ["x" * 101]}, "tags[0]", "100 characters"),
+        ({"tags": ["ok", ""]}, "tags[1]", "must not be empty"),
+        ({"tags": ["a\nb"]}, "tags[0]", "control characters"),
+        ({"tags": ["a\0b"]}, "tags[0]", "control characters"),
+        ({"tags": ["a\udfff"]}, "tags[0]", "surrogate"),
+        ({"tags": [1]}, "tags[0]", "must be a string"),
+        ({"tags": {"a": 1}}, "tags", "must be a list"),
+        ({"source": {"turn": 1}}, "source.turn", "conversation_turn"),
+        ({"source": {"conversation_turn": -1}}, "source.conversation_turn", "from 0"),
+        ({"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
+        ({"source": "Bash"}, "source", "an object with the fields tool, file, conversation_turn"),
+        ({"related_entities": [{"name": "a", "type": "b"}]}, "related_entities[0].relationship", "is missing"),
+        ({"related_entities": [{"name": "", "type": "b", "relationship": "c"}]}, "related_entities[0].name", "empty"),
+        (
+            {"related_entities": [{"name": f"n{n}", "type": "b", "relationship": "c"} for n in range(101)]},
+            "related_entities",
+            "100 items at most",
+        ),
+        ({"session_id": ""}, "session_id", "must not be empty"),
+        ({"wait_for_embedding": "yes"}, "wait_for_embedding", "true or false"),
+    ],
+)
+def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        store(**arguments)
+    assert caught.value.field == field
+    assert said in caught.value.message
+    caught.value.message.encode()  # an error that cannot be sent would be none
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "said"),
+    [
+        ({"query": ""}, "query", "must not be empty"),
+        ({"query": "x" * 20_000}, "query", "bytes"),
+        ({"limit": 0}, "limit", "an integer from 1 to 50"),
+        ({"limit": 51}, "limit", "an integer from 1 to 50"),
+        ({"limit": 2.5}, "limit", "an integer from 1 to 50"),
+        ({"limit": 10**30}, "limit", "an integer from 1 to 50"),
+        ({"strategy": "graph"}, "strategy", "one of hybrid, keyword, vector"),
+        ({"scope": ["user", "team"]}, "scope[1]", "one of project, session, user"),
+        ({"min_importance": 2}, "min_importance", "a number from 0 to 1"),
+        ({"time_range": {"since": "2026"}}, "time_range.since", "known are after, before"),
+        ({"time_range": {"after": "yesterday"}}, "time_range.after", "ISO 8601"),
+        ({"time_range": {"after": "2026-13-01"}}, "time_range.after", "ISO 8601"),
+        ({"time_range": {"after": "2026-03-01", "before": "2026-02-01"}}, "time_range.after", "later than"),
+        ({"include_forgotten": 1}, "include_forgotten", "true or false"),
+    ],
+)
+def test_recall_memories_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        recall(**arguments)
+    assert caught.value.field == field
+    assert said in caught.value.message
+
+
+def test_a_missing_field_is_named_with_what_it_must_be() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        STORE.decode({"content": "x", "scope": "user"})
+    assert caught.value.field == "type"
+    assert caught.value.message == "type is missing: it must be one of episodic, procedural, semantic"
+
+
+def test_get_memory_status_takes_nothing() -> None:
+    decoder = ArgumentDecoder(GetMemoryStatusArguments)
+    assert decoder.decode({}) == GetMemoryStatusArguments()
+    with pytest.raises(InvalidInput, match="there are none"):
+        decoder.decode({"verbose": True})

@@ -1,0 +1,108 @@
+"""A runtime seen from outside, for the tests with real processes: its processes, its status, its records on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PATIENCE_S = 60.0
+
+
+async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PATIENCE_S) -> None:
+    """Ask again and again until `condition` holds, as a client has to. Fails the test when patience ends."""
+    deadline = time.monotonic() + timeout_s
+    while not await condition():
+        assert time.monotonic() < deadline, f"{condition.__name__} did not come about within {timeout_s:.0f} s"
+        await asyncio.sleep(0.05)
+
+
+def command(*arguments: str, home: Path, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+    """Run the installed `remembrancer` command."""
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("remembrancer")), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env={**os.environ, "REMEMBRANCER_HOME": str(home)},
+        check=False,
+    )
+
+
+class Runtime:
+    """The runtime of one home, whoever started it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    async def status(self) -> dict[str, Any]:
+        """`remembrancer status --json`."""
+        done = await asyncio.to_thread(command, "status", "--json", home=self.home)
+        status: dict[str, Any] = json.loads(done.stdout)
+        return status
+
+    async def is_ready(self) -> bool:
+        """Every process is ready and a worker has its model."""
+        status = await self.status()
+        states = {process["state"] for process in status["processes"]}
+        return states == {"ready"} and status["embedding"]["workers"] > 0
+
+    async def is_drained(self) -> bool:
+        """Everything is up, nothing is queued, nothing waits for a vector."""
+        status = await self.status()
+        return await self.is_ready() and status["write_queue"]["depth"] == 0 and status["embedding"]["pending"] == 0
+
+    async def down(self) -> None:
+        """`remembrancer down`, which has to succeed."""
+        done = await asyncio.to_thread(command, "down", home=self.home)
+        assert done.returncode == 0, done.stderr
+
+    def recorded(self) -> list[tuple[str, int]]:
+        """Role and process id of what the launcher runs now."""
+        done = command("status", "--json", home=self.home)
+        return [(process["role"], process["pid"]) for process in json.loads(done.stdout)["processes"]]
+
+    def processes(self) -> list[psutil.Process]:
+        """The live processes of the runtime."""
+        found = []
+        for _, pid in self.recorded():
+            if psutil.pid_exists(pid):
+                found.append(psutil.Process(pid))
+        return found
+
+    def process(self, role: str) -> psutil.Process:
+        """The first process of a role."""
+        return psutil.Process(next(pid for each, pid in self.recorded() if each == role))
+
+    def kill(self, role: str) -> None:
+        """`kill -9`; nothing when it is dead already."""
+        for each, pid in self.recorded():
+            if each == role and psutil.pid_exists(pid):
+                psutil.Process(pid).kill()
+
+    def databases(self) -> list[Path]:
+        """Every file of records."""
+        return [*self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
+
+    def contents(self) -> dict[str, str]:
+        """Every memory on disk: id to content. Also checks each file's integrity."""
+        found: dict[str, str] = {}
+        for path in self.databases():
+            connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+            try:
+                assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+                for memory_id, content in connection.execute("SELECT id, content FROM memories"):
+                    assert memory_id not in found
+                    found[memory_id] = content
+            finally:
+                connection.close()
+        return found
