@@ -44,6 +44,8 @@ from remembrancer.protocol.wire import from_launcher
 
 ORPHAN_GRACE_S: Final = 1.0
 """How long an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
+HEARD_WAIT_S: Final = 1.0
+"""How long a process that cannot start waits for the launcher to have heard why."""
 LOCK_WAIT_S: Final = 10.0
 """How long a new actor waits for a dying predecessor's lock."""
 
@@ -144,6 +146,8 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeli
             await control.wait_connected(2.0)
             if not error.retry_possible:
                 await _say(control, StartFailed(error.code, error.message))
+                with anyio.move_on_after(HEARD_WAIT_S):
+                    await life.stop.wait()  # the launcher's answer: what is still in the socket dies with this process
             tasks.cancel_scope.cancel()
             return EXIT_CRASHED if error.retry_possible else EXIT_START_FAILED
         if actor is None or starting.cancelled_caught:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from textwrap import shorten
 from typing import Any, Final
 
 import anyio
@@ -32,6 +33,10 @@ from remembrancer.commands.sample_text import NOTES, QUESTIONS, memories
 SESSIONS: Final = 4
 BULK: Final = 2000
 DURING_OUTAGE: Final = 200
+MANY: Final = 100
+"""Pending embeddings from which a rate says something."""
+SHOWN: Final = 90
+"""Characters of a memory in the table."""
 PATIENCE_S: Final = 120.0
 
 Json = dict[str, Any]
@@ -125,7 +130,9 @@ class Demo:
             answer = await _call(self.clients[0], "recall_memories", query=question, limit=3)
             found = answer["memories"]
             if found:
-                table.add_row(question, found[0]["content"], f"{found[0]['score']:.2f}", found[0]["scope"])
+                table.add_row(
+                    question, shorten(found[0]["content"], SHOWN), f"{found[0]['score']:.2f}", found[0]["scope"]
+                )
             else:
                 table.add_row(question, "[dim]nothing, rather than noise", "–", "–")
         self.console.print(table)
@@ -133,17 +140,18 @@ class Demo:
         self._promise("a session's memory is invisible to the others", not other["memories"])
 
     async def embed(self) -> None:
-        """The rate of one embedder, and of two while they are at work."""
+        """The rate of one embedder, and of two when the second comes while the first is at work."""
         self.console.rule("[bold]A second embedder under load")
+        await self._scale(0)
+        texts = [f"{text} (second edition)" for text in memories(BULK)]
+        async with anyio.create_task_group() as tasks:
+            for number, client in enumerate(self.clients):
+                tasks.start_soon(self._store_all, client, texts[number::SESSIONS])
         rates = []
-        for workers in (1, 2):
-            await _command(self.home, "scale", f"embedder={workers}")
-            await self._wait_workers(workers)
-            texts = [f"{text} (as seen by {workers})" for text in memories(BULK)]
-            async with anyio.create_task_group() as tasks:
-                for number, client in enumerate(self.clients):
-                    tasks.start_soon(self._store_all, client, texts[number::SESSIONS])
-            rates.append(await self._wait_embedded(f"{workers} embedder{'s' if workers > 1 else ''} of one thread"))
+        for workers, left in ((1, BULK // 2), (2, 0)):
+            await self._scale(workers)
+            title = f"{workers} embedder{'s' if workers > 1 else ''} of one thread"
+            rates.append(await self._wait_embedded(title, left))
         self.console.print(f"  the second embedder makes it {rates[1] / rates[0]:.2f} times as fast")
 
     async def lose_the_store(self) -> None:
@@ -222,7 +230,9 @@ class Demo:
         embedding: Json = (await _call(self.clients[0], "get_memory_status"))["embedding"]
         return embedding
 
-    async def _wait_workers(self, workers: int) -> None:
+    async def _scale(self, workers: int) -> None:
+        await _command(self.home, "scale", f"embedder={workers}")
+
         async def ready() -> bool:
             return bool((await self._embedding())["workers"] == workers)
 
@@ -234,18 +244,18 @@ class Demo:
 
         await _until(empty)
 
-    async def _wait_embedded(self, title: str) -> float:
-        """Show the pending embeddings going down to none. Returns memories a second."""
+    async def _wait_embedded(self, title: str, left: int = 0) -> float:
+        """Show the pending embeddings going down to `left`. Returns memories a second."""
         pending = (await self._embedding())["pending"]
         began = time.perf_counter()
         with _progress(self.console) as progress, anyio.fail_after(PATIENCE_S):
-            bar = progress.add_task(title, total=pending)
-            while left := (await self._embedding())["pending"]:
-                progress.update(bar, total=max(pending, left), completed=max(0, pending - left))
+            bar = progress.add_task(title, total=max(0, pending - left))
+            while (now := (await self._embedding())["pending"]) > left:
+                progress.update(bar, completed=max(0, pending - now))
                 await anyio.sleep(0.05)
-            progress.update(bar, completed=pending)
-        rate = pending / max(time.perf_counter() - began, 1e-9)
-        if pending > 100:
+            progress.update(bar, completed=max(0, pending - left))
+        rate = (pending - now) / max(time.perf_counter() - began, 1e-9)
+        if pending > MANY:
             self.console.print(f"  {title}: {rate:,.0f} memories a second")
         return float(rate)
 

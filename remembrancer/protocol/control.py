@@ -76,7 +76,7 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class StartFailed(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: I cannot start, and starting me again would not help."""
+    """Actor to launcher: I cannot start, and starting me again would not help. Answered by `Stop`."""
 
     code: str
     message: str

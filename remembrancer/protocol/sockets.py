@@ -68,13 +68,16 @@ class Speaker:
         )
 
 
-def _configure(socket: zmq.asyncio.Socket, endpoint: str, keys: CurveKeys | None) -> None:
+def _require_keys(endpoint: str, keys: CurveKeys | None) -> None:
+    if endpoint.startswith("tcp://") and keys is None:
+        raise ConfigurationError(f"{endpoint} needs CURVE keys: nothing crosses a network in the clear")
+
+
+def _configure(socket: zmq.asyncio.Socket) -> None:
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-    if endpoint.startswith("tcp://") and keys is None:
-        raise ConfigurationError(f"{endpoint} needs CURVE keys: nothing crosses a network in the clear")
 
 
 def _decode_body(decoder: msgspec.msgpack.Decoder[In], frame: bytes) -> In:
@@ -129,18 +132,23 @@ class Dealer(Generic[In]):
         return self._up.is_set()
 
     async def __aenter__(self) -> Dealer[In]:
+        _require_keys(self._endpoint, self._keys)
+        if self._keys is not None and self._server_key is None:
+            raise ConfigurationError("a CURVE client needs the server's public key")
         socket = self._context.socket(zmq.DEALER)
-        _configure(socket, self._endpoint, self._keys)
-        socket.setsockopt(zmq.IMMEDIATE, 1)
-        socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
-        if self._keys is not None:
-            if self._server_key is None:
-                raise ConfigurationError("a CURVE client needs the server's public key")
-            self._keys.configure_client(socket, self._server_key)
-        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        socket.connect(self._endpoint)
+        try:
+            _configure(socket)
+            socket.setsockopt(zmq.IMMEDIATE, 1)
+            socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+            socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+            socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
+            if self._keys is not None and self._server_key is not None:
+                self._keys.configure_client(socket, self._server_key)
+            monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            socket.connect(self._endpoint)
+        except BaseException:
+            socket.close()
+            raise
         self._socket, self._monitor = socket, monitor
         self._tasks = [asyncio.create_task(self._receive(socket)), asyncio.create_task(self._watch(monitor))]
         return self
@@ -276,13 +284,18 @@ class Router(Generic[In]):
         self.expired_messages = 0
 
     async def __aenter__(self) -> Router[In]:
+        _require_keys(self._endpoint, self._keys)
         socket = self._context.socket(zmq.ROUTER)
-        _configure(socket, self._endpoint, self._keys)
-        socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
-        socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        if self._keys is not None:
-            self._keys.configure_server(socket)
-        socket.bind(self._endpoint)
+        try:
+            _configure(socket)
+            socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+            socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
+            if self._keys is not None:
+                self._keys.configure_server(socket)
+            socket.bind(self._endpoint)
+        except BaseException:
+            socket.close()
+            raise
         self._socket = socket
         self._task = asyncio.create_task(self._receive(socket))
         return self

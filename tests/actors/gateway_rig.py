@@ -142,7 +142,7 @@ def description(total: int) -> StoreDescription:
 
 
 class RawClient:
-    """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` are the gateway's words to the bridge."""
+    """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` is what was said to the bridge."""
 
     def __init__(self, stream: anyio.abc.SocketStream) -> None:
         self._stream = stream

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def rig(home: Path) -> AsyncIterator[Rig]:
-    yield Rig(home, QUICK)
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
 
 
 def warned(answer: dict[str, Any]) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,8 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-async def rig(home: Path) -> AsyncIterator[Rig]:
-    yield Rig(home, QUICK)
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
 
 
 async def test_initialize_says_who_and_what_for(rig: Rig) -> None:

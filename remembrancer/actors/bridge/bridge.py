@@ -4,7 +4,7 @@ Standard library only, and little of it: every session starts one and waits for 
 up is decided in `replay`; whether to start a runtime, in `starter`. One thread, one `poll`.
 """
 
-# ruff: noqa: PTH
+# ruff: noqa: PTH100
 from __future__ import annotations
 
 import math

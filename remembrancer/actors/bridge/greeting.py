@@ -1,6 +1,6 @@
 """The bridge's hello: who it is, for whom it speaks, and what of the client's environment matters."""
 
-# ruff: noqa: PTH
+# ruff: noqa: PTH109
 from __future__ import annotations
 
 import json

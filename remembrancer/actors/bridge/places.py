@@ -4,7 +4,7 @@ Every session starts a bridge and waits for it: pathlib, hashlib and platformdir
 A test holds these functions to the modules that they stand in for.
 """
 
-# ruff: noqa: PTH
+# ruff: noqa: PTH111, PTH117, PTH118
 from __future__ import annotations
 
 import os

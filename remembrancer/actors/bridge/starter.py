@@ -1,6 +1,6 @@
 """Starting a runtime when none is there: by one bridge at a time, and not again and again when it fails."""
 
-# ruff: noqa: PTH
+# ruff: noqa: PTH103
 from __future__ import annotations
 
 import os

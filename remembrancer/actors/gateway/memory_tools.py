@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -24,12 +25,15 @@ from remembrancer.actors.gateway.tools import Answer, Call, Tool, Toolset
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.gateway.writes import WritePath
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice
 from remembrancer.protocol.writes import Operation
 
 LOOK_AT_ENGINE_S: Final = 5.0
 """How often, while memories are stored, it is asked whether there is an engine to embed them."""
+
+logger = logging.getLogger(__name__)
 
 
 class MemoryTools:
@@ -123,7 +127,11 @@ class MemoryTools:
         return self._engine_error
 
     async def _look_at_engine(self, request: DescribeStore, now: float) -> None:
-        description, is_fresh = await self._reads.describe(request, now)
+        try:
+            description, is_fresh = await self._reads.describe(request, now)
+        except RemembrancerError as error:
+            logger.debug("the store was not described", extra={"code": error.code})
+            return
         if description is not None and is_fresh:
             self._engine_error = description.embedding.error
 

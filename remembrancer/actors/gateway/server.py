@@ -11,7 +11,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.tools import Call, Tool, call_tool
+from remembrancer.actors.gateway.tools import COMPLETE, Call, Tool, call_tool
 
 if TYPE_CHECKING:
     from remembrancer.actors.gateway.session import Session
@@ -38,7 +38,8 @@ def build_server(is_degraded: Callable[[], bool]) -> Server[Any]:
     """The server. Every request comes with an `Arrival` as its transport's context."""
 
     async def list_tools(ctx: ServerRequestContext[Any, Any], _: mcp.PaginatedRequestParams | None) -> Any:
-        return {"tools": [describe_tool(tool) for tool in _arrival(ctx).session.tools.values()]}
+        tools = [describe_tool(tool) for tool in _arrival(ctx).session.tools.values()]
+        return {"tools": tools, "ttlMs": 0, "cacheScope": "private", **COMPLETE}
 
     async def run_tool(ctx: ServerRequestContext[Any, Any], params: mcp.CallToolRequestParams) -> Any:
         arrival = _arrival(ctx)

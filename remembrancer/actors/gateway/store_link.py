@@ -115,12 +115,10 @@ class StoreLink:
             error = from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field))
             if isinstance(error, MemoryUnavailable):
                 self._set_silent()
+            else:
+                self._set_answered()
             raise error
-        if not self.usable:
-            self._health.answered()
-            self._failure = None
-            logger.info("the store answers")
-            self._announce()
+        self._set_answered()
         return reply
 
     async def wait_usable(self, timeout_s: float) -> bool:
@@ -134,6 +132,13 @@ class StoreLink:
         """Wait until the store answers, however long that is."""
         while not self.usable:
             await self._changed.wait()
+
+    def _set_answered(self) -> None:
+        if not self.usable:
+            self._health.answered()
+            self._failure = None
+            logger.info("the store answers")
+            self._announce()
 
     def _set_silent(self) -> None:
         if self.usable:

@@ -17,6 +17,8 @@ from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 DEFAULT_TOOLSETS: Final = ("memory",)
+COMPLETE: Final = {"resultType": "complete"}
+"""What a result of the 2026-07-28 protocol has to say; the SDK takes it out for older clients."""
 
 T = TypeVar("T", bound=msgspec.Struct)
 Answer = dict[str, Any]
@@ -120,6 +122,7 @@ def result(answer: Answer, *, is_error: bool = False) -> dict[str, Any]:
         "content": [{"type": "text", "text": _json.encode(answer).decode()}],
         "structuredContent": answer,
         "isError": is_error,
+        **COMPLETE,
     }
 
 

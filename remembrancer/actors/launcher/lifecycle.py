@@ -79,7 +79,7 @@ class Lifecycle:
         return self._changed(now)
 
     def on_start_failed(self, code: str, message: str, now: float) -> list[Instruction]:
-        """The process said that it cannot start. It exits by itself, or else is made to."""
+        """The process said that it cannot start. It exits when it knows that this was heard, or else is made to."""
         if self.retiring:
             return []
         self.failure = PeerFailed(self.role, code, message)
@@ -89,7 +89,8 @@ class Lifecycle:
             self._restart_at = None
             return self._changed(now)
         self._kill_at = now + LEAVE_S
-        return self._changed(now)
+        heard = Stop("its failure to start is known", 0.0)
+        return [Tell(self.name, self.incarnation, heard), *self._changed(now)]
 
     def on_pong(self) -> None:
         """The process answered a ping."""

@@ -7,6 +7,7 @@ import unicodedata
 from typing import Final
 
 MAX_TERMS: Final = 40
+MAX_PHRASE_WORDS: Final = 16
 
 # The Snowball project's English list, less the words that carry meaning in notes about software ("up", "off", "own").
 _STOP_TEXT: Final = """
@@ -42,7 +43,7 @@ def match_expression(query: str) -> str | None:
             stop.update(dict.fromkeys(words))
             continue
         if len(words) > 1:
-            terms[" ".join(words)] = None
+            terms[" ".join(words[:MAX_PHRASE_WORDS])] = None
         for word in words:
             (stop if word in STOP_WORDS else terms)[word] = None
     chosen = list(terms or stop)[:MAX_TERMS]

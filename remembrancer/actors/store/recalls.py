@@ -15,7 +15,7 @@ from remembrancer.actors.store.passage_index import PassageIndex
 from remembrancer.actors.store.ranking import (
     Signals,
     best_passages,
-    is_noise,
+    noise,
     recency,
     relevances,
     score,
@@ -203,16 +203,11 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
 
 def _rank(strategy: Strategy, found: Sequence[Found], now: float) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
-    signals: dict[Place, Signals] = {}
-    facts: dict[Place, RankingFacts] = {}
-    below = 0
-    for place, each in enumerate(found):
-        for number, fact in each.facts.items():
-            if is_noise(each.signals[number]):
-                below += 1
-                continue
-            signals[place, number] = each.signals[number]
-            facts[place, number] = fact
+    signals = {(place, number): each.signals[number] for place, each in enumerate(found) for number in each.facts}
+    facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
+    unfit = noise(signals)
+    for key in unfit:
+        del signals[key]
     relevance = relevances(signals, strategy)
     best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
     ranked = [
@@ -220,7 +215,7 @@ def _rank(strategy: Strategy, found: Sequence[Found], now: float) -> tuple[list[
         for key, signal in signals.items()
     ]
     ranked.sort(key=lambda item: (-item[1].final, item[0]))
-    return ranked, below
+    return ranked, len(unfit)
 
 
 def _by_source(places: Sequence[Place]) -> list[tuple[int, list[int]]]:

@@ -1,0 +1,372 @@
+"""A `Dealer` and a `Router` for real, over ipc: what they promise when the other side is slow, gone or mad."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+import zmq
+
+from remembrancer.protocol.control import (
+    AskDown,
+    AskScale,
+    AskStatus,
+    CommandRefused,
+    GoingDown,
+    Ping,
+    Pong,
+    Ready,
+    Scaled,
+    StartFailed,
+    Stop,
+)
+from remembrancer.protocol.envelope import PROTOCOL_VERSION, Envelope, encode_envelope
+from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.wire import encoder, from_launcher, to_command, to_launcher
+
+ToService = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
+ToClient = Ping | Stop | Scaled | GoingDown | CommandRefused | Refused
+to_client = msgspec.msgpack.Decoder(ToClient)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path / 's'}"
+
+
+class Service:
+    """Answers `AskScale` with the same number, never answers `AskStatus`, and breaks on a negative number."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.heard: list[ToService] = []
+        self.peers: list[Peer] = []
+        self.arrived = anyio.Event()
+        self.router: Router[ToService] = Router(endpoint, Speaker("service", "01S"), to_launcher, self._hear)
+        self._replies: set[asyncio.Task[bool]] = set()
+
+    def _hear(self, peer: Peer, envelope: Envelope, message: ToService) -> None:
+        self.heard.append(message)
+        self.peers.append(peer)
+        self.arrived.set()
+        if isinstance(message, AskScale):
+            if message.embedders < 0:
+                raise ZeroDivisionError("a fault in the service")
+            reply = self.router.send(peer, Scaled(message.embedders), in_reply_to=envelope.message_id)
+            task = asyncio.ensure_future(reply)
+            self._replies.add(task)
+            task.add_done_callback(self._replies.discard)
+
+
+@asynccontextmanager
+async def serving(endpoint: str) -> AsyncIterator[Service]:
+    service = Service(endpoint)
+    async with service.router:
+        yield service
+
+
+def client(endpoint: str, name: str = "client", **options: object) -> Dealer[ToClient]:
+    return Dealer(endpoint, Speaker(name, "01C"), to_client, **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+async def until(condition: object) -> None:
+    """Poll, for what has no event to wait for."""
+    assert callable(condition)
+    with anyio.fail_after(5):
+        while not condition():
+            await anyio.sleep(0.005)
+
+
+async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoint: str) -> None:
+    async with serving(endpoint) as service, client(endpoint) as dealer:
+        assert await dealer.wait_connected(5)
+        answers = await asyncio.gather(*(dealer.request(AskScale(number), timeout_s=5) for number in range(200)))
+        assert answers == [Scaled(number) for number in range(200)]
+        assert {peer.name for peer in service.peers} == {"client"}
+        assert {peer.incarnation for peer in service.peers} == {"01C"}
+
+
+async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_message(endpoint: str) -> None:
+    said: list[ToClient] = []
+    async with serving(endpoint) as service, client(endpoint, on_message=said.append) as dealer:
+        assert await dealer.wait_connected(5)
+        await dealer.send(Ready(1))
+        with anyio.fail_after(5):
+            await service.arrived.wait()
+        assert await service.router.send(service.peers[0], Ping())
+        assert await service.router.send(service.peers[0], Scaled(3), in_reply_to=999_999)
+        assert await service.router.send(service.peers[0], Stop("done", 1.0))
+        await until(lambda: len(said) == 2)
+        assert said == [Ping(), Stop("done", 1.0)], "an answer to a question that nobody asked is dropped"
+
+
+async def test_no_answer_within_the_time_is_an_error_of_its_own(endpoint: str) -> None:
+    async with serving(endpoint), client(endpoint) as dealer:
+        assert await dealer.wait_connected(5)
+        with pytest.raises(DeadlineExceeded):
+            await dealer.request(AskStatus(), timeout_s=0.05)
+        assert await dealer.request(AskScale(1), timeout_s=5) == Scaled(1), "and the connection is as good as before"
+
+
+async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
+    async with client(endpoint) as dealer:
+        begun = time.monotonic()
+        with pytest.raises(PeerUnavailable):
+            await dealer.request(AskScale(1), timeout_s=30)
+        with pytest.raises(PeerUnavailable):
+            await dealer.send(Ready(1))
+        assert time.monotonic() - begun < 5
+        assert not dealer.connected
+        assert not await dealer.wait_connected(0.01)
+    with pytest.raises(PeerUnavailable):
+        await dealer.send(Ready(1))
+
+
+async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer_mends_itself(endpoint: str) -> None:
+    connections: list[bool] = []
+    async with client(endpoint, on_connection=connections.append) as dealer:
+        for incarnation in range(3):
+            async with serving(endpoint) as service:
+                assert await dealer.wait_connected(5)
+                assert await dealer.request(AskScale(incarnation), timeout_s=5) == Scaled(incarnation)
+                hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
+                await until(lambda service=service: AskStatus() in service.heard)
+            with anyio.fail_after(5), pytest.raises(PeerLost):
+                await hanging
+            await until(lambda: not dealer.connected)
+    assert connections == [True, False] * 3
+
+
+async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoint: str) -> None:
+    async with serving(endpoint) as service:
+        dealer = client(endpoint)
+        async with dealer:
+            await dealer.wait_connected(5)
+            hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
+            await until(lambda: AskStatus() in service.heard)
+            await dealer.aclose()
+            with anyio.fail_after(5), pytest.raises(PeerLost):
+                await hanging
+        await dealer.aclose()
+        await service.router.aclose()
+        assert not await service.router.send(Peer(b"x", "x", "x"), Ping())
+
+
+async def test_a_peer_that_is_gone_is_told_from_one_that_is_there(endpoint: str) -> None:
+    async with serving(endpoint) as service:
+        async with client(endpoint) as dealer:
+            await dealer.wait_connected(5)
+            await dealer.request(AskScale(1), timeout_s=5)
+        peer = service.peers[0]
+        with anyio.fail_after(5):
+            while await service.router.send(peer, Ping()):  # noqa: ASYNC110 - until the socket has noticed
+                await anyio.sleep(0.005)
+        assert not await service.router.send(Peer(b"never seen", "x", "x"), Ping())
+
+
+async def test_a_message_past_its_deadline_is_not_worked_on(
+    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    async with serving(endpoint) as service:
+        with raw_dealer(context, endpoint) as raw:
+            late = Envelope(PROTOCOL_VERSION, 1, "late", "01L", deadline=time.time() - 1)
+            await send_raw(raw, [encode_envelope(late), encoder.encode(AskScale(1))])
+            soon = Envelope(PROTOCOL_VERSION, 2, "soon", "01L", deadline=time.time() + 60)
+            await send_raw(raw, [encode_envelope(soon), encoder.encode(AskScale(2))])
+            await until(lambda: service.heard)
+        assert service.heard == [AskScale(2)]
+        assert service.router.expired_messages == 1
+        assert service.router.rejected_frames == 0
+
+
+async def test_another_version_of_the_protocol_is_refused_by_name(
+    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    async with serving(endpoint) as service:
+        with raw_dealer(context, endpoint) as raw:
+            await send_raw(raw, [msgspec.msgpack.encode([PROTOCOL_VERSION + 1, "a new kind of envelope"]), b"body"])
+            _, body = await receive_raw(raw)
+        refusal = to_client.decode(body)
+        assert isinstance(refusal, Refused)
+        assert refusal.code == "protocol_version"
+        assert f"version {PROTOCOL_VERSION + 1}" in refusal.message
+        assert f"version {PROTOCOL_VERSION}:" in refusal.message
+        assert service.router.rejected_frames == 1
+        assert not service.heard
+
+
+def malformed(rng: random.Random) -> list[bytes]:
+    """Frames that are wrong in one of many ways."""
+    envelope = encode_envelope(Envelope(PROTOCOL_VERSION, rng.randrange(100), "mad", "01M"))
+    body = encoder.encode(AskScale(1))
+    noise = rng.randbytes(rng.randrange(1, 60))
+    at = rng.randrange(len(body))
+    return rng.choice(
+        [
+            [noise],
+            [noise, noise],
+            [envelope],
+            [envelope, noise],
+            [noise, body],
+            [envelope, body, body],
+            [envelope] * rng.randrange(3, 9),
+            [b"", b""],
+            [envelope, b"\x81\xa1a" * 50_000],
+            [b"\x91" * 50_000, body],
+            [envelope, body[:at]],
+            [envelope, encoder.encode({"type": "AskScale", "embedders": "\ud7ff many"})],
+            [envelope, encoder.encode({"type": "AskScal\x00", "embedders": 1})],
+            [envelope, b"\x81\xa4type\xa8\xff\xfe\xfd\xfcaaaa"],
+            [envelope, encoder.encode({"type": "Recalled"})],
+        ]
+    )
+
+
+async def test_the_router_counts_and_drops_whatever_is_malformed_and_serves_on(
+    endpoint: str, context: zmq.Context[zmq.Socket[bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(20240229)
+    async with serving(endpoint) as service, client(endpoint) as dealer:
+        assert await dealer.wait_connected(5)
+        with raw_dealer(context, endpoint) as raw:
+            for _ in range(400):
+                await send_raw(raw, malformed(rng))
+            await until(lambda: service.router.rejected_frames >= 400)
+        assert await dealer.request(AskScale(7), timeout_s=5) == Scaled(7)
+        assert service.router.rejected_frames == 400
+        assert service.heard == [AskScale(7)]
+    assert sum(record.message == "frame dropped" for record in caplog.records) == 400
+
+
+async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
+    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    rng = random.Random(4)
+    said: list[ToClient] = []
+    with context.socket(zmq.ROUTER) as raw:
+        raw.bind(endpoint)
+        async with client(endpoint, on_message=said.append) as dealer:
+            assert await dealer.wait_connected(5)
+            await dealer.send(Ready(1))
+            routing_id = (await receive_raw(raw))[0]
+            for _ in range(300):
+                await send_raw(raw, [routing_id, *malformed(rng)])
+            good = [encode_envelope(Envelope(PROTOCOL_VERSION, 1, "r", "01R")), encoder.encode(Ping())]
+            await send_raw(raw, [routing_id, *good])
+            await until(lambda: said)
+            assert said == [Ping()]
+            assert dealer.rejected_frames == 300
+
+
+async def test_a_message_that_breaks_its_handler_makes_neither_side_deaf(
+    endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    said: list[ToClient] = []
+
+    def hear(message: ToClient) -> None:
+        said.append(message)
+        if len(said) == 1:
+            raise ZeroDivisionError("a fault in the client")
+
+    async with serving(endpoint) as service, client(endpoint, on_message=hear) as dealer:
+        assert await dealer.wait_connected(5)
+        await dealer.send(AskScale(-1))
+        assert await dealer.request(AskScale(2), timeout_s=5) == Scaled(2)
+        assert await service.router.send(service.peers[0], Ping())
+        assert await service.router.send(service.peers[0], Ping())
+        await until(lambda: len(said) == 2)
+    assert sum(record.message == "a message failed" for record in caplog.records) == 2
+
+
+async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work(
+    endpoint: str, context: zmq.Context[zmq.Socket[bytes]]
+) -> None:
+    turns = 0
+
+    async def other_work() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with serving(endpoint) as service:
+        with raw_dealer(context, endpoint) as raw:
+            frames = [encode_envelope(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(Ready(1))]
+            for _ in range(4000):
+                raw.send_multipart(frames)  # not a word of asyncio in between: all of it lies there when we look
+            await until(lambda: service.heard)
+            working = asyncio.ensure_future(other_work())
+            begun, received = turns, len(service.heard)
+            await until(lambda: len(service.heard) == 4000)
+            working.cancel()
+        assert turns - begun >= (4000 - received) // 64 - 1
+
+
+async def test_two_dealers_of_one_service_do_not_get_each_others_answers(endpoint: str) -> None:
+    async with serving(endpoint), client(endpoint, "one") as one, client(endpoint, "two") as two:
+        assert await one.wait_connected(5)
+        assert await two.wait_connected(5)
+        first, second = await asyncio.gather(
+            asyncio.gather(*(one.request(AskScale(number), timeout_s=5) for number in range(50))),
+            asyncio.gather(*(two.request(AskScale(1000 + number), timeout_s=5) for number in range(50))),
+        )
+        assert first == [Scaled(number) for number in range(50)]
+        assert second == [Scaled(1000 + number) for number in range(50)]
+
+
+async def test_a_dealer_leaves_no_socket_behind(endpoint: str) -> None:
+    import psutil
+
+    async with serving(endpoint):
+        async with client(endpoint) as dealer:
+            await dealer.wait_connected(5)
+        before = psutil.Process().num_fds()
+        for _ in range(20):
+            async with client(endpoint) as dealer:
+                await dealer.wait_connected(5)
+        await until(lambda: psutil.Process().num_fds() <= before + 4)
+
+
+async def test_nothing_crosses_a_network_in_the_clear() -> None:
+    speaker = Speaker("a", "01A")
+    with pytest.raises(ConfigurationError, match="CURVE"):
+        async with Dealer("tcp://127.0.0.1:1", speaker, from_launcher):
+            pass
+    with pytest.raises(ConfigurationError, match="CURVE"):
+        async with Router("tcp://127.0.0.1:*", speaker, to_command, lambda *_: None):
+            pass
+
+
+def raw_dealer(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    raw = context.socket(zmq.DEALER)
+    raw.setsockopt(zmq.LINGER, 1000)
+    raw.setsockopt(zmq.SNDHWM, 0)
+    raw.connect(endpoint)
+    return raw
+
+
+async def send_raw(raw: zmq.Socket[bytes], frames: list[bytes]) -> None:
+    raw.send_multipart(frames)
+    await asyncio.sleep(0)
+
+
+async def receive_raw(raw: zmq.Socket[bytes]) -> list[bytes]:
+    assert await asyncio.to_thread(raw.poll, 5000)
+    return raw.recv_multipart()

@@ -1,0 +1,151 @@
+"""A real bridge, as a client starts it, and a real gateway, as the launcher starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from remembrancer.actors.launch import LaunchSpec
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+
+HANDSHAKE: dict[str, Any] = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "test", "version": "1"},
+}
+
+
+class BridgeClient:
+    """A client that has started `remembrancer mcp` and speaks to it."""
+
+    def __init__(self, **environ: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "remembrancer", "mcp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **environ},
+        )
+        self._rest = b""
+        self._next = 0
+        self.lines: list[bytes] = []
+        """Every line that came out."""
+
+    def send(self, **message: Any) -> None:
+        self.say(json.dumps({"jsonrpc": "2.0", **message}).encode())
+
+    def say(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self, timeout_s: float = 10.0) -> dict[str, Any]:
+        """The next message; raises `TimeoutError` when none comes, `EOFError` at the end."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout_s
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise TimeoutError
+            data = os.read(self.process.stdout.fileno(), 65536)
+            if not data:
+                raise EOFError
+            self._rest += data
+        line, self._rest = self._rest.split(b"\n", 1)
+        self.lines.append(line)
+        message: dict[str, Any] = json.loads(line)
+        assert message["jsonrpc"] == "2.0"
+        return message
+
+    def request(self, method: str, timeout_s: float = 10.0, **params: Any) -> dict[str, Any]:
+        self._next += 1
+        self.send(id=self._next, method=method, params=params)
+        answer = self.hear(timeout_s)
+        assert answer["id"] == self._next
+        return answer
+
+    def initialize(self) -> dict[str, Any]:
+        answer = self.request("initialize", 30.0, **HANDSHAKE)
+        self.send(method="notifications/initialized")
+        return answer
+
+    def store(self, content: str, **arguments: Any) -> dict[str, Any]:
+        arguments = {"content": content, "type": "semantic", "scope": "project", **arguments}
+        answer = self.request("tools/call", name="store_memory", arguments=arguments)
+        structured: dict[str, Any] = answer["result"]["structuredContent"]
+        return structured
+
+    def end_input(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+    def close(self) -> None:
+        """End this client, whatever state it is in."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+@contextmanager
+def bridge(**environ: str) -> Iterator[BridgeClient]:
+    client = BridgeClient(**environ)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+class GatewayProcess:
+    """A gateway with this test as its launcher."""
+
+    def __init__(self, home: Path, settings: Settings) -> None:
+        spec = LaunchSpec("gateway", "gateway", new_ulid(), str(home), settings)
+        RuntimePaths(home).run.mkdir(mode=0o700, exist_ok=True)
+        self._socket = RuntimePaths(home).gateway_socket
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "remembrancer.actors.gateway"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(spec) + b"\n")
+        self.process.stdin.flush()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+
+
+@contextmanager
+def gateway(home: Path, settings: Settings) -> Iterator[GatewayProcess]:
+    process = GatewayProcess(home, settings)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait for something that announces itself to nobody."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

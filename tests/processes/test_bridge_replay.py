@@ -1,0 +1,245 @@
+"""Real bridges, real gateways: what a client sees of crashes, of nobody being there, and of its own bad lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge, gateway, until
+
+QUICK = Settings(write_budget_s=0.2, read_budget_s=0.2)
+
+
+@pytest.fixture
+def runtime(home: Path) -> Iterator[Path]:
+    """A home whose lock is held, as by a launcher: no bridge starts a runtime of its own."""
+    with FileLock(RuntimePaths(home).runtime_lock) as lock:
+        assert lock.try_acquire()
+        yield home
+
+
+def queued_contents(home: Path) -> int:
+    database = sqlite3.connect(RuntimePaths(home).write_queue)
+    try:
+        (count,) = database.execute("SELECT count(*) FROM queued").fetchone()
+    finally:
+        database.close()
+    return int(count)
+
+
+def test_a_crash_of_the_gateway_is_not_seen_by_the_client(runtime: Path) -> None:
+    with bridge() as client:
+        with gateway(runtime, QUICK):
+            assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
+            first = client.store("before the crash")
+        with gateway(runtime, QUICK):
+            second = client.store("after the crash")
+            tools = client.request("tools/list")["result"]["tools"]
+    assert first["memory_id"] != second["memory_id"]
+    assert len(tools) == 3
+    assert [json.loads(line)["id"] for line in client.lines] == [1, 2, 3, 4]
+
+
+def test_a_request_that_a_crash_interrupts_is_done_once(runtime: Path) -> None:
+    with bridge() as client:
+        with gateway(runtime, QUICK) as first:
+            client.initialize()
+            client.store("warm")
+            first.process.send_signal(signal.SIGSTOP)
+            arguments = {"content": "interrupted", "type": "semantic", "scope": "project"}
+            client.send(id="x", method="tools/call", params={"name": "store_memory", "arguments": arguments})
+        with gateway(runtime, QUICK):
+            answer = client.hear()
+            assert answer["id"] == "x"
+            assert answer["result"]["structuredContent"]["warnings"][0]["code"] == "queued"
+            with pytest.raises(TimeoutError):
+                client.hear(0.3)
+        assert queued_contents(runtime) == 2
+
+
+def test_acknowledged_writes_survive_crashes_of_the_gateway_at_any_moment(runtime: Path) -> None:
+    stored: set[str] = set()
+    with bridge() as client:
+        for _ in range(3):
+            with gateway(runtime, QUICK):
+                if not stored:
+                    client.initialize()
+                for _ in range(15):
+                    stored.add(client.store(f"fact {len(stored)}")["memory_id"])
+                arguments = {"content": f"fact {len(stored)}", "type": "semantic", "scope": "project"}
+                params = {"name": "store_memory", "arguments": arguments}
+                client.send(id=f"last {len(stored)}", method="tools/call", params=params)
+            with gateway(runtime, QUICK):
+                stored.add(client.hear()["result"]["structuredContent"]["memory_id"])
+    assert len(stored) == 48
+    assert queued_contents(runtime) == 48
+
+
+def test_without_a_gateway_each_request_is_refused_when_its_budget_is_over(runtime: Path) -> None:
+    with bridge(REMEMBRANCER_BRIDGE_BUDGET_S="0.3") as client:
+        started = time.monotonic()
+        answer = client.request("tools/list")
+        assert 0.25 < time.monotonic() - started < 2.0
+        assert answer["error"]["code"] == -32000
+        assert answer["error"]["data"]["retry_possible"] is True
+        assert client.process.poll() is None
+
+
+def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_swallowed(runtime: Path) -> None:
+    with gateway(runtime, QUICK) as hanging, bridge(REMEMBRANCER_BRIDGE_BUDGET_S="0.3") as client:
+        client.initialize()
+        hanging.process.send_signal(signal.SIGSTOP)
+        assert client.request("tools/list")["error"]["code"] == -32000
+        hanging.process.send_signal(signal.SIGCONT)
+        assert "result" in client.request("ping")
+        with pytest.raises(TimeoutError):
+            client.hear(0.3)
+
+
+def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
+    with bridge(REMEMBRANCER_NO_SUCH_SETTING="1") as client:
+        answer = client.request("initialize", 30.0, **HANDSHAKE)
+        assert "could not be started" in answer["error"]["message"]
+        assert str(home) in answer["error"]["message"]
+        started = time.monotonic()
+        assert "could not be started" in client.request("tools/list")["error"]["message"]
+        assert time.monotonic() - started < 4.0
+
+
+def test_a_home_that_cannot_be_used_is_named(home: Path) -> None:
+    (home / "file").write_text("in the way")
+    with bridge(REMEMBRANCER_HOME=str(home / "file")) as client:
+        answer = client.request("initialize", **HANDSHAKE)
+        assert str(home / "file") in answer["error"]["message"]
+
+
+def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
+    with gateway(runtime, QUICK), bridge() as client:
+        client.initialize()
+        for data, code in ((b"{broken", -32700), (b"\xff\xfe", -32700), (b"[]", -32600), (b"x" * 17_000_000, -32600)):
+            client.say(data)
+            refusal = client.hear()
+            assert refusal["id"] is None
+            assert refusal["error"]["code"] == code
+        client.say(b"")
+        client.say(b'{"jsonrpc":"2.0","id":"crlf","method":"ping"}\r')
+        assert client.hear() == {"jsonrpc": "2.0", "id": "crlf", "result": {}}
+
+
+def test_a_large_answer_and_a_slow_reader_lose_nothing(runtime: Path) -> None:
+    with gateway(runtime, QUICK), bridge() as client:
+        client.initialize()
+        text = "word " * 40_000
+        client.store(text, scope="user")
+        for number in range(40):
+            params = {"name": "recall_memories", "arguments": {"query": "word"}}
+            client.send(id=f"slow {number}", method="tools/call", params=params)
+        until(lambda: client.process.poll() is None)
+        answered = set()
+        for _ in range(40):
+            answer = client.hear()
+            answered.add(answer["id"])
+            assert answer["result"]["structuredContent"]["memories"][0]["content"] == text
+        assert len(answered) == 40
+
+
+@contextmanager
+def silent_gateway(home: Path) -> Iterator[None]:
+    """Something that listens where the gateway should, and never reads."""
+    paths = RuntimePaths(home)
+    paths.run.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(paths.gateway_socket))
+        listener.listen()
+        yield
+
+
+def leave(client: BridgeClient) -> float:
+    started = time.monotonic()
+    client.end_input()
+    assert client.process.wait(5.0) == 0
+    return time.monotonic() - started
+
+
+def test_a_bridge_leaves_at_once_when_nothing_is_open(runtime: Path) -> None:
+    with gateway(runtime, QUICK), bridge() as client:
+        client.initialize()
+        client.request("ping")
+        assert leave(client) < 1.0
+
+
+def test_a_bridge_leaves_within_two_seconds_although_the_gateway_hangs(runtime: Path) -> None:
+    with silent_gateway(runtime), bridge() as client:
+        client.send(id=1, method="tools/list")
+        assert leave(client) < 2.0
+        assert client.hear()["error"]["data"]["retry_possible"] is True
+
+
+def test_a_bridge_leaves_within_two_seconds_although_the_socket_is_full(runtime: Path) -> None:
+    with silent_gateway(runtime), bridge() as client:
+        assert client.process.stdin is not None
+        os.set_blocking(client.process.stdin.fileno(), False)
+        data = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"x":"' + b"y" * 60_000 + b'"}}\n'
+        sent = 0
+        while sent < 4_000_000:
+            try:
+                sent += os.write(client.process.stdin.fileno(), data[sent % len(data) :])
+            except BlockingIOError:
+                break
+        assert leave(client) < 2.0
+
+
+def test_what_is_under_way_at_the_end_of_input_is_still_answered(runtime: Path) -> None:
+    with gateway(runtime, QUICK), bridge() as client:
+        client.initialize()
+        arguments = {"content": "last words", "type": "semantic", "scope": "project"}
+        client.send(id="last", method="tools/call", params={"name": "store_memory", "arguments": arguments})
+        client.end_input()
+        assert client.hear()["result"]["isError"] is False
+        assert client.process.wait(5.0) == 0
+    assert queued_contents(runtime) == 1
+
+
+def test_nothing_but_the_protocol_reaches_the_output(runtime: Path) -> None:
+    noisy = (
+        "import sys, os; import remembrancer.actors.bridge.bridge as b; claim = b._claim_output\n"
+        "def claim_and_print():\n"
+        "    descriptor = claim()\n"
+        "    print('stray'); sys.stdout.flush(); os.system('echo stray')\n"
+        "    return descriptor\n"
+        "b._claim_output = claim_and_print\n"
+        "sys.exit(b.main([]))"
+    )
+    with gateway(runtime, QUICK):
+        done = subprocess.run(
+            [sys.executable, "-c", noisy],
+            input=b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n',
+            capture_output=True,
+            timeout=10,
+            check=True,
+        )
+    assert json.loads(done.stdout) == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert done.stderr.count(b"stray") == 2
+
+
+def test_a_wrong_argument_is_a_usage_error(home: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "remembrancer", "mcp", "--nonsense"], capture_output=True, timeout=10, check=False
+    )
+    assert done.returncode == 2
+    assert b"usage: remembrancer mcp" in done.stderr
+    assert done.stdout == b""

@@ -1,0 +1,130 @@
+"""The rank of a memory: bounded, monotonous, and silent about noise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from remembrancer.actors.store.ranking import (
+    ANSWERABLE_COSINE,
+    MIN_COSINE,
+    RECENCY_HALF_LIFE_S,
+    Signals,
+    best_passages,
+    noise,
+    recency,
+    relevances,
+    score,
+)
+from remembrancer.protocol.reads import Strategy
+
+cosines = st.none() | st.floats(-1.0, 1.0001)
+bm25s = st.none() | st.floats(0.0, 50.0)
+signals = st.builds(Signals, cosines, bm25s)
+candidates = st.dictionaries(st.integers(0, 30), signals, max_size=12)
+strategies: st.SearchStrategy[Strategy] = st.sampled_from(["vector", "keyword", "hybrid"])
+shares = st.floats(0.0, 1.0)
+
+
+@given(candidates, strategies)
+def test_relevance_lies_between_0_and_1_for_every_candidate(found: dict[int, Signals], strategy: Strategy) -> None:
+    relevance = relevances(found, strategy)
+    assert relevance.keys() == found.keys()
+    assert all(0.0 <= each <= 1.0 for each in relevance.values())
+
+
+@given(candidates, strategies)
+def test_who_is_better_in_both_signals_is_not_less_relevant(found: dict[int, Signals], strategy: Strategy) -> None:
+    relevance = relevances(found, strategy)
+    for one, first in found.items():
+        for two, second in found.items():
+            if (first.cosine or -1.0) >= (second.cosine or -1.0) and (first.bm25 or 0.0) >= (second.bm25 or 0.0):
+                assert relevance[one] >= relevance[two] - 1e-12
+
+
+@given(st.dictionaries(st.integers(), st.floats(0.2, 1.0), min_size=1, max_size=10))
+def test_a_question_none_of_whose_words_is_found_rests_on_meaning_alone(found: dict[int, float]) -> None:
+    by_meaning = {key: Signals(cosine, None) for key, cosine in found.items()}
+    assert relevances(by_meaning, "hybrid") == relevances(by_meaning, "vector")
+    assert max(relevances(by_meaning, "hybrid").values()) == pytest.approx(1.0)
+
+
+@given(st.dictionaries(st.integers(), st.floats(0.1, 40.0), min_size=1, max_size=10))
+def test_a_question_without_a_vector_rests_on_words_alone(found: dict[int, float]) -> None:
+    by_words = {key: Signals(None, bm25) for key, bm25 in found.items()}
+    assert relevances(by_words, "hybrid") == relevances(by_words, "keyword")
+    assert max(relevances(by_words, "hybrid").values()) == pytest.approx(1.0)
+
+
+@given(signals, shares, shares, shares, st.floats(0.0, 1.0))
+def test_every_score_of_an_answer_lies_between_0_and_1(
+    each: Signals, relevance: float, importance: float, recent: float, part: float
+) -> None:
+    best_bm25 = max(each.bm25 or 0.0, 50.0 * part)
+    scores = score(each, relevance, best_bm25, importance, recent)
+    parts = [scores.final, scores.relevance, scores.importance, scores.recency]
+    parts += [value for value in (scores.vector, scores.keyword) if value is not None]
+    assert all(0.0 <= value <= 1.0 + 1e-12 for value in parts)
+    assert (scores.vector is None) == (each.cosine is None)
+    assert scores.final == pytest.approx(0.6 * relevance + 0.2 * importance + 0.2 * recent)
+
+
+@given(shares, shares, shares, shares)
+def test_more_of_anything_never_ranks_lower(relevance: float, importance: float, recent: float, more: float) -> None:
+    nothing = Signals(None, None)
+    base = score(nothing, relevance, 0.0, importance, recent).final
+    assert score(nothing, max(relevance, more), 0.0, importance, recent).final >= base
+    assert score(nothing, relevance, 0.0, max(importance, more), recent).final >= base
+    assert score(nothing, relevance, 0.0, importance, max(recent, more)).final >= base
+
+
+@given(st.floats(0, 1e10), st.floats(0, 1e10), st.floats(0, 1e10))
+def test_recency_falls_with_age_and_the_future_counts_as_now(now: float, one: float, two: float) -> None:
+    assert 0.0 <= recency(one, now) <= 1.0
+    assert recency(max(one, two), now) >= recency(min(one, two), now)
+    assert recency(now + one, now) == 1.0
+
+
+def test_recency_halves_in_its_half_life() -> None:
+    assert recency(0.0, RECENCY_HALF_LIFE_S) == pytest.approx(0.5)
+    assert recency(0.0, 3 * RECENCY_HALF_LIFE_S) == pytest.approx(0.125)
+
+
+@given(candidates)
+def test_noise_never_has_a_word_of_the_question(found: dict[int, Signals]) -> None:
+    assert all(found[key].bm25 is None for key in noise(found))
+
+
+@given(candidates)
+def test_beside_a_memory_with_the_words_only_unlikely_ones_are_noise(found: dict[int, Signals]) -> None:
+    found[31] = Signals(None, 1.0)
+    expected = {key for key, each in found.items() if each.bm25 is None and (each.cosine or 0.0) < MIN_COSINE}
+    assert noise(found) == expected
+
+
+def test_a_question_without_a_known_word_needs_one_likely_memory() -> None:
+    unlikely = {1: Signals(ANSWERABLE_COSINE - 0.01, None), 2: Signals(MIN_COSINE + 0.01, None)}
+    assert noise(unlikely) == {1, 2}
+    assert noise({**unlikely, 3: Signals(ANSWERABLE_COSINE, None)}) == set()
+
+
+unit_vectors = npst.arrays(np.float32, (4,), elements=st.floats(-1, 1, width=32)).filter(
+    lambda vector: float(np.linalg.norm(vector)) > 0.1
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), unit_vectors), max_size=20), unit_vectors)
+def test_a_memory_is_as_near_as_its_nearest_passage(
+    rows: list[tuple[int, np.ndarray[tuple[int], np.dtype[np.float32]]]],
+    query: np.ndarray[tuple[int], np.dtype[np.float32]],
+) -> None:
+    query = query / np.linalg.norm(query)
+    vectors = np.array([vector / np.linalg.norm(vector) for _, vector in rows], dtype=np.float32).reshape(-1, 4)
+    best = best_passages([memory for memory, _ in rows], vectors, query)
+    assert best.keys() == {memory for memory, _ in rows}
+    for memory, cosine in best.items():
+        own = [float(vectors[place] @ query) for place, (each, _) in enumerate(rows) if each == memory]
+        assert cosine == pytest.approx(max(own), abs=1e-5)
