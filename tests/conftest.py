@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,10 +35,23 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not left, f"processes outlived the test: {[process.info for process in left]}"
 
 
-def processes_of(directory: Path) -> list[psutil.Process]:
-    """Every live process whose environment names `directory` as its home, but this one. Waits 5 s for the dying."""
-    mine = {os.getpid()}
-    found = [process for process in psutil.process_iter(["pid", "cmdline", "environ"]) if process.pid not in mine]
-    ours = [p for p in found if (p.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(directory)]
-    _, alive = psutil.wait_procs(ours, timeout=5)
-    return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+def processes_of(directory: Path, timeout_s: float = 5.0) -> list[psutil.Process]:
+    """Every process but this one whose environment names `directory` as its home and that does not die in time.
+
+    An orphan of a test may stay a zombie for ever where process 1 collects none: a zombie counts as dead.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (left := _alive(directory)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
+def _alive(directory: Path) -> list[psutil.Process]:
+    found = psutil.process_iter(["pid", "cmdline", "environ", "status"])
+    return [
+        process
+        for process in found
+        if process.pid != os.getpid()
+        and (process.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(directory)
+        and process.info["status"] != psutil.STATUS_ZOMBIE
+    ]

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -32,6 +33,7 @@ from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, P
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import encoder, from_launcher, to_command, to_launcher
+from tests.patience import until
 
 ToService = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
 ToClient = Ping | Stop | Scaled | GoingDown | CommandRefused | Refused
@@ -84,14 +86,6 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
     made: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     yield made
     made.destroy(linger=0)
-
-
-async def until(condition: object) -> None:
-    """Poll, for what has no event to wait for."""
-    assert callable(condition)
-    with anyio.fail_after(5):
-        while not condition():
-            await anyio.sleep(0.005)
 
 
 async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoint: str) -> None:
@@ -147,7 +141,7 @@ async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer
                 assert await dealer.wait_connected(5)
                 assert await dealer.request(AskScale(incarnation), timeout_s=5) == Scaled(incarnation)
                 hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
-                await until(lambda service=service: AskStatus() in service.heard)
+                await until(partial(service.heard.__contains__, AskStatus()))
             with anyio.fail_after(5), pytest.raises(PeerLost):
                 await hanging
             await until(lambda: not dealer.connected)

@@ -55,7 +55,7 @@ async def test_a_long_memory_is_found_by_its_last_sentence_and_by_its_first(home
         await client.store(" ".join(f"A note about cooking pasta, number {n}." for n in range(5)))
         stored = await client.store(text, wait_for_embedding=True)
         assert stored["embedding"] == "ready", stored
-        for question in ("when are salaries paid?", "who looks after cables under the sea?"):
+        for question in ("When does the payroll run happen?", "Who inspects cables under the sea?"):
             found = await client.call("recall_memories", query=question, strategy="vector")
             assert found["memories"][0]["id"] == stored["memory_id"], question
     await Runtime(home).down()

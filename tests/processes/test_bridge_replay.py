@@ -243,3 +243,42 @@ def test_a_wrong_argument_is_a_usage_error(home: Path) -> None:
     assert done.returncode == 2
     assert b"usage: remembrancer mcp" in done.stderr
     assert done.stdout == b""
+
+
+def test_a_gateway_of_another_release_is_named_as_the_reason_and_left_alone(runtime: Path) -> None:
+    paths = RuntimePaths(runtime)
+    paths.run.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener, bridge() as client:
+        listener.bind(str(paths.gateway_socket))
+        listener.listen()
+        for _ in range(2):
+            client.send(id="x", method="tools/list")
+            link, _ = listener.accept()
+            with link:
+                assert b'"link":1' in link.recv(65536)
+                link.sendall(b"!refused run remembrancer down\n")
+            assert client.hear()["error"]["message"] == "run remembrancer down"
+        listener.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_after_an_ordered_stop_nothing_is_started_until_the_client_asks_again(runtime: Path) -> None:
+    paths = RuntimePaths(runtime)
+    paths.run.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener, bridge() as client:
+        listener.bind(str(paths.gateway_socket))
+        listener.listen()
+        listener.settimeout(5.0)
+        link, _ = listener.accept()
+        with link:
+            link.sendall(b"!welcome {}\n!bye idle\n")
+        listener.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            listener.accept()
+        listener.settimeout(5.0)
+        client.send(id=1, method="ping")
+        link, _ = listener.accept()
+        with link:
+            link.sendall(b'!welcome {}\n{"jsonrpc":"2.0","id":1,"result":{}}\n')
+            assert client.hear()["id"] == 1

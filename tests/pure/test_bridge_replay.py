@@ -252,3 +252,8 @@ def test_an_answer_with_its_fields_in_another_order_is_recognised() -> None:
     client.request("x")
     assert client.hears(b'{"result":{},"id":"x","jsonrpc":"2.0"}')
     assert not client.hears(b'{"result":{},"id":"x","jsonrpc":"2.0"}')
+
+
+@pytest.mark.parametrize("data", [b"", b"Traceback", b"3", b'{"jsonrpc":"2.0","id":'])
+def test_what_is_no_message_never_reaches_the_client(data: bytes) -> None:
+    assert Client().conversation.from_gateway(data) is None

@@ -75,7 +75,7 @@ class Bridge:
         self._to_gateway = bytearray()
         self._welcomed = False
         self._dormant = False
-        """The runtime was stopped in good order: it is left alone until the client wants something."""
+        """The runtime was stopped in good order, or refuses us: it is left alone until the client wants something."""
         self._fruitless = 0
         self._away_since = time.monotonic()
         self._next_attempt = 0.0
@@ -165,7 +165,12 @@ class Bridge:
     # --- the client ---
 
     def _read_client(self) -> None:
-        data = os.read(self._client_in, CHUNK_BYTES)
+        try:
+            data = os.read(self._client_in, CHUNK_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""  # the client died: that is an end as well
         lines = self._from_client.feed(data) if data else self._from_client.finish()
         now = time.monotonic()
         stamp_ms = int(time.time() * 1000)
@@ -208,7 +213,7 @@ class Bridge:
         if self._chunk is not None and not ready:
             return  # this output makes a writer wait, unless `poll` has said that it takes something now
         try:
-            written = os.write(self._client_out, memoryview(self._to_client)[: self._chunk].tobytes())
+            written = os.write(self._client_out, self._to_client[: self._chunk or CHUNK_BYTES])
         except BlockingIOError:
             return
         except OSError as error:
@@ -284,6 +289,7 @@ class Bridge:
             self._starter.connected()
         elif line.startswith(REFUSED):
             reason = line.removeprefix(REFUSED).decode("utf-8", "replace")
+            self._dormant = True
             self._starter.refused(reason, time.monotonic())
             self._tell_client(self._conversation.fail_all(reason))
         elif line.startswith(BYE):

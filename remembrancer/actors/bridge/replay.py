@@ -124,7 +124,10 @@ class Conversation:
 
     def from_gateway(self, line: bytes) -> bytes | None:
         """The line for the client, or None if the client must not see it."""
-        kind, answered = _kind_and_id(line)
+        try:
+            kind, answered = _kind_and_id(line)
+        except (ValueError, TypeError):
+            return None  # whatever it is, the client was promised JSON-RPC
         if kind == "request" and answered is not None:
             self._asked.add(answered)
             return line

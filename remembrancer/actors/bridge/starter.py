@@ -64,12 +64,14 @@ class Starter:
         self._backoff = Backoff()
         self._lock: FileLock | None = None
         self._child: subprocess.Popen[bytes] | None = None
+        self._reached = False
         self.failure: str | None = None
-        """Why the last attempt failed, until another one is made."""
+        """What the last attempt said was wrong, until another one is made. One that was killed is just made again."""
 
     def connected(self) -> None:
         """The gateway was reached."""
         self._backoff.succeeded()
+        self._reached = True
         self.failure = None
         self._release()
 
@@ -80,20 +82,21 @@ class Starter:
 
     def tend(self, now: float) -> None:
         """The gateway was not reached: start a runtime if that is this bridge's to do. Sets `failure`."""
-        if self._child is not None:
-            status = self._child.poll()
-            if status is not None:
-                self._ended(status, now)
-            return
-        if not self._backoff.may_try(now):
-            return
-        self.failure = None
         try:
-            self._start(now)
+            self._tend(now)
         except OSError as error:
             self._release()
             self.failure = f"the memory's home {self._places.home} cannot be used: {error.strerror or error}"
             self._backoff.failed(now)
+
+    def _tend(self, now: float) -> None:
+        if self._child is not None:
+            status = self._child.poll()
+            if status is not None:
+                self._ended(status, now)
+        elif self._backoff.may_try(now):
+            self.failure = None
+            self._start(now)
 
     def _start(self, now: float) -> None:
         from pathlib import Path
@@ -118,6 +121,7 @@ class Starter:
 
         environ = {name: value for name, value in self._environ.items() if name not in _OF_ONE_SESSION}
         environ["REMEMBRANCER_HOME"] = self._places.home
+        self._reached = False
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions"],
             stdin=subprocess.DEVNULL,
@@ -135,11 +139,16 @@ class Starter:
 
         self._child = None
         self._release()
+        if self._reached:
+            return  # it did start, and has died since: that is no failure to start
         if FileLock(Path(self._places.runtime_lock)).is_held_elsewhere():
             return  # another runtime was faster
-        how = f"was killed by signal {-status}" if status < 0 else f"ended with exit status {status}"
-        self.failure = f"the memory service could not be started: it {how}; its log is in {self._places.logs}"
         self._backoff.failed(now)
+        if status > 0:
+            self.failure = (
+                f"the memory service could not be started: it ended with exit status {status}; "
+                f"its log is in {self._places.logs}"
+            )
 
     def reap(self) -> None:
         """Collect a runtime of ours that has ended since it was reached, so that no zombie stays."""

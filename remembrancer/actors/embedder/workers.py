@@ -18,7 +18,7 @@ import numpy as np
 from remembrancer.actors.embedder.batching import BatchSize, JobTable, Row, RowQueue
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors
 from remembrancer.actors.embedder.footprint import give_back_memory, yield_to_others
-from remembrancer.actors.embedder.passages import split_passages
+from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.work import JobFailed, Passage, PassageJob, PassagesEmbedded, QueryEmbedded
 
@@ -175,7 +175,8 @@ class PassageThread(threading.Thread):
             job = self._unsplit.pop(next(iter(self._unsplit)))
             characters += len(job.text)
             try:
-                passages = split_passages(job.text, engine.tokenizer, engine.passage_budget)
+                budget = min(engine.passage_budget, PASSAGE_TOKENS)
+                passages = split_passages(job.text, engine.tokenizer, budget)
             except Exception as error:
                 logger.exception("a text cannot be split", extra={"job_id": job.job_id})
                 self._post(Answers(self._generation, [JobFailed(job.job_id, in_words(error))]))

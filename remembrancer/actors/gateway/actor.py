@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import anyio
 import anyio.abc
 
@@ -53,6 +55,7 @@ class GatewayActor(Actor):
                 tasks.start_soon(self._link.run)
                 tasks.start_soon(drain.run)
                 await self._listener.open()
+                gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
                 task_status.started()
                 await anyio.sleep_forever()
         finally:

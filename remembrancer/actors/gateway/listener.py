@@ -24,7 +24,7 @@ from remembrancer.protocol.hello import MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STA
 
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
-MAX_SESSIONS: Final = 1024
+MAX_SESSIONS: Final = 512
 
 logger = logging.getLogger(__name__)
 

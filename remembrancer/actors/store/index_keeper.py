@@ -132,7 +132,7 @@ class IndexKeeper:
         """Move everything into the index, before a stop."""
         self._closing = True
         for file in list(self._files.values()):
-            while file.ready and await self._on_thread(file.flush):
+            while file.attached and await self._on_thread(file.flush):
                 pass
 
     async def aclose(self) -> None:
@@ -165,7 +165,7 @@ class IndexKeeper:
         self.error = None
 
     async def _tend_file(self, file: PassageIndex) -> None:
-        if not file.ready:
+        if not file.attached:
             await self._attach(file)
         if file.must_flush or (file.has_work and not self._busy()):
             # In this order: what a crash keeps out of the index is compared at the next start.

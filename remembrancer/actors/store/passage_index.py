@@ -28,6 +28,7 @@ class PassageIndex:
         self.records = records
         self.model = model
         self._collection: Collection | None = None
+        self._all_are_newest = not records.has_passages(model)
         self._newest = ExactCollection()
         self._unchecked: list[tuple[int, Vectors]] = []
         self._replaced: set[int] = set()
@@ -37,6 +38,11 @@ class PassageIndex:
     @property
     def ready(self) -> bool:
         """Whether every passage of the records can be found."""
+        return self._collection is not None or self._all_are_newest
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is a collection to move passages into."""
         return self._collection is not None
 
     @property
@@ -102,6 +108,7 @@ class PassageIndex:
             with self._lock:
                 self._replaced.difference_update(replaced)
         if batch.numbers:
+            self._all_are_newest = False
             collection.upsert(batch)
             with self._lock:
                 self._newest.delete(batch.numbers)

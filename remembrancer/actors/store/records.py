@@ -173,6 +173,9 @@ class Records(Protocol):
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
         """These passages; one that is gone is left out."""
 
+    def has_passages(self, model: str) -> bool:
+        """Whether there is any passage of this model."""
+
     def passage_numbers(self, model: str) -> list[int]:
         """Every passage's number, ascending."""
 

@@ -231,7 +231,10 @@ class SqliteRecords:
             (*numbers, *arguments),
         )
         similar = self._similar([row[0] for row in rows], filters.session_id)
-        return {row[0]: _record(row, similar.get(row[0], ())) for row in rows}
+        try:
+            return {row[0]: _record(row, similar.get(row[0], ())) for row in rows}
+        except ValueError as error:
+            raise _unusable(self.path, error) from error
 
     def _similar(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, ...]]:
         """Ids of the nearest near-duplicates of each memory that the session may see, in either direction."""
@@ -253,19 +256,21 @@ class SqliteRecords:
         return similar
 
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
-        rows = self._read(
+        return self._read_vectors(
             f"""SELECT number, memory, ordinal, vector FROM passages
                 WHERE memory IN {_places(numbers)} AND model = ?""",  # noqa: S608 - only "?"
             (*numbers, model),
         )
-        return _passage_vectors(rows)
 
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
-        rows = self._read(
+        return self._read_vectors(
             f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
             tuple(numbers),
         )
-        return _passage_vectors(rows)
+
+    def has_passages(self, model: str) -> bool:
+        row = self._reader.execute("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,)).fetchone()
+        return bool(row[0])
 
     def passage_numbers(self, model: str) -> list[int]:
         rows = self._read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
@@ -325,6 +330,13 @@ class SqliteRecords:
         for connection in readers:
             connection.close()
         self._writer.close()
+
+    def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
+        rows = self._read(query, arguments)
+        try:
+            return _passage_vectors(rows)
+        except ValueError as error:
+            raise _unusable(self.path, error) from error
 
     def _read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
         try:

@@ -1,0 +1,192 @@
+"""The one thread that writes: groups, order, turns, and an end that loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from remembrancer.actors.store import committer as committer_module
+from remembrancer.actors.store.committer import MAX_GROUP, MAX_GROUPS_IN_A_ROW, MAX_WAITING, Committer
+from remembrancer.actors.store.records import Outcome
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import InternalError, InvalidInput, MemoryUnavailable, QueueFull
+from remembrancer.protocol.writes import Applied, Operation
+from tests.operations import REQUESTED_AT, memory_id_of, store_operation
+
+pytestmark = pytest.mark.anyio
+
+
+class WatchedRecords(SqliteRecords):
+    """Notes which operations were committed together."""
+
+    def __init__(self, path: Path, name: str) -> None:
+        super().__init__(path, name, lambda: REQUESTED_AT)
+        self.groups: list[list[str]] = []
+        self.fail = False
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        self.groups.append([operation.operation_id for operation in operations])
+        if self.fail:
+            raise RuntimeError("a fault in the records")
+        return super().apply(operations)
+
+
+@asynccontextmanager
+async def writing(path: Path, *names: str) -> AsyncIterator[tuple[Committer, list[WatchedRecords]]]:
+    committer = Committer()
+    files = [WatchedRecords(path / name / "memory.db", name) for name in names or ("p_0123456789ab",)]
+    try:
+        yield committer, files
+    finally:
+        await asyncio.to_thread(committer.close)
+        for records in files:
+            records.close()
+
+
+class Held:
+    """Work that holds the writer thread until it is let go, so that others line up behind it."""
+
+    def __init__(self, committer: Committer) -> None:
+        self._free = threading.Event()
+        self._begun = threading.Event()
+        self.done = committer.run(self._work)
+
+    def _work(self) -> None:
+        self._begun.set()
+        assert self._free.wait(10)
+
+    async def begun(self) -> None:
+        await asyncio.to_thread(self._begun.wait, 10)
+
+    def let_go(self) -> None:
+        self._free.set()
+
+
+async def held(committer: Committer) -> Held:
+    work = Held(committer)
+    await work.begun()
+    return work
+
+
+async def test_operations_that_wait_together_are_committed_together_and_in_order(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        gate = await held(committer)
+        futures = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(20)]
+        gate.let_go()
+        outcomes = [await future for future in futures]
+        assert records.groups == [[f"op{n}" for n in range(20)]]
+        assert [each.reply.operation_id for [each] in outcomes if isinstance(each.reply, Applied)] == records.groups[0]
+        assert [each.to_embed for [each] in outcomes] == list(range(1, 21))
+
+
+async def test_a_group_has_its_limit_and_a_submission_is_never_split(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        gate = await held(committer)
+        sizes = [MAX_GROUP - 1, 2, MAX_GROUP + 50, 1]
+        futures = [
+            committer.submit(records, [store_operation(f"{place}.{n}", f"{place} {n}") for n in range(size)])
+            for place, size in enumerate(sizes)
+        ]
+        gate.let_go()
+        assert [len(await future) for future in futures] == sizes
+        assert [len(group) for group in records.groups] == sizes
+
+
+async def test_a_group_is_of_one_file_and_the_files_keep_their_order(tmp_path: Path) -> None:
+    async with writing(tmp_path, "a", "b") as (committer, [one, two]):
+        gate = await held(committer)
+        places = [one, one, two, one]
+        futures = [committer.submit(each, [store_operation(f"op{n}", f"text {n}")]) for n, each in enumerate(places)]
+        gate.let_go()
+        for future in futures:
+            await future
+        assert (one.groups, two.groups) == ([["op0", "op1"], ["op3"]], [["op2"]])
+
+
+async def test_operations_pass_other_work_which_gets_its_turn_all_the_same(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        groups_before: list[int] = []
+        gate = await held(committer)
+        work = [committer.run(lambda: groups_before.append(len(records.groups))) for _ in range(2)]
+        rounds = 2 * MAX_GROUPS_IN_A_ROW + 1
+        futures = [
+            committer.submit(records, [store_operation(f"{r}.{n}", f"{r} {n}") for n in range(MAX_GROUP)])
+            for r in range(rounds)
+        ]
+        gate.let_go()
+        await asyncio.gather(*futures, *work)
+        assert groups_before == [MAX_GROUPS_IN_A_ROW, 2 * MAX_GROUPS_IN_A_ROW]
+
+
+async def test_too_many_waiting_operations_are_refused_and_nobody_else_suffers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(committer_module, "MAX_WAITING", 10)
+    async with writing(tmp_path) as (committer, [records]):
+        gate = await held(committer)
+        waiting = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(10)]
+        with pytest.raises(QueueFull):
+            committer.submit(records, [store_operation("one too many", "x")])
+        gate.let_go()
+        assert all([isinstance((await future)[0].reply, Applied) for future in waiting])
+        outcome = (await committer.submit(records, [store_operation("one too many", "x")]))[0]
+        assert isinstance(outcome.reply, Applied)
+    assert MAX_WAITING > 10
+
+
+async def test_an_operation_that_cannot_be_applied_does_not_hurt_those_beside_it(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        gate = await held(committer)
+        twin = store_operation("first", "one")
+        clash = store_operation("second", "two", memory_id=memory_id_of(twin))
+        futures = [committer.submit(records, [each]) for each in (twin, clash, store_operation("third", "three"))]
+        gate.let_go()
+        replies = [(await future)[0].reply for future in futures]
+        assert [type(reply) for reply in replies] == [Applied, InvalidInput, Applied]
+        assert len(records.groups) == 1
+
+
+async def test_a_fault_in_the_records_is_an_answer_and_the_thread_goes_on(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        records.fail = True
+        outcomes = await committer.submit(records, [store_operation("a", "x"), store_operation("b", "y")])
+        assert [type(each.reply) for each in outcomes] == [InternalError, InternalError]
+        with pytest.raises(ZeroDivisionError):
+            await committer.run(lambda: 1 // 0)
+        records.fail = False
+        outcomes = await committer.submit(records, [store_operation("a", "x")])
+        assert isinstance(outcomes[0].reply, Applied)
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_committed_all_the_same(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        gate = await held(committer)
+        forsaken = committer.submit(records, [store_operation("a", "x")])
+        forsaken.cancel()
+        gate.let_go()
+        again = (await committer.submit(records, [store_operation("a", "x")]))[0].reply
+        assert isinstance(again, Applied)
+        assert again.replayed
+
+
+async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(tmp_path: Path) -> None:
+    async with writing(tmp_path) as (committer, [records]):
+        gate = await held(committer)
+        futures = [committer.submit(records, [store_operation(f"op{n}", f"text {n}")]) for n in range(5)]
+        ran = committer.run(lambda: "ran")
+        closing = asyncio.create_task(asyncio.to_thread(committer.close))
+        gate.let_go()
+        await closing
+        assert all([isinstance((await future)[0].reply, Applied) for future in futures])
+        assert await ran == "ran"
+        with pytest.raises(MemoryUnavailable):
+            committer.submit(records, [store_operation("late", "x")])
+        with anyio.fail_after(5), pytest.raises(MemoryUnavailable):
+            await committer.run(lambda: "late")
+        await asyncio.to_thread(committer.close)

@@ -1,0 +1,53 @@
+"""Every kind of `Records` that there is. A new database passes the contract when it has joined the list."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from remembrancer.actors.store.records import Records
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from tests.operations import PROJECT, REQUESTED_AT
+
+
+class Clock:
+    """Seconds since the epoch, as a test wants them."""
+
+    def __init__(self) -> None:
+        self.now = REQUESTED_AT
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class RecordsFactory(Protocol):
+    """One place where records are kept, which may be opened again and again."""
+
+    clock: Clock
+
+    def open(self, *, limit_bytes: int | None = None) -> Records:
+        """Open what is there, or begin. Closed at the end of the test, if not before."""
+
+    def close(self) -> None:
+        """Close whatever was opened."""
+
+
+class SqliteFactory:
+    """A SQLite file in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = Clock()
+        self.path = directory / "records" / "memory.db"
+        self._opened: list[SqliteRecords] = []
+
+    def open(self, *, limit_bytes: int | None = None) -> SqliteRecords:
+        records = SqliteRecords(self.path, PROJECT.id, self.clock, limit_bytes=limit_bytes)
+        self._opened.append(records)
+        return records
+
+    def close(self) -> None:
+        for records in self._opened:
+            records.close()
+
+
+FACTORIES: list[type[SqliteFactory]] = [SqliteFactory]

@@ -1,0 +1,533 @@
+"""What every `Records` promises, whatever database is behind it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.keywords import match_expression
+from remembrancer.actors.store.records import EmbeddedMemory, Filters, Outcome, Records, SavedEmbeddings
+from remembrancer.protocol.errors import InvalidInput, StorageFull
+from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import Applied, EntityRef, Operation, SourceRef
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.operations import (
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    memory_id_of,
+    store_operation,
+)
+
+MODEL, OTHER_MODEL = "small.int8.0123456789ab.4", "other.int8.ba9876543210.4"
+ALL = Filters(SESSION)
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    return factory.open()
+
+
+def applied(outcome: Outcome) -> Applied:
+    assert isinstance(outcome.reply, Applied), outcome.reply
+    return outcome.reply
+
+
+def store(records: Records, *operations: Operation) -> list[int]:
+    """Apply operations that are all right; the numbers of their memories."""
+    numbers = []
+    for outcome in records.apply(operations):
+        applied(outcome)
+        assert outcome.to_embed is not None
+        numbers.append(outcome.to_embed)
+    return numbers
+
+
+def hits(records: Records, query: str, filters: Filters = ALL, limit: int = 50) -> list[int]:
+    expression = match_expression(query)
+    assert expression is not None
+    return [hit.number for hit in records.keyword_hits(expression, filters, limit)]
+
+
+# Applying
+
+
+def test_an_operation_is_applied_once_and_answered_alike_ever_after(factory: RecordsFactory, records: Records) -> None:
+    entity = EntityRef("store", "service", "about")
+    operation = store_operation("op", "kept once", related_entities=(entity,))
+    first = records.apply([operation])[0]
+    factory.clock.now += 1000
+    again = records.apply([operation, operation])
+    records.close()
+    reopened = factory.open()
+    again += reopened.apply([operation])
+    assert not applied(first).replayed
+    assert first.to_embed is not None
+    for outcome in again:
+        assert applied(outcome).replayed
+        assert applied(outcome).result == applied(first).result
+        assert outcome.to_embed is None
+    assert reopened.counts(SESSION) == Counts(1, {"project": 1}, {"semantic": 1}, 0, 1, 1)
+    assert reopened.pending() == [first.to_embed]
+
+
+def test_an_operation_twice_in_one_group_is_one_memory(records: Records) -> None:
+    operation = store_operation("op", "kept once")
+    first, second = records.apply([operation, operation])
+    assert (applied(first).replayed, applied(second).replayed) == (False, True)
+    assert records.counts(None).total == 1
+
+
+def test_operations_are_applied_in_order(records: Records) -> None:
+    numbers = store(records, *(store_operation(f"op{n}", f"text {n}") for n in range(50)))
+    assert numbers == sorted(numbers)
+    loaded = records.load(numbers, ALL)
+    assert [loaded[number].content for number in numbers] == [f"text {n}" for n in range(50)]
+
+
+def test_everything_of_a_memory_comes_back(records: Records) -> None:
+    operation = store_operation(
+        "op",
+        "  Grüße 🦀\n\tto \u4e2d\u6587 'quotes' \"and\" \\ all\x00nul ",
+        requested_at=REQUESTED_AT + 0.125,
+        type="episodic",
+        scope="session",
+        importance=0.25,
+        tags=("b", "a", "b", "ünï"),
+        source=SourceRef("editor", "/a/b.py", 2**40),
+        occurred_at=123.5,
+    )
+    (number,) = store(records, operation)
+    found = records.load([number], ALL)[number]
+    change = operation.change
+    assert (found.id, found.content, found.type, found.scope) == (
+        change.memory_id,
+        change.content,
+        "episodic",
+        "session",
+    )
+    assert (found.importance, found.tags, found.source) == (0.25, change.tags, change.source)
+    assert (found.created_at, found.occurred_at) == (REQUESTED_AT + 0.125, 123.5)
+    assert (found.version, found.access_count, found.forgotten, found.near_duplicates) == (1, 0, False, ())
+    assert records.number_of(found.id) == number
+    assert records.texts([number, 999]) == {number: change.content}
+    assert records.number_of("memory:unknown") is None
+
+
+def bad_operations() -> list[tuple[str, Operation]]:
+    entities = (EntityRef("new", "service", "about"),)
+    good = store_operation("bad", "never kept", tags=("t",), related_entities=entities, session_id=OTHER_SESSION)
+    return [
+        ("a memory id that is taken", _with(good, memory_id=memory_id_of(store_operation("before", "x")))),
+        ("importance out of bounds", _with(good, importance=1.5)),
+        ("importance that is no number", _with(good, importance=float("nan"))),
+        ("an unknown scope", _with(good, scope="galaxy")),
+        ("an unknown type", _with(good, type="vague")),
+        ("text that is no UTF-8", _with(good, content="\ud800")),
+        ("a tag that is no UTF-8", _with(good, tags=("fine", "\udfff"))),
+        ("an entity that is no UTF-8", _with(good, related_entities=(*entities, EntityRef("\ud800", "a", "b")))),
+    ]
+
+
+def _with(operation: Operation, **fields: object) -> Operation:
+    return msgspec.structs.replace(operation, change=msgspec.structs.replace(operation.change, **fields))
+
+
+@pytest.mark.parametrize("bad", [bad for _, bad in bad_operations()], ids=[title for title, _ in bad_operations()])
+def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_the_others(
+    records: Records, bad: Operation
+) -> None:
+    before, after = store_operation("before", "one"), store_operation("after", "two")
+    outcomes = records.apply([before, bad, after])
+    assert [type(outcome.reply) for outcome in outcomes] == [Applied, InvalidInput, Applied]
+    assert outcomes[1].to_embed is None
+    assert records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
+    assert records.session(OTHER_SESSION) == (None, 0)
+    assert len(records.pending()) == 2
+    assert hits(records, "never kept") == []
+    good = _with(store_operation("bad", "kept now"), content="kept now")
+    assert not applied(records.apply([good])[0]).replayed, "its id has not been used up"
+
+
+def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(factory: RecordsFactory) -> None:
+    records = factory.open()
+    first = store_operation("first", "kept")
+    store(records, first)
+    records.close()
+    full = factory.open(limit_bytes=1)
+    outcomes = full.apply([store_operation("second", "x"), first, store_operation("third", "y")])
+    assert [type(each.reply) for each in outcomes] == [StorageFull, Applied, StorageFull]
+    assert applied(outcomes[1]).replayed
+    assert full.counts(None).total == 1
+    assert hits(full, "kept")
+    full.close()
+    roomy = factory.open(limit_bytes=10_000_000)
+    assert not applied(roomy.apply([store_operation("second", "x")])[0]).replayed
+    assert roomy.size_bytes() > 0
+
+
+def test_the_very_same_content_is_reported_and_kept(records: Records) -> None:
+    ops = [store_operation(f"op{n}", "the very same") for n in range(8)]
+    ops.append(store_operation("other", "another text"))
+    outcomes = [applied(outcome).result for outcome in records.apply(ops)]
+    ids = [memory_id_of(operation) for operation in ops]
+    assert outcomes[0].duplicates == ()
+    assert outcomes[1].duplicates == (ids[0],)
+    assert outcomes[3].duplicates == tuple(ids[:3])
+    assert outcomes[7].duplicates == tuple(ids[:5]), "the oldest five"
+    assert outcomes[8].duplicates == ()
+    assert records.counts(None).total == 9
+
+
+def test_a_session_is_not_told_of_the_same_content_in_another_ones_memories(records: Records) -> None:
+    mine = store_operation("mine", "a secret", scope="session", session_id=SESSION)
+    theirs = store_operation("theirs", "a secret", scope="session", session_id=OTHER_SESSION)
+    shared = store_operation("shared", "a secret", scope="project", session_id=OTHER_SESSION)
+    mine_again = store_operation("mine again", "a secret", scope="project", session_id=SESSION)
+    results = [applied(outcome).result for outcome in records.apply([mine, theirs, shared, mine_again])]
+    assert results[1].duplicates == ()
+    assert results[2].duplicates == (memory_id_of(theirs),)
+    assert results[3].duplicates == (memory_id_of(mine), memory_id_of(shared))
+
+
+def test_entities_are_kept_once_and_each_memory_has_its_edges(records: Records) -> None:
+    store_, launcher = EntityRef("store", "service", "about"), EntityRef("launcher", "service", "about")
+    first = store_operation("a", "x", related_entities=(store_, launcher, store_))
+    second = store_operation("b", "y", related_entities=(store_, EntityRef("store", "service", "breaks")))
+    third = store_operation("c", "z", related_entities=(EntityRef("store", "shop", "about"),))
+    edges = [applied(outcome).result.graph_edges_created for outcome in records.apply([first, second, third])]
+    assert edges == [2, 2, 1]
+    counts = records.counts(None)
+    assert (counts.entities, counts.relationships) == (3, 5)
+
+
+# Finding
+
+
+@dataclass(frozen=True)
+class Stored:
+    number: int
+    operation: Operation
+
+
+def build_library(records: Records) -> list[Stored]:
+    """A memory of each sort, and two sessions in them."""
+    operations = [
+        store_operation(
+            f"op{place}",
+            f"lantern number {place}",
+            scope=("session", "project")[place % 2],
+            session_id=(SESSION, OTHER_SESSION)[place // 2 % 2],
+            type=("episodic", "semantic", "procedural")[place % 3],
+            importance=(0.0, 0.25, 0.5, 1.0)[place // 3 % 4],
+            tags=((), ("red",), ("red", "blue"), ("green",))[place // 5 % 4],
+            requested_at=REQUESTED_AT + place,
+            occurred_at=None if place % 4 else REQUESTED_AT - 10 * place,
+        )
+        for place in range(72)
+    ]
+    return [Stored(*each) for each in zip(store(records, *operations), operations, strict=True)]
+
+
+def passes(stored: Stored, filters: Filters) -> bool:
+    """The contract of `Filters`, said once more in other words."""
+    change = stored.operation.change
+    happened_at = stored.operation.requested_at if change.occurred_at is None else change.occurred_at
+    return (
+        (change.scope != "session" or change.session_id == filters.session_id)
+        and (not filters.scopes or change.scope in filters.scopes)
+        and (not filters.types or change.type in filters.types)
+        and (not filters.tags or bool(set(filters.tags) & set(change.tags)))
+        and change.importance >= filters.min_importance
+        and (filters.after is None or happened_at >= filters.after)
+        and (filters.before is None or happened_at <= filters.before)
+    )
+
+
+moments = st.none() | st.floats(REQUESTED_AT - 720, REQUESTED_AT + 80) | st.just(REQUESTED_AT + 5)
+some_filters = st.builds(
+    Filters,
+    session_id=st.sampled_from([SESSION, OTHER_SESSION, "session:nobody", ""]),
+    scopes=st.sampled_from([(), ("session",), ("project",), ("user",), ("session", "project", "user")]),
+    types=st.sampled_from([(), ("episodic",), ("semantic", "procedural")]),
+    tags=st.sampled_from([(), ("red",), ("blue", "green"), ("none",), ("red' OR 1=1 --",)]),
+    min_importance=st.sampled_from([0.0, 0.25, 0.3, 1.0]),
+    after=moments,
+    before=moments,
+    include_forgotten=st.booleans(),
+)
+
+
+def test_every_search_lets_through_exactly_what_the_filters_allow(records: Records) -> None:
+    library = build_library(records)
+    numbers = [stored.number for stored in library]
+
+    @given(some_filters)
+    @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def agrees(filters: Filters) -> None:
+        expected = {stored.number for stored in library if passes(stored, filters)}
+        matching = records.matching(filters, 1000)
+        assert matching is not None
+        assert len(matching) == len(set(matching))
+        assert set(matching) == expected
+        assert set(hits(records, "lantern", filters, 1000)) == expected
+        assert records.ranking_facts(numbers, filters).keys() == expected
+        assert records.load(numbers, filters).keys() == expected
+        assert records.ranking_facts([], filters) == {}
+        assert records.load([], filters) == {}
+
+    agrees()
+
+
+def test_the_facts_that_rank_a_memory_are_its_importance_and_when_it_happened(records: Records) -> None:
+    plain, dated = store(
+        records, store_operation("a", "x", importance=0.75), store_operation("b", "y", occurred_at=55.0)
+    )
+    facts = records.ranking_facts([plain, dated], ALL)
+    assert (facts[plain].importance, facts[plain].happened_at) == (0.75, REQUESTED_AT)
+    assert facts[dated].happened_at == 55.0
+
+
+def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: Records) -> None:
+    store(records, *(store_operation(f"op{n}", "x") for n in range(10)))
+    assert records.matching(ALL, 9) is None
+    matching = records.matching(ALL, 10)
+    assert matching is not None
+    assert len(matching) == 10
+
+
+def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(records: Records) -> None:
+    many, one, tagged, _ = store(
+        records,
+        store_operation("many", "Deploying deploys what was deployed."),
+        store_operation("one", "We talked for an hour about the weather, lunch and, once, deploying the thing."),
+        store_operation("tagged", "Nothing in here.", tags=("deploys",)),
+        store_operation("none", "Something else entirely."),
+    )
+    assert hits(records, "deployed")[0] == many
+    assert set(hits(records, "deployed")) == {many, one, tagged}
+    assert hits(records, "deployed", limit=1) == [many]
+    found = records.keyword_hits('"deploy"', ALL, 10)
+    assert [hit.bm25 for hit in found] == sorted((hit.bm25 for hit in found), reverse=True)
+    assert all(hit.bm25 > 0 for hit in found)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, text: str) -> None:
+    operation = store_operation(f"op-{text.encode().hex()}", text)
+    outcome = records.apply([operation])[0]
+    number = records.number_of(applied(outcome).result.memory_id)
+    assert number is not None
+    assert records.texts([number])[number] == text
+    expression = match_expression(text)
+    if expression is not None:
+        records.keyword_hits(expression, ALL, 5)
+
+
+# Vectors
+
+
+def embedded(number: int, *vectors: Sequence[float]) -> EmbeddedMemory:
+    matrix = np.array(vectors, dtype=np.float32)
+    return EmbeddedMemory(number, tuple(Passage(n, n + 1) for n in range(len(vectors))), matrix)
+
+
+def save(records: Records, number: int, *vectors: Sequence[float], model: str = MODEL) -> SavedEmbeddings:
+    return records.save_embeddings(model, [embedded(number, *vectors)])
+
+
+def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: Records) -> None:
+    one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
+    assert records.pending() == [one, two]
+    assert not records.is_embedded(MODEL, one)
+    saved = records.save_embeddings(MODEL, [embedded(one, [1, 0, 0, 0], [0, 1, 0, 0]), embedded(two, [0, 0, 1, 0])])
+    assert records.pending() == []
+    assert records.is_embedded(MODEL, one)
+    assert not records.is_embedded(OTHER_MODEL, one)
+    assert saved.replaced == []
+    assert (saved.kept.memories, saved.kept.ordinals) == ([one, one, two], [0, 1, 0])
+    assert records.passage_numbers(MODEL) == saved.kept.numbers == sorted(saved.kept.numbers)
+    assert records.passage_numbers(OTHER_MODEL) == []
+    again = records.passages([*saved.kept.numbers, 999])
+    assert (again.numbers, again.memories) == (saved.kept.numbers, saved.kept.memories)
+    assert np.array_equal(again.vectors, saved.kept.vectors)
+    own = records.memory_vectors(MODEL, [one])
+    assert sorted(own.ordinals) == [0, 1]
+    assert own.vectors.dtype == np.float32
+    assert records.memory_vectors(OTHER_MODEL, [one]).numbers == []
+    assert records.passages([]).numbers == []
+
+
+def test_vectors_that_nobody_waits_for_any_more_are_passed_over(records: Records) -> None:
+    (one,) = store(records, store_operation("a", "x"))
+    first = save(records, one, [1, 0, 0, 0])
+    second = save(records, one, [0, 1, 0, 0])
+    assert (second.kept.numbers, second.replaced) == ([], [])
+    assert save(records, 999, [1, 0, 0, 0]).kept.numbers == []
+    assert records.passage_numbers(MODEL) == first.kept.numbers
+    assert records.save_embeddings(MODEL, []).kept.numbers == []
+
+
+def test_a_memory_whose_vectors_are_wanted_anew_gets_new_ones_in_place_of_the_old(records: Records) -> None:
+    (one,) = store(records, store_operation("a", "x"))
+    first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
+    records.require_embeddings(OTHER_MODEL)
+    assert records.pending() == [one]
+    save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
+    assert records.passage_numbers(MODEL) == first.kept.numbers, "those of another model stay"
+    assert len(records.passage_numbers(OTHER_MODEL)) == 1
+    records.require_embeddings("third")
+    replaced = save(records, one, [0, 0, 1, 0])
+    assert replaced.replaced == first.kept.numbers
+    assert records.passage_numbers(MODEL) == replaced.kept.numbers
+    assert not set(replaced.kept.numbers) & set(first.kept.numbers), "a passage's number is never used again"
+
+
+def test_only_memories_without_vectors_of_the_model_are_required(records: Records) -> None:
+    one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
+    save(records, one, [1, 0, 0, 0])
+    records.require_embeddings(MODEL)
+    assert records.pending() == [two]
+    records.require_embeddings(OTHER_MODEL)
+    assert records.pending() == [one, two]
+
+
+def test_a_memory_that_cannot_be_embedded_is_tried_again_until_that_is_final(records: Records) -> None:
+    (one,) = store(records, store_operation("a", "x"))
+    records.fail_embedding(one, "not now", final=False)
+    assert records.pending() == [one]
+    records.fail_embedding(one, "never", final=True)
+    assert records.pending() == []
+    assert not records.is_embedded(MODEL, one)
+    records.fail_embedding(999, "gone", final=True)
+
+
+def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:
+    ops = [
+        store_operation("a", "x"),
+        store_operation("b", "y"),
+        store_operation("mine", "z", scope="session"),
+        store_operation("theirs", "z", scope="session", session_id=OTHER_SESSION),
+    ]
+    a, b, mine, theirs = store(records, *ops)
+    ids = dict(zip((a, b, mine, theirs), map(memory_id_of, ops), strict=True))
+    records.link_similar([(b, a, 0.96), (mine, a, 0.99), (theirs, a, 0.98), (999, a, 0.99), (b, a, 0.97)])
+    assert records.similar_ids(a, SESSION) == (ids[mine], ids[b]), "the nearest first"
+    assert records.similar_ids(b, SESSION) == (ids[a],)
+    assert records.similar_ids(a, OTHER_SESSION) == (ids[theirs], ids[b])
+    assert records.similar_ids(mine, OTHER_SESSION) == ()
+    assert records.similar_ids(999, SESSION) == ()
+    loaded = records.load([a, b, mine], ALL)
+    assert {number: found.near_duplicates for number, found in loaded.items()} == {
+        a: (ids[mine], ids[b]),
+        b: (ids[a],),
+        mine: (ids[a],),
+    }
+
+
+# Counting
+
+
+def test_accesses_are_counted(records: Records) -> None:
+    one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
+    records.touch([one, one, 999], 5.0)
+    records.touch([one, two], 6.0)
+    records.touch([], 7.0)
+    assert {number: found.access_count for number, found in records.load([one, two], ALL).items()} == {one: 3, two: 1}
+
+
+def test_a_session_is_known_from_its_first_memory_or_its_first_touch(factory: RecordsFactory, records: Records) -> None:
+    assert records.session(SESSION) == (None, 0)
+    store(records, store_operation("a", "x"), store_operation("b", "y", scope="session"))
+    factory.clock.now += 50
+    store(records, store_operation("c", "z"))
+    assert records.session(SESSION) == (REQUESTED_AT, 3)
+    records.touch_session(OTHER_SESSION, 77.0)
+    records.touch_session(OTHER_SESSION, 99.0)
+    assert records.session(OTHER_SESSION) == (77.0, 0)
+
+
+def test_counts_agree_with_a_scan_for_each_session_and_for_all(records: Records) -> None:
+    library = build_library(records)
+    for session in (SESSION, OTHER_SESSION, "session:nobody", None):
+        seen = [
+            each.operation.change
+            for each in library
+            if session is None
+            or each.operation.change.scope != "session"
+            or each.operation.change.session_id == session
+        ]
+        assert records.counts(session) == Counts(
+            total=len(seen),
+            by_scope=dict(Counter(change.scope for change in seen)),
+            by_type=dict(Counter(change.type for change in seen)),
+        )
+
+
+# Lasting
+
+
+def test_all_of_it_is_there_after_closing_and_opening_again(factory: RecordsFactory) -> None:
+    records = factory.open()
+    one, two = store(
+        records, store_operation("a", "the first", tags=("t",)), store_operation("b", "the second", importance=1.0)
+    )
+    save(records, one, [1, 0, 0, 0])
+    records.link_similar([(two, one, 0.97)])
+    records.touch([one], 5.0)
+    before = records.load([one, two], ALL)
+    records.close()
+    records.close()
+    again = factory.open()
+    assert again.load([one, two], ALL) == before
+    assert again.pending() == [two]
+    assert hits(again, "first") == [one]
+    assert again.counts(None).total == 2
+    assert again.name == PROJECT.id
+    again.checkpoint()
+    assert again.load([one, two], ALL) == before
+
+
+def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(records: Records) -> None:
+    groups, size = 40, 5
+    done = False
+
+    def read() -> int:
+        seen = 0
+        while not done:
+            total = records.counts(None).total
+            assert total % size == 0, "a group is seen whole or not at all"
+            assert total >= seen
+            assert len(hits(records, "lantern", limit=1000)) >= total
+            seen = total
+        return seen
+
+    with ThreadPoolExecutor(4) as threads:
+        readers = [threads.submit(read) for _ in range(3)]
+        try:
+            for group in range(groups):
+                store(records, *(store_operation(f"{group}.{n}", f"lantern {n}") for n in range(size)))
+                records.checkpoint()
+        finally:
+            done = True
+        assert all(reader.result() <= groups * size for reader in readers)
+    assert records.counts(None).total == groups * size

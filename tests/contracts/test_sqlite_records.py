@@ -1,0 +1,371 @@
+"""What `Records` promise of their SQLite file: its schema, its durability, and what is done about a bad one."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
+from remembrancer.actors.store.records import Filters
+from remembrancer.actors.store.schema import SCHEMA_VERSION
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.writes import Applied
+from tests.contracts.records_factories import SqliteFactory
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, store_operation
+
+SEED = 7
+KILLS = 6
+
+
+@pytest.fixture
+def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
+    made = SqliteFactory(tmp_path)
+    yield made
+    made.close()
+
+
+def query(path: Path, statement: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def is_sound(path: Path) -> bool:
+    return query(path, "PRAGMA integrity_check") == [("ok",)] and query(path, "PRAGMA foreign_key_check") == []
+
+
+def fill(factory: SqliteFactory, count: int = 20) -> None:
+    records = factory.open()
+    records.apply([store_operation(f"op{n}", f"lantern number {n}", tags=("t",)) for n in range(count)])
+    records.close()
+
+
+# The schema
+
+
+def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: SqliteFactory) -> None:
+    factory.path.parent.mkdir()
+    factory.path.touch()
+    factory.open().close()
+    assert query(factory.path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    shutil.rmtree(factory.path.parent)
+    factory.open().close()
+    assert query(factory.path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
+    assert query(factory.path, "PRAGMA journal_mode") == [("wal",)]
+    assert factory.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(factory: SqliteFactory) -> None:
+    factory.path.parent.mkdir()
+    with closing(
+        sqlite3.connect(factory.path)
+    ) as newer:  # a rollback journal, which a careless reader turns into a WAL
+        newer.executescript("CREATE TABLE future (x); INSERT INTO future VALUES (1); PRAGMA user_version = 99;")
+    before = factory.path.read_bytes()
+    for _ in range(2):
+        with pytest.raises(SchemaTooNew, match="version 99"):
+            factory.open()
+    assert factory.path.read_bytes() == before
+
+
+def test_what_a_newer_release_left_in_its_log_when_it_crashed_stays_there(factory: SqliteFactory) -> None:
+    factory.path.parent.mkdir()
+    newer = sqlite3.connect(factory.path)
+    newer.executescript("PRAGMA journal_mode = WAL; CREATE TABLE future (x); PRAGMA user_version = 99;")
+    newer.execute("INSERT INTO future VALUES (1)")
+    newer.commit()
+    log = factory.path.with_name("memory.db-wal")
+    crashed = factory.path.parent.with_name("crashed")
+    shutil.copytree(factory.path.parent, crashed)  # as the disk is after kill -9
+    newer.close()
+    shutil.rmtree(factory.path.parent)
+    crashed.rename(factory.path.parent)
+    (factory.path.parent / "memory.db-shm").unlink()
+    before = factory.path.read_bytes(), log.read_bytes()
+    assert before[1]
+    with pytest.raises(SchemaTooNew):
+        factory.open()
+    assert (factory.path.read_bytes(), log.read_bytes()) == before
+
+
+def test_each_change_has_its_row_of_history(factory: SqliteFactory) -> None:
+    records = factory.open()
+    operation = store_operation("op", "kept", tags=("t",))
+    records.apply([operation, operation])
+    rows = query(factory.path, "SELECT memory_id, version, change, operation_id, session_id, record FROM history")
+    assert [row[:5] for row in rows] == [(memory_id_of(operation), 1, "stored", "op", SESSION)]
+    assert '"content":"kept"' in str(rows[0][5])
+
+
+# A bad file
+
+
+def bad_files() -> list[tuple[str, bytes]]:
+    rng = random.Random(SEED)
+    return [
+        ("text", b"This is no database at all, but a note.\n" * 200),
+        ("noise", rng.randbytes(8192)),
+        ("a header and no more", b"SQLite format 3\x00" + b"\x00" * 84),
+        ("a header and noise", b"SQLite format 3\x00" + rng.randbytes(8176)),
+    ]
+
+
+@pytest.mark.parametrize("content", [content for _, content in bad_files()], ids=[title for title, _ in bad_files()])
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(factory: SqliteFactory, content: bytes) -> None:
+    factory.path.parent.mkdir()
+    factory.path.write_bytes(content)
+    with pytest.raises(RecordsUnusable, match="backup"):
+        factory.open()
+    assert factory.path.read_bytes() == content
+
+
+def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory) -> None:
+    factory.path.parent.write_text("a file where a directory should be")
+    with pytest.raises(RecordsUnusable):
+        factory.open()
+    factory.path.parent.unlink()
+    factory.path.mkdir(parents=True)
+    with pytest.raises(RecordsUnusable):
+        factory.open()
+
+
+def everything_of(records: SqliteRecords) -> list[Callable[[], object]]:
+    """What the store asks of its records."""
+    filters = Filters(SESSION)
+    return [
+        lambda: records.keyword_hits('"lantern"', filters, 50),
+        lambda: records.load(list(range(200)), filters),
+        lambda: records.counts(None),
+        records.pending,
+        lambda: records.passages(list(range(50))),
+        lambda: records.require_embeddings("model"),
+        lambda: records.touch([1, 2, 3], 1.0),
+        records.checkpoint,
+    ]
+
+
+def test_a_file_that_is_damaged_in_any_place_gives_errors_of_ours_and_nothing_worse(factory: SqliteFactory) -> None:
+    fill(factory, 200)
+    whole = factory.path.read_bytes()
+    rng = random.Random(SEED)
+    met: list[str] = []
+    for _ in range(40):
+        damaged = bytearray(whole)
+        for _ in range(rng.randrange(1, 6)):
+            at = rng.randrange(len(damaged) - 4096)
+            damaged[at : at + 4096] = rng.choice([bytes(4096), rng.randbytes(4096)])
+        factory.path.write_bytes(damaged[: rng.choice([len(damaged), len(damaged) // 2])])
+        try:
+            records = factory.open()
+        except RemembrancerError as error:
+            met.append(error.code)
+            continue
+        for each in everything_of(records):
+            try:
+                each()
+            except RemembrancerError as error:
+                met.append(error.code)
+        reply = records.apply([store_operation("new", "one more lantern")])[0].reply
+        met.append("applied" if isinstance(reply, Applied) else reply.code)
+        records.close()
+    assert "records_unusable" in met
+
+
+# Durability
+
+
+def test_readers_do_not_wait_for_an_open_write_transaction(factory: SqliteFactory) -> None:
+    records = factory.open()
+    records.apply([store_operation("op", "lantern")])
+    with closing(sqlite3.connect(factory.path, isolation_level=None, timeout=0)) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        writer.execute("UPDATE memories SET importance = 0")
+        assert records.keyword_hits('"lantern"', Filters(SESSION), 5)
+        assert records.load([1], Filters(SESSION))[1].importance == 0.5, "what is not committed is not seen"
+        assert records.counts(None).total == 1
+        records.checkpoint()
+        writer.execute("ROLLBACK")
+
+
+def test_what_was_acknowledged_is_there_after_kill_9_at_any_moment(factory: SqliteFactory) -> None:
+    rng = random.Random(SEED)
+    acknowledged: set[str] = set()
+    for turn in range(KILLS):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.contracts.applying_process", str(factory.path), "write", str(turn * 100_000)],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        wanted = rng.randrange(1, 200)
+        for _ in range(wanted):
+            acknowledged.add(process.stdout.readline().strip())
+        process.kill()
+        acknowledged.update(process.stdout.read().splitlines())
+        process.wait()
+        process.stdout.close()
+        assert is_sound(factory.path), f"seed {SEED}, turn {turn}"
+    applied = {str(row[0]) for row in query(factory.path, "SELECT operation_id FROM applied_operations")}
+    assert acknowledged <= applied
+    stored = query(factory.path, "SELECT count(*), count(DISTINCT id) FROM memories")
+    assert stored == [(len(applied), len(applied))], "none half, none twice"
+    records = factory.open()
+    assert records.counts(None).total == len(applied)
+    assert len(records.keyword_hits('"lantern"', Filters(SESSION), 100_000)) == len(applied)
+    assert len(records.pending()) == len(applied)
+    replies = [outcome.reply for outcome in records.apply([store_operation(each, "again") for each in acknowledged])]
+    assert all(isinstance(reply, Applied) and reply.replayed for reply in replies)
+
+
+def test_a_full_disk_refuses_writes_and_nothing_else_and_is_forgotten_when_there_is_room(
+    factory: SqliteFactory,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.contracts.applying_process", str(factory.path), "fill", "400000"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == ["refused storage_full True", "counted True", "applied True True"]
+    assert is_sound(factory.path)
+
+
+# The tallies
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, int, str, str]]:
+    """What happens to memories: what, to which, and a scope and a type."""
+    step = st.tuples(
+        st.sampled_from(["insert", "insert", "forget", "recover", "delete", "move", "retype"]),
+        st.integers(0, 20),
+        st.sampled_from(["session", "project", "user"]),
+        st.sampled_from(["episodic", "semantic", "procedural"]),
+    )
+    return draw(st.lists(step, max_size=25))
+
+
+STATEMENTS = {
+    "forget": "UPDATE memories SET forgotten_at = 1 WHERE number = :number",
+    "recover": "UPDATE memories SET forgotten_at = NULL WHERE number = :number",
+    "delete": "DELETE FROM memories WHERE number = :number",
+    "move": "UPDATE memories SET scope = :scope WHERE number = :number",
+    "retype": "UPDATE memories SET type = :type, content = content || ' more' WHERE number = :number",
+}
+
+
+def test_the_tallies_and_the_full_text_always_agree_with_a_scan(factory: SqliteFactory) -> None:
+    records = factory.open()
+    inserted = 0
+
+    @given(histories())
+    @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def agrees(history: list[tuple[str, int, str, str]]) -> None:
+        nonlocal inserted
+        with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA foreign_keys = ON")
+            for what, number, scope, kind in history:
+                if what == "insert":
+                    inserted += 1
+                    records.apply([store_operation(f"op{inserted}", "lantern", scope=scope, type=kind)])
+                else:
+                    connection.execute(STATEMENTS[what], {"number": number, "scope": scope, "type": kind})
+            by_scope, by_type = (
+                dict(
+                    connection.execute(
+                        f"SELECT {column}, count(*) FROM memories WHERE forgotten_at IS NULL GROUP BY 1"
+                    ).fetchall()
+                )
+                for column in ("scope", "type")
+            )
+            forgotten = connection.execute("SELECT count(*) FROM memories WHERE forgotten_at IS NOT NULL").fetchone()[0]
+            connection.execute("INSERT INTO memories_text (memories_text, rank) VALUES ('integrity-check', 1)")
+        for session in (None, SESSION):
+            counts = records.counts(session)
+            assert (counts.by_scope, counts.by_type, counts.forgotten) == (by_scope, by_type, forgotten)
+            assert counts.total == sum(by_scope.values())
+
+    agrees()
+    assert is_sound(factory.path)
+
+
+def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: SqliteFactory) -> None:
+    records = factory.open()
+    operations = [store_operation(name, "the same lantern") for name in "abc"]
+    records.apply(operations[:2])
+    records.link_similar([(2, 1, 0.99)])
+    with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
+        connection.execute("UPDATE memories SET forgotten_at = 1 WHERE number = 1")
+    plain, all_of_them = Filters(SESSION), Filters(SESSION, include_forgotten=True)
+    assert [hit.number for hit in records.keyword_hits('"lantern"', plain, 5)] == [2]
+    assert {hit.number for hit in records.keyword_hits('"lantern"', all_of_them, 5)} == {1, 2}
+    assert records.matching(plain, 5) == [2]
+    assert records.load([1], plain) == {}
+    assert records.load([1], all_of_them)[1].forgotten
+    assert records.similar_ids(2, SESSION) == (), "nor is it named as a duplicate"
+    reply = records.apply([operations[2]])[0].reply
+    assert isinstance(reply, Applied)
+    assert reply.result.duplicates == (memory_id_of(operations[1]),)
+
+
+# The catalogue
+
+
+MODEL = ModelIdentity("onnx", "small", "0123456789ab", "int8", 4, 256)
+
+
+def test_the_catalogue_remembers_projects_and_the_last_model(tmp_path: Path) -> None:
+    clock = iter(range(100))
+    catalog = Catalog(tmp_path / "catalog.db", lambda: next(clock))
+    assert catalog.projects() == []
+    assert catalog.last_model() is None
+    for project in (PROJECT, OTHER_PROJECT, PROJECT):
+        catalog.note_project(project)
+    other = ModelIdentity("onnx", "large", "0123456789ab", "float32", 8, 256)
+    for model in (MODEL, other, MODEL):
+        catalog.note_model(model)
+    catalog.close()
+    catalog.close()
+    again = Catalog(tmp_path / "catalog.db", lambda: 0.0)
+    assert again.projects() == [PROJECT, OTHER_PROJECT]
+    assert again.last_model() == MODEL
+    again.close()
+
+
+def test_a_catalogue_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    with closing(sqlite3.connect(path)) as newer:
+        newer.executescript(f"CREATE TABLE future (x); PRAGMA user_version = {CATALOG_VERSION + 1};")
+    before = path.read_bytes()
+    with pytest.raises(SchemaTooNew):
+        Catalog(path, lambda: 0.0)
+    assert path.read_bytes() == before
+    path.write_bytes(b"no database at all, but a note\n" * 100)
+    with pytest.raises(RecordsUnusable):
+        Catalog(path, lambda: 0.0)
+
+
+def test_a_model_noted_in_a_form_of_another_release_is_no_model(tmp_path: Path) -> None:
+    catalog = Catalog(tmp_path / "catalog.db", lambda: 0.0)
+    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as connection:
+        connection.execute("INSERT INTO models VALUES ('key', x'80', 1.0)")
+    assert catalog.last_model() is None
+    catalog.close()
+
+
+def test_records_know_their_path(factory: SqliteFactory) -> None:
+    records = factory.open()
+    assert isinstance(records, SqliteRecords)
+    assert records.path == factory.path

@@ -1,0 +1,16 @@
+"""Waiting for what has no event to wait for: ask again until it is so, and fail the test when patience ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import anyio
+
+PATIENCE_S = 10.0
+
+
+async def until(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
+    """Return when `condition()` is true. Raises `TimeoutError` after `timeout_s`."""
+    with anyio.fail_after(timeout_s):
+        while not condition():  # noqa: ASYNC110 - what is asked about has no event
+            await anyio.sleep(0.005)
