@@ -25,13 +25,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     embedders: Annotated[int, Meta(ge=0, le=64)] = 1
     """Embedding workers at the start."""
     engine: Literal["onnx", "sentence-transformers"] = "onnx"
+    """What makes the vectors; `sentence-transformers` is an extra."""
     model: str = "all-MiniLM-L6-v2"
-    """The model's name, or a path to it."""
+    """The model's name, or the absolute path of a directory with it."""
     embedder_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     """Threads of one worker; 0 shares out the machine's cores."""
     idle_timeout_s: Seconds = 300.0
     """A runtime that a session started goes down this long after the last session left."""
     heartbeat_interval_s: Seconds = 0.5
+    """How often each process is asked whether it lives."""
     heartbeat_timeout_s: Seconds = 2.5
     """A process that has not answered for so long hangs, and is replaced."""
     start_timeout_s: Seconds = 60.0
@@ -49,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """A memory's content is never logged above `debug`."""
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
@@ -65,11 +68,22 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             continue
         if name.lower() not in known:
             raise ConfigurationError(unknown_name(variable, sorted(PREFIX + each.upper() for each in known)))
+        if not _is_text(value):
+            raise ConfigurationError(f"{variable} has a value that is not UTF-8")
         given[name.lower()] = value
     try:
         return msgspec.convert(given, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigurationError(f"a {PREFIX}* variable has a value that is not allowed: {error}") from error
+
+
+def _is_text(value: str) -> bool:
+    """Whether a value can be sent: an environment may hold any bytes, which Python gives as lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def unknown_name(name: str, known: list[str]) -> str:

@@ -38,8 +38,8 @@ LINGER_MS: Final = 200
 """How long a closing socket may still send. Long enough for a last answer on one host, short enough for a stop."""
 HIGH_WATER_MARK: Final = 20_000
 """Messages that one direction of a socket holds before it refuses more."""
-RECONNECT_MS: Final = 20
-RECONNECT_MAX_MS: Final = 500
+RECONNECT_MS: Final = 10
+RECONNECT_MAX_MS: Final = 40
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 BREATHE_AFTER: Final = 64
 """Messages after which a receiver lets the rest of its process work: receiving what is there already never waits."""
@@ -317,23 +317,31 @@ class Router(Generic[In]):
 
     async def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
         """Send `body`; False when that peer is gone or takes no more."""
+        return self.send_now(peer, body, in_reply_to=in_reply_to)
+
+    def send_now(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
+        """As `send`, for a callback. With NOBLOCK the message is handed over, or refused, before the call returns."""
         if self._socket is None:
             return False
         envelope = self._speaker.envelope(in_reply_to=in_reply_to)
-        try:
-            await self._socket.send_multipart(
-                [peer.routing_id, encode_envelope(envelope), encoder.encode(body)], flags=zmq.NOBLOCK
-            )
-        except zmq.ZMQError as error:
-            if error.errno not in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-                raise
+        sent = self._socket.send_multipart(
+            [peer.routing_id, encode_envelope(envelope), encoder.encode(body)], flags=zmq.NOBLOCK
+        )
+        error = sent.exception()
+        if isinstance(error, zmq.ZMQError) and error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
             return False
+        if error is not None:
+            raise error
         return True
 
     async def refuse(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
         """Answer a request with an error."""
+        return self.refuse_now(peer, failure, in_reply_to=in_reply_to)
+
+    def refuse_now(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
+        """As `refuse`, for a callback."""
         body = Refused(failure.code, failure.message, failure.retry_possible, failure.field)
-        return await self.send(peer, body, in_reply_to=in_reply_to)
+        return self.send_now(peer, body, in_reply_to=in_reply_to)
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> None:
         for received in itertools.count(1):

@@ -75,8 +75,15 @@ def test_release_may_be_called_twice_and_the_file_stays(tmp_path: Path) -> None:
 def test_a_child_that_we_start_does_not_keep_the_lock(tmp_path: Path) -> None:
     lock = FileLock(tmp_path / "a.lock")
     lock.try_acquire()
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+    child = subprocess.Popen(
+        [sys.executable, "-c", "print('up', flush=True); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        close_fds=False,
+    )
     try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"  # it has what it inherits, and no more
         lock.release()
         assert FileLock(lock.path).try_acquire()
     finally:

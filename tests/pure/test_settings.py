@@ -75,7 +75,7 @@ def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str,
         settings = load_settings({f"{PREFIX}{name.upper()}": value})
     except ConfigurationError:
         return
-    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings or value != value.strip()
+    assert msgspec.json.decode(msgspec.json.encode(settings), type=Settings) == settings, "it reaches the processes"
 
 
 @given(st.integers(0, 256), st.integers(0, 64))

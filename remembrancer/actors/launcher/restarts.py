@@ -6,9 +6,9 @@ from typing import Final
 
 import msgspec
 
-DELAYS_S: Final = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""The pause before each restart of a row; the last one stays. The first is none: a single crash should not be felt."""
-BUDGET: Final = 8
+DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""The pause before each restart of a row; the last one stays. None at first: a crash or two should not be felt."""
+BUDGET: Final = 10
 """Restarts that are allowed within `WINDOW_S`."""
 WINDOW_S: Final = 60.0
 STABLE_S: Final = 30.0

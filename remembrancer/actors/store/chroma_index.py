@@ -6,10 +6,11 @@ it; `is_intact` looks at the file itself.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import chromadb
 from chromadb.api.shared_system_client import SharedSystemClient
@@ -41,12 +42,13 @@ class ChromaIndex:
         return cls(folder)
 
     def collection(self, name: str, dimensions: int) -> Collection:
-        found = self._client.get_or_create_collection(
-            name,
-            embedding_function=None,
-            configuration={"hnsw": {"space": "cosine", "ef_search": SEARCH_EFFORT}},
-            metadata={"dimensions": dimensions},
-        )
+        with _as_lost():
+            found = self._client.get_or_create_collection(
+                name,
+                embedding_function=None,
+                configuration={"hnsw": {"space": "cosine", "ef_search": SEARCH_EFFORT}},
+                metadata={"dimensions": dimensions},
+            )
         return ChromaCollection(found)
 
     def is_intact(self) -> bool:
@@ -78,7 +80,7 @@ class ChromaIndex:
 
 
 class ChromaCollection:
-    """One collection. A passage's memory and ordinal travel as metadata."""
+    """One collection. Only numbers and vectors are kept: metadata would double the time of a search."""
 
     def __init__(self, collection: Any) -> None:
         self._collection = collection
@@ -86,35 +88,37 @@ class ChromaCollection:
     def upsert(self, passages: PassageVectors) -> None:
         for start in range(0, len(passages.numbers), WRITE_BATCH):
             batch = slice(start, start + WRITE_BATCH)
-            pairs = zip(passages.memories[batch], passages.ordinals[batch], strict=True)
-            self._collection.upsert(
-                ids=[str(number) for number in passages.numbers[batch]],
-                embeddings=passages.vectors[batch],
-                metadatas=[{"memory": memory, "ordinal": ordinal} for memory, ordinal in pairs],
-            )
+            with _as_lost():
+                self._collection.upsert(
+                    ids=[str(number) for number in passages.numbers[batch]],
+                    embeddings=passages.vectors[batch],
+                )
 
     def delete(self, numbers: Sequence[int]) -> None:
         for start in range(0, len(numbers), WRITE_BATCH):
-            self._collection.delete(ids=[str(number) for number in numbers[start : start + WRITE_BATCH]])
+            with _as_lost():
+                self._collection.delete(ids=[str(number) for number in numbers[start : start + WRITE_BATCH]])
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
         if not len(queries):
             return []
-        try:
-            answer = self._collection.query(
-                query_embeddings=queries, n_results=limit, include=["distances", "metadatas"]
-            )
-        except BaseException as error:  # Chroma's native part panics with a BaseException of its own
-            if isinstance(error, (KeyboardInterrupt, SystemExit)):
-                raise
-            raise IndexLost(f"a collection cannot be searched: {error!r}") from error
+        with _as_lost():
+            answer = self._collection.query(query_embeddings=queries, n_results=limit, include=["distances"])
         return [
-            [
-                VectorHit(int(number), cast(int, about["memory"]), cast(int, about["ordinal"]), 1.0 - distance)
-                for number, about, distance in zip(numbers, abouts, distances, strict=True)
-            ]
-            for numbers, abouts, distances in zip(answer["ids"], answer["metadatas"], answer["distances"], strict=True)
+            [VectorHit(int(number), 1.0 - distance) for number, distance in zip(numbers, distances, strict=True)]
+            for numbers, distances in zip(answer["ids"], answer["distances"], strict=True)
         ]
 
     def numbers(self) -> list[int]:
-        return [int(number) for number in self._collection.get(include=[])["ids"]]
+        with _as_lost():
+            return [int(number) for number in self._collection.get(include=[])["ids"]]
+
+
+@contextlib.contextmanager
+def _as_lost() -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:  # Chroma's native part panics with a BaseException of its own
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        raise IndexLost(f"a collection of the index cannot be used: {error!r}") from error

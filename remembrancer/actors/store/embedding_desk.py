@@ -10,6 +10,7 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
@@ -23,6 +24,7 @@ from remembrancer.actors.store.embedding_work import EmbeddingWork, Lease
 from remembrancer.actors.store.index_keeper import IndexKeeper
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.query_vectors import QueryVectors, vectors_fit
+from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records import EmbeddedMemory, Records, Vectors
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
@@ -46,6 +48,8 @@ SAVE_BATCH: Final = 64
 LEASE_CHECK_S: Final = 5.0
 RETRY_S: Final = 1.0
 """Before the records are written again that could not be: a full disk, say."""
+REMEMBERED_FAILURES: Final = 1000
+"""Memories of which is known, until they are tried again, why they could not be embedded."""
 FIRST_ID_BITS: Final = 48
 """A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
 
@@ -65,21 +69,31 @@ class EmbeddingDesk:
         index: IndexKeeper,
         threads: Executor,
         send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
+        quiet: Quiet,
     ) -> None:
         self._files = files
         self._committer = committer
         self._index = index
         self._threads = threads
         self._send = send
+        self._quiet = quiet
         self.work: EmbeddingWork[Job, Peer] = EmbeddingWork(secrets.randbits(FIRST_ID_BITS))
         self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
         self._arrived: list[tuple[Job, PassagesEmbedded, ModelIdentity]] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
+        self._given_up: dict[Job, str] = {}
+        self._unsaved: Counter[Job] = Counter()
         self._handing = asyncio.Event()
+        self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
         self._arriving = asyncio.Event()
         self.identity: ModelIdentity | None = files.catalog.last_model()
+
+    @property
+    def pending(self) -> int:
+        """Memories that wait for their vectors, to the moment in which these can be searched."""
+        return self.work.pending + len(self._unsaved)
 
     @property
     def error(self) -> str | None:
@@ -112,6 +126,10 @@ class EmbeddingDesk:
         try:
             if self.is_embedded(records, number):
                 return True, None
+            given_up = self._given_up.get((records.name, number))
+            if given_up is not None:
+                return False, given_up
+            self._awaited.set()
             with anyio.move_on_after(timeout_s):
                 error = await future
                 return error is None, error
@@ -166,6 +184,7 @@ class EmbeddingDesk:
         job = self.work.finish(worker, message.job_id)
         if job is not None:
             self._arrived.append((job, message, identity))
+            self._unsaved[job] += 1
             self._saving.set()
         self._handing.set()
 
@@ -199,13 +218,15 @@ class EmbeddingDesk:
         """Queue every memory of a file that has no vectors under the present model."""
         identity = self.identity
         try:
-            if identity is not None:
-                await self._committer.run(lambda: records.require_embeddings(identity.key))
-            missing = await self._on_thread(records.pending)
+            # On the writer's thread: what is not pending there any more is still among the unsaved here.
+            missing = await self._committer.run(partial(_require, records, identity))
         except RemembrancerError as error:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
             return
-        self.work.enqueue_missing((records.name, number) for number in missing)
+        jobs = [(records.name, number) for number in missing]
+        for job in jobs:
+            self._given_up.pop(job, None)
+        self.work.enqueue_missing(job for job in jobs if job not in self._unsaved)
         self._handing.set()
 
     def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
@@ -220,6 +241,9 @@ class EmbeddingDesk:
             noted = self._committer.run(lambda: records.fail_embedding(number, reason, final=final))
             noted.add_done_callback(_log_error)
         if final:
+            self._given_up[name, number] = reason
+            if len(self._given_up) > REMEMBERED_FAILURES:
+                del self._given_up[next(iter(self._given_up))]
             self._tell((name, number), reason)
 
     async def _hand_out(self) -> None:
@@ -227,9 +251,18 @@ class EmbeddingDesk:
             with anyio.move_on_after(LEASE_CHECK_S):
                 await self._handing.wait()
             self._handing.clear()
+            await self._let_clients_pass()
             for worker, leases in self.work.hand_out(time.monotonic()).items():
                 await self._send_jobs(worker, leases)
             self._index.nudge()
+
+    async def _let_clients_pass(self) -> None:
+        """Hold the jobs back while clients are served, unless one of them waits for its vector."""
+        began = time.monotonic()
+        while not self._waiters and (hold_s := self._quiet.hold_s(time.monotonic(), began)) > 0:
+            self._awaited.clear()
+            with anyio.move_on_after(hold_s):
+                await self._awaited.wait()
 
     async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]]) -> None:
         by_file: dict[str, dict[int, Lease[Job, Peer]]] = {}
@@ -263,6 +296,8 @@ class EmbeddingDesk:
                     self._arrived.extend(arrived)
                     self._saving.set()
                     await anyio.sleep(RETRY_S)
+                else:
+                    self._unsaved -= Counter(job for job, _, _ in arrived)
 
     async def _save_file(self, name: str, arrived: list[tuple[Job, PassagesEmbedded, ModelIdentity]]) -> None:
         """Save the present model's vectors. Those of an earlier one are dropped: their memories are queued anew."""
@@ -297,6 +332,13 @@ class EmbeddingDesk:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
+    """What waits for vectors, after everything without vectors of the model has been put on that list."""
+    if identity is not None:
+        records.require_embeddings(identity.key)
+    return records.pending()
 
 
 def _log_error(done: asyncio.Future[None]) -> None:

@@ -24,7 +24,8 @@ from remembrancer.protocol.work import ModelIdentity
 
 CHECK_INTERVAL_S: Final = 2.0
 """How often the folder is looked at: a deleted one is noticed and made again so soon."""
-RETRY_S: Final = 10.0
+RETRY_S: Final = 2.0
+"""Before an index is made again that could not be: a full disk, say."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -79,7 +80,10 @@ class IndexKeeper:
     def adopt(self, records: Records) -> None:
         """Search this file too."""
         if self._identity is not None and records.name not in self._files:
-            self._files[records.name] = PassageIndex(records, self._identity.key)
+            try:
+                self._files[records.name] = PassageIndex(records, self._identity.key)
+            except RemembrancerError as error:
+                logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
             self._wake.set()
 
     def use_model(self, identity: ModelIdentity, files: list[Records]) -> None:

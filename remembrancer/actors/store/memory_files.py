@@ -76,6 +76,10 @@ class MemoryFiles:
             opening.add_done_callback(lambda _: self._opening.pop(project.id, None))
         return await asyncio.shield(opening)
 
+    def open_for(self, scope: Scope, project: ProjectRef) -> Records | None:
+        """As `for_scope`, for a file that is open; None when it is not."""
+        return self.user if scope == "user" else self._open.get(project.id)
+
     async def for_scope(self, scope: Scope, project: ProjectRef) -> Records:
         """The file that memories of a scope live in: the user's, or the project's for it and its sessions."""
         return self.user if scope == "user" else await self.project(project)

@@ -8,6 +8,7 @@ making the vector.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,18 @@ MAX_NEWEST: Final = 4096
 """Passages searched exactly: 6 MB and about a millisecond at 384 dimensions."""
 RECONCILE_PAGE: Final = 1000
 FLUSH_BATCH: Final = 256
+PROBES: Final = 16
+ITSELF_COSINE: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class PassageHit:
+    """A passage near the query: its number, the memory it belongs to, its ordinal there, the cosine."""
+
+    passage: int
+    memory: int
+    ordinal: int
+    cosine: float
 
 
 class PassageIndex:
@@ -29,6 +42,7 @@ class PassageIndex:
         self.model = model
         self._collection: Collection | None = None
         self._all_are_newest = not records.has_passages(model)
+        self._collection_is_filled = False
         self._newest = ExactCollection()
         self._unchecked: list[tuple[int, Vectors]] = []
         self._replaced: set[int] = set()
@@ -70,14 +84,19 @@ class PassageIndex:
                 self._newest.upsert(kept)
         self._leave_unchecked(kept)
 
-    def search(self, query: Vectors, limit: int) -> list[VectorHit]:
+    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
         """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
         return self._search_all(query.reshape(1, -1), limit)[0]
 
     def reconcile(self, collection: Collection) -> int:
-        """Bring `collection` into agreement with the records, then search it. Returns how many passages differed."""
+        """Bring `collection` into agreement with the records, then search it. Returns how many passages differed.
+
+        Raises:
+            IndexLost: what it says it holds cannot be found in it.
+        """
         indexed = set(collection.numbers())
         recorded = self.records.passage_numbers(self.model)
+        self._probe(collection, [number for number in recorded if number in indexed])
         surplus = sorted(indexed.difference(recorded))
         if surplus:
             collection.delete(surplus)
@@ -87,8 +106,19 @@ class PassageIndex:
             collection.upsert(page)
             if len(missing) <= MAX_NEWEST:  # new when a crash came, so perhaps not compared; or else all is made anew
                 self._leave_unchecked(page)
+        self._collection_is_filled = bool(recorded)
         self._collection = collection
         return len(surplus) + len(missing)
+
+    def _probe(self, collection: Collection, numbers: list[int]) -> None:
+        """Look for some passages: an index may keep the list of what it holds apart from what it searches."""
+        known = self.records.passages(numbers[:: max(1, len(numbers) // PROBES)])
+        if not known.numbers:
+            return
+        nearest = collection.search(known.vectors, 1)
+        found = sum(hits[0].cosine >= ITSELF_COSINE for hits in nearest if hits)
+        if found * 2 < len(known.numbers):
+            raise IndexLost(f"{found} of {len(known.numbers)} passages are found again")
 
     def detach(self) -> None:
         """Stop using the collection: it is lost, and will be made again."""
@@ -110,6 +140,7 @@ class PassageIndex:
         if batch.numbers:
             self._all_are_newest = False
             collection.upsert(batch)
+            self._collection_is_filled = True
             with self._lock:
                 self._newest.delete(batch.numbers)
         return len(self._newest) > 0
@@ -133,17 +164,22 @@ class PassageIndex:
             if hit.memory != number and hit.ordinal == 0 and hit.cosine >= least_cosine
         ]
 
-    def _search_all(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
+    def _search_all(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
         with self._lock:
             newest = self._newest.search(queries, limit)
             replaced = set(self._replaced)
-        collection = self._collection
+        collection = self._collection if self._collection_is_filled else None
         try:
             indexed = [[]] * len(queries) if collection is None else collection.search(queries, limit + len(replaced))
         except IndexLost:
             self._lost = collection is self._collection
             raise
-        return [_merge(left, right, replaced, limit) for left, right in zip(newest, indexed, strict=True)]
+        merged = [_merge(left, right, replaced, limit) for left, right in zip(newest, indexed, strict=True)]
+        owners = self.records.passage_owners(list({hit.passage for hits in merged for hit in hits}))
+        return [
+            [PassageHit(hit.passage, *owners[hit.passage], hit.cosine) for hit in hits if hit.passage in owners]
+            for hits in merged
+        ]
 
     def _leave_unchecked(self, passages: PassageVectors) -> None:
         with self._lock:

@@ -10,6 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
+
 from remembrancer.actors.store.keywords import match_expression
 from remembrancer.actors.store.passage_index import PassageIndex
 from remembrancer.actors.store.ranking import (
@@ -86,19 +88,38 @@ async def recall(
     filters = filters_of(request)
     notices: list[Notice] = []
     match = match_expression(request.query)
-    keyword_search = [
-        loop.run_in_executor(threads, _keyword_hits, source.records, match, filters)
-        for source in sources
-        if request.strategy != "vector"
-    ]
+    words = loop.run_in_executor(threads, _all_keyword_hits, request, sources, match, filters)
     query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
-    hits: list[list[KeywordHit] | None] = [*await asyncio.gather(*keyword_search)] or [None] * len(sources)
-    found = await asyncio.gather(
-        *(
-            loop.run_in_executor(threads, _candidates, source, keyword_hits, match, query, filters)
-            for source, keyword_hits in zip(sources, hits, strict=True)
-        )
+    hits = await words
+    # The rest is one piece of work for one thread: its parts are too short to be worth handing over to others.
+    answer, seen = await loop.run_in_executor(
+        threads, lambda: _answer(request, sources, hits, match, query, filters, notices, now)
     )
+    return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
+
+
+def _all_keyword_hits(
+    request: Recall, sources: Sequence[Source], match: str | None, filters: Filters
+) -> list[list[KeywordHit] | None]:
+    if request.strategy == "vector":
+        return [None] * len(sources)
+    return [_keyword_hits(source.records, match, filters) for source in sources]
+
+
+def _answer(
+    request: Recall,
+    sources: Sequence[Source],
+    hits: Sequence[list[KeywordHit] | None],
+    match: str | None,
+    query: Vectors | None,
+    filters: Filters,
+    notices: list[Notice],
+    now: float,
+) -> tuple[Recalled, dict[int, list[int]]]:
+    found = [
+        _candidates(source, keyword_hits, match, query, filters)
+        for source, keyword_hits in zip(sources, hits, strict=True)
+    ]
     if query is not None and not all(each.by_meaning for each in found):
         notices.append(
             Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
@@ -107,20 +128,17 @@ async def recall(
     ranked, below = _rank(strategy, found, now)
     best = ranked[: request.limit]
     by_source = _by_source([place for place, _ in best])
-    loaded = await asyncio.gather(
-        *(loop.run_in_executor(threads, sources[place].records.load, numbers, filters) for place, numbers in by_source)
-    )
     records = {
         (place, number): record
-        for (place, _), those in zip(by_source, loaded, strict=True)
-        for number, record in those.items()
+        for place, numbers in by_source
+        for number, record in sources[place].records.load(numbers, filters).items()
     }
     answer = Recalled(
         memories=tuple(_as_recalled(records[place], scores) for place, scores in best if place in records),
         total_matched=len(ranked),
         below_threshold=below,
         strategy_used=strategy,
-        query_time_ms=(time.perf_counter() - started) * 1000,
+        query_time_ms=0.0,
         notices=tuple(notices),
     )
     return answer, dict(by_source)
@@ -179,7 +197,8 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
     """The cosines of the `CANDIDATES` nearest memories that pass the filters.
 
     The index knows nothing of filters: the search goes deeper while they turn too many away, and in the end compares
-    the few memories that pass them one by one.
+    the few memories that pass them one by one. So it does when the index runs out: among hundreds of equal vectors
+    HNSW does not reach everything that it holds.
     """
     limit = CANDIDATES
     while True:
@@ -189,13 +208,13 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
             best.setdefault(hit.memory, hit.cosine)
         allowed = records.ranking_facts(list(best), filters)
         passing = {number: cosine for number, cosine in best.items() if number in allowed}
-        if len(passing) >= CANDIDATES or len(hits) < limit:
+        if len(passing) >= CANDIDATES:
             break
-        if limit >= DEEPEST_SEARCH:
-            numbers = records.matching(filters, EXACT_LIMIT)
-            if numbers is not None:
-                known = records.memory_vectors(passages.model, numbers)
-                passing = best_passages(known.memories, known.vectors, query)
+        if len(hits) < limit or limit >= DEEPEST_SEARCH:
+            numbers = records.matching(filters, EXACT_LIMIT) or ()
+            unseen = [number for number in numbers if number not in best]
+            known = records.memory_vectors(passages.model, unseen)
+            passing |= best_passages(known.memories, known.vectors, query)
             break
         limit *= 4
     return dict(sorted(passing.items(), key=lambda item: -item[1])[:CANDIDATES])

@@ -173,6 +173,9 @@ class Records(Protocol):
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
         """These passages; one that is gone is left out."""
 
+    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """The memory that each passage belongs to, and its ordinal there; one that is gone is left out."""
+
     def has_passages(self, model: str) -> bool:
         """Whether there is any passage of this model."""
 

@@ -102,7 +102,12 @@ class SqliteRecords:
         now = self._clock()
         try:
             with self._transaction() as connection:
-                return [_apply_alone(connection, operation, now) for operation in operations]
+                try:
+                    return [apply_operation(connection, operation, now) for operation in operations]
+                except UNACCEPTABLE:  # rare: from the start, with a savepoint for each, to tell which one it is
+                    connection.execute("ROLLBACK")
+                    connection.execute("BEGIN IMMEDIATE")
+                    return [_apply_alone(connection, operation, now) for operation in operations]
         except RemembrancerError as error:
             return [Outcome(error) for _ in operations]
 
@@ -267,6 +272,13 @@ class SqliteRecords:
             f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
             tuple(numbers),
         )
+
+    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        rows = self._reader.execute(
+            f"SELECT number, memory, ordinal FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
+            tuple(numbers),
+        )
+        return {number: (memory, ordinal) for number, memory, ordinal in rows}
 
     def has_passages(self, model: str) -> bool:
         row = self._reader.execute("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,)).fetchone()

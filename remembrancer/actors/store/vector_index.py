@@ -17,20 +17,18 @@ from remembrancer.actors.store.records import PassageVectors, Vectors
 
 @dataclass(frozen=True, slots=True)
 class VectorHit:
-    """A passage near the query: its number, the memory it belongs to, its ordinal there, the cosine."""
+    """A passage near the query: its number, and the cosine."""
 
     passage: int
-    memory: int
-    ordinal: int
     cosine: float
 
 
 class IndexLost(Exception):
-    """A collection cannot be searched: its files are damaged or gone. The index has to be made again."""
+    """A collection cannot be used: its files are damaged or gone. The index has to be made again."""
 
 
 class Collection(Protocol):
-    """One collection of an index. Methods block; reads may run beside one write."""
+    """One collection of an index. Methods block; reads may run beside one write. Each may raise `IndexLost`."""
 
     def upsert(self, passages: PassageVectors) -> None:
         """Add passages, or replace those with the same numbers."""
@@ -39,11 +37,7 @@ class Collection(Protocol):
         """Take passages out. Unknown numbers are passed over."""
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
-        """For each row of `queries` (n, dimensions; unit length) the nearest passages, nearest first.
-
-        Raises:
-            IndexLost: see there.
-        """
+        """For each row of `queries` (n, dimensions; unit length) the nearest passages, nearest first."""
 
     def numbers(self) -> list[int]:
         """Every passage's number, in any order."""
@@ -53,7 +47,7 @@ class VectorIndex(Protocol):
     """All collections of a home."""
 
     def collection(self, name: str, dimensions: int) -> Collection:
-        """The collection `name`, made when it is missing."""
+        """The collection `name`, made when it is missing. Raises `IndexLost`."""
 
     def is_intact(self) -> bool:
         """Whether what is on disk is still what was opened (its folder may have been deleted under us)."""
@@ -92,7 +86,7 @@ class ExactCollection:
         hits = []
         for cosines in queries @ matrix.T:
             nearest = np.argsort(-cosines, kind="stable")[:limit]
-            hits.append([self._hit(numbers[place], float(cosines[place])) for place in nearest])
+            hits.append([VectorHit(numbers[place], float(cosines[place])) for place in nearest])
         return hits
 
     def numbers(self) -> list[int]:
@@ -107,10 +101,6 @@ class ExactCollection:
             [ordinal for _, (_, ordinal, _) in taken],
             np.vstack([vector for _, (_, _, vector) in taken]) if taken else np.zeros((0, 0), dtype=np.float32),
         )
-
-    def _hit(self, number: int, cosine: float) -> VectorHit:
-        memory, ordinal, _ = self._passages[number]
-        return VectorHit(number, memory, ordinal, cosine)
 
     def _as_matrix(self) -> tuple[list[int], Vectors]:
         if self._matrix is None:

@@ -1,0 +1,38 @@
+"""When background work may run: embedding and indexing step back while clients are being served. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+QUIET_S: Final = 0.03
+"""After so long without a request, clients are not in the middle of a burst: embedding may go on."""
+IDLE_S: Final = 0.3
+"""After so long without a request, nobody is at work: the index may be tidied, which takes longer at a time."""
+LONGEST_HOLD_S: Final = 0.5
+"""Embedding that has waited for so long goes on under load too, a batch at a time."""
+
+
+class Quiet:
+    """What the clients are doing. Times are seconds of any clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._being_served = 0
+        self._last_served_at = float("-inf")
+
+    def begin(self) -> None:
+        """A client's request has come."""
+        self._being_served += 1
+
+    def end(self, now: float) -> None:
+        """A client's request has been answered."""
+        self._being_served -= 1
+        self._last_served_at = now
+
+    def hold_s(self, now: float, waiting_since: float) -> float:
+        """How long embedding that has waited since `waiting_since` should still wait; 0: it may go on."""
+        quiet_at = (now if self._being_served else self._last_served_at) + QUIET_S
+        return max(0.0, min(quiet_at, waiting_since + LONGEST_HOLD_S) - now)
+
+    def is_idle(self, now: float) -> bool:
+        """Whether nobody has been at work for a while."""
+        return not self._being_served and now >= self._last_served_at + IDLE_S

@@ -1,0 +1,353 @@
+"""A real store process, and the real sockets of those who talk to it: launcher, gateway and workers."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+import numpy as np
+
+from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.store.records import Vectors
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import PeerGone, Pong, Ready, Role, StartFailed, Stop, ToLauncher
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.errors import Failure, from_failure
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import (
+    AwaitEmbedding,
+    DescribeStore,
+    EmbeddingState,
+    Recall,
+    Recalled,
+    RecalledMemory,
+    Refused,
+    StoreDescription,
+)
+from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.wire import ToGateway, ToWorker, to_gateway, to_launcher, to_worker
+from remembrancer.protocol.work import (
+    EmbedPassages,
+    EmbedQuery,
+    JobFailed,
+    ModelIdentity,
+    Passage,
+    PassageJob,
+    PassagesEmbedded,
+    QueryEmbedded,
+    WhoAreYou,
+    WorkerFailed,
+    WorkerLeaving,
+    WorkerReady,
+)
+from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
+from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
+
+REQUEST_S = 10.0
+START_S = 20.0
+Answer = TypeVar("Answer")
+
+
+class Launched:
+    """A child process and the end of the pipe that it lives by."""
+
+    def __init__(self, role: Role, home: Path, settings: Settings) -> None:
+        self.spec = LaunchSpec(
+            role=role, name=role, incarnation=new_ulid(), home=str(home), settings=settings, threads=2
+        )
+        self.process = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"], stdin=subprocess.PIPE, bufsize=0
+        )
+        assert self.process.stdin is not None
+        self.process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
+
+    async def kill(self) -> None:
+        """`kill -9`."""
+        self.process.kill()
+        await self.ended()
+
+    async def ended(self) -> int:
+        """Its exit status, once it is gone."""
+        with anyio.fail_after(START_S):
+            code = await asyncio.to_thread(self.process.wait)
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        return code
+
+
+class Launcher:
+    """The launcher's end of the control socket."""
+
+    def __init__(self, home: Path) -> None:
+        self.heard: list[ToLauncher] = []
+        self._news = anyio.Event()
+        self._peers: dict[str, Peer] = {}
+        self._router: Router[ToLauncher] = Router(
+            RuntimePaths(home).control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
+        )
+
+    def _hear(self, peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
+        self._peers[peer.incarnation] = peer
+        self.heard.append(message)
+        self._news.set()
+
+    async def expect(self, kind: type[Answer]) -> Answer:
+        """The next message of this kind."""
+        with anyio.fail_after(START_S):
+            while True:
+                for place, message in enumerate(self.heard):
+                    if isinstance(message, kind):
+                        del self.heard[place]
+                        return message
+                self._news = anyio.Event()
+                await self._news.wait()
+
+    async def tell(self, child: Launched, message: Stop | PeerGone) -> None:
+        """Send to a child that has said something already."""
+        assert await self._router.send(self._peers[child.spec.incarnation], message)
+
+    async def __aenter__(self) -> Launcher:
+        await self._router.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._router.aclose()
+
+
+class Gateway:
+    """Asks the store as the gateway does. A refusal is raised as the error that it names."""
+
+    def __init__(self, home: Path) -> None:
+        self.dealer: Dealer[ToGateway] = Dealer(
+            RuntimePaths(home).store_endpoint, Speaker("gateway", new_ulid()), to_gateway
+        )
+        self._stored = 0
+
+    async def ask(self, request: Any, kind: type[Answer], timeout_s: float = REQUEST_S) -> Answer:
+        """The answer, which has to be of this kind."""
+        assert await self.dealer.wait_connected(START_S)
+        answer = await self.dealer.request(request, timeout_s=timeout_s)
+        if isinstance(answer, Refused):
+            raise from_failure(Failure(answer.code, answer.message, answer.retry_possible, answer.field))
+        assert isinstance(answer, kind), answer
+        return answer
+
+    async def submit(self, operation: Operation) -> Applied:
+        return await self.ask(Submit(operation), Applied)
+
+    async def submit_batch(self, *operations: Operation) -> BatchApplied:
+        return await self.ask(SubmitBatch(operations), BatchApplied)
+
+    async def store(self, content: str, **fields: Any) -> str:
+        """Store a memory of its own; its id."""
+        self._stored += 1
+        fields.setdefault("requested_at", time.time())
+        operation = store_operation(f"{content[:40]}-{self._stored}", content, **fields)
+        await self.submit(operation)
+        return memory_id_of(operation)
+
+    async def recall(
+        self, query: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
+    ) -> Recalled:
+        return await self.ask(Recall(project, session_id, query, **fields), Recalled)
+
+    async def found(self, query: str, **fields: Any) -> list[str]:
+        """The ids of what is recalled, the best first."""
+        return [memory.id for memory in (await self.recall(query, **fields)).memories]
+
+    async def describe(self, project: ProjectRef = PROJECT, session_id: str = SESSION) -> StoreDescription:
+        return await self.ask(DescribeStore(project, session_id), StoreDescription)
+
+    async def embedding_of(
+        self, memory_id: str, *, session_id: str = SESSION, project: ProjectRef = PROJECT, timeout_s: float = REQUEST_S
+    ) -> EmbeddingState:
+        return await self.ask(AwaitEmbedding(project, session_id, memory_id), EmbeddingState, timeout_s)
+
+    async def until(self, condition: Callable[[StoreDescription], bool], project: ProjectRef = PROJECT) -> None:
+        """Ask how the store is until it is so."""
+        with anyio.fail_after(START_S):
+            while not condition(await self.describe(project)):  # noqa: ASYNC110 - it tells nobody
+                await anyio.sleep(0.02)
+
+    async def until_embedded(self, project: ProjectRef = PROJECT) -> None:
+        """Wait until nothing waits for vectors and the index can be searched."""
+        await self.until(lambda now: now.embedding.pending == 0 and now.embedding.vectors_ready, project)
+
+
+def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
+    """The one with this id."""
+    (found,) = [memory for memory in memories if memory.id == memory_id]
+    return found
+
+
+DIMENSIONS = 64
+IDENTITY = ModelIdentity("onnx", "words", "0123456789abcdef", "float32", DIMENSIONS, 256)
+PASSAGE_WORDS = 20
+
+
+def vector_of(text: str, salt: str = "") -> Vectors:
+    """A unit vector that is the sum of its words' own directions: texts that share words are near each other."""
+    total = np.zeros(DIMENSIONS, dtype=np.float32)
+    for word in re.findall(r"\w+", text.lower()) or ["?"]:
+        seed = int.from_bytes(hashlib.sha256((salt + word).encode()).digest()[:8])
+        total += np.random.default_rng(seed).standard_normal(DIMENSIONS).astype(np.float32)
+    unit: Vectors = (total / np.linalg.norm(total)).astype("<f4")
+    return unit
+
+
+class Worker:
+    """A worker with a model of its own making, honest unless it is told otherwise."""
+
+    def __init__(
+        self,
+        home: Path,
+        name: str = "embedder-1",
+        *,
+        credit: int = 16,
+        identity: ModelIdentity = IDENTITY,
+        holds: bool = False,
+    ) -> None:
+        self.speaker = Speaker(name, new_ulid())
+        self.credit = credit
+        self.identity = identity
+        self.jobs: list[PassageJob] = []
+        """All jobs that it was ever given."""
+        self.asked: list[WhoAreYou | Refused] = []
+        self.holds = holds
+        """Takes jobs and does not answer them."""
+        self.refuses: Callable[[str], bool] = lambda text: False
+        self.garbles: Callable[[bytes], bytes] = lambda vectors: vectors
+        self.dealer: Dealer[ToWorker] = Dealer(
+            RuntimePaths(home).store_endpoint, self.speaker, to_worker, on_message=self._hear
+        )
+        self._outbox: asyncio.Queue[object] = asyncio.Queue()
+        self._sending: asyncio.Task[None] | None = None
+
+    def _hear(self, message: ToWorker) -> None:
+        match message:
+            case EmbedPassages(jobs=jobs):
+                self.jobs.extend(jobs)
+                if not self.holds:
+                    self.answer(jobs)
+            case EmbedQuery(query_id=query_id, text=text):
+                vector = vector_of(text, self.identity.model).tobytes()
+                self._outbox.put_nowait(QueryEmbedded(query_id, self.garbles(vector)))
+            case WhoAreYou() | Refused():
+                self.asked.append(message)
+
+    def answer(self, jobs: tuple[PassageJob, ...] | list[PassageJob]) -> None:
+        """Answer jobs."""
+        for job in jobs:
+            if self.refuses(job.text):
+                self._outbox.put_nowait(JobFailed(job.job_id, "the worker will not"))
+                continue
+            spans = [match.span() for match in re.finditer(rf"(?:\S+\s*){{1,{PASSAGE_WORDS}}}", job.text)]
+            spans = spans or [(0, len(job.text))]
+            vectors = np.vstack([vector_of(job.text[start:end], self.identity.model) for start, end in spans])
+            passages = tuple(Passage(*span) for span in spans)
+            self._outbox.put_nowait(PassagesEmbedded(job.job_id, passages, self.garbles(vectors.tobytes())))
+
+    def say(self, message: WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | QueryEmbedded) -> None:
+        self._outbox.put_nowait(message)
+
+    def announce(self) -> None:
+        self.say(WorkerReady(self.identity, self.credit))
+
+    async def _send(self) -> None:
+        while True:
+            await self.dealer.send(await self._outbox.get())
+
+    async def __aenter__(self) -> Worker:
+        await self.dealer.__aenter__()
+        assert await self.dealer.wait_connected(START_S)
+        self._sending = asyncio.create_task(self._send())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._sending is not None
+        self._sending.cancel()
+        await asyncio.gather(self._sending, return_exceptions=True)
+        await self.dealer.aclose()
+
+
+class StoreRig:
+    """A home with a store in it, which may be killed and started again, and its peers."""
+
+    def __init__(self, home: Path, launcher: Launcher, gateway: Gateway, stack: AsyncExitStack) -> None:
+        self.home = home
+        self.paths = RuntimePaths(home)
+        self.launcher = launcher
+        self.gateway = gateway
+        self.settings = Settings()
+        self.store: Launched
+        self._stack = stack
+        self._launched: list[Launched] = []
+
+    def launch(self, role: Role) -> Launched:
+        """Start a process, which is killed at the end if it still runs."""
+        child = Launched(role, self.home, self.settings)
+        self._launched.append(child)
+        return child
+
+    async def start(self) -> None:
+        """Start the store, and wait until it says that it is ready."""
+        self.store = self.launch("store")
+        await self.launcher.expect(Ready)
+
+    async def stop(self) -> int:
+        """Stop the store in good order; its exit status."""
+        await self.launcher.tell(self.store, Stop("the test says so", 10.0))
+        return await self.store.ended()
+
+    async def restart(self) -> None:
+        """Kill the store and start another."""
+        await self.store.kill()
+        await self.start()
+
+    async def worker(self, name: str = "embedder-1", **options: Any) -> Worker:
+        """A worker that has announced itself and is known."""
+        worker = await self._stack.enter_async_context(Worker(self.home, name, **options))
+        before = (await self.gateway.describe()).embedding.workers
+        worker.announce()
+        await self.gateway.until(lambda now: now.embedding.workers > before)
+        return worker
+
+    def log(self) -> str:
+        """What the store has logged."""
+        return (self.paths.logs / "store.log").read_text()
+
+    async def end(self) -> None:
+        for child in self._launched:
+            if child.process.poll() is None:
+                await child.kill()
+
+
+@asynccontextmanager
+async def store_rig(home: Path, *, started: bool = True) -> AsyncIterator[StoreRig]:
+    """A home, its launcher's and its gateway's sockets, and (if `started`) its store."""
+    paths = RuntimePaths(home)
+    for directory in (paths.run, paths.logs):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    async with AsyncExitStack() as stack:
+        launcher = await stack.enter_async_context(Launcher(home))
+        gateway = Gateway(home)
+        await stack.enter_async_context(gateway.dealer)
+        rig = StoreRig(home, launcher, gateway, stack)
+        stack.push_async_callback(rig.end)
+        if started:
+            await rig.start()
+        yield rig
+
+
+__all__ = ["Gateway", "Launched", "Launcher", "Pong", "StartFailed", "StoreRig", "Worker", "store_rig"]

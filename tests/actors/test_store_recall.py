@@ -1,0 +1,207 @@
+"""The store as a process: what is stored is found, by its words at once and by its meaning as soon as may be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remembrancer.protocol.errors import EmbeddingUnavailable
+from remembrancer.protocol.reads import Recall, Recalled
+from remembrancer.protocol.writes import EntityRef, SourceRef
+from tests.actors.store_process import StoreRig, store_rig, the
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    lantern = await gateway.store("The lantern stands in the harbour.", tags=("light",), importance=0.8)
+    await gateway.store("Something else entirely.")
+    answer = await gateway.recall("where is the lantern?")
+    assert [memory.id for memory in answer.memories] == [lantern]
+    memory = answer.memories[0]
+    assert (memory.content, memory.tags, memory.importance) == ("The lantern stands in the harbour.", ("light",), 0.8)
+    assert (memory.scores.vector, memory.scores.keyword) == (None, 1.0)
+    assert answer.strategy_used == "keyword"
+    assert [notice.code for notice in answer.notices] == ["embedding_failed"]
+    assert (await gateway.recall("lantern", strategy="keyword")).notices == (), "who asks for words lacks nothing"
+    assert not (await gateway.embedding_of(lantern, timeout_s=0.5)).embedded
+
+
+async def test_without_a_worker_a_question_for_meaning_is_answered_by_words_with_a_warning(rig: StoreRig) -> None:
+    lantern = await rig.gateway.store("The lantern stands in the harbour.")
+    answer = await rig.gateway.recall("lantern", strategy="vector")
+    assert [memory.id for memory in answer.memories] == [lantern]
+    assert answer.memories[0].scores.relevance == 1.0
+    assert answer.strategy_used == "keyword"
+    assert [notice.code for notice in answer.notices] == [EmbeddingUnavailable.code]
+
+
+async def test_vectors_join_and_every_strategy_finds_what_it_should(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    lantern = await gateway.store("The lantern stands in the harbour beside the old pier.")
+    await gateway.store("Bread is baked at four in the morning.")
+    await rig.worker()
+    await gateway.until_embedded()
+    for strategy in ("vector", "hybrid", "keyword"):
+        answer = await gateway.recall("lantern harbour", strategy=strategy)
+        assert [memory.id for memory in answer.memories] == [lantern], strategy
+        assert (answer.strategy_used, answer.notices) == (strategy, ())
+        scores = answer.memories[0].scores
+        assert (scores.vector is None) == (strategy == "keyword")
+        assert (scores.keyword is None) == (strategy == "vector")
+        assert answer.total_matched == 1
+    nonsense = await gateway.recall("qwertyuiop zxcvbnm")
+    assert nonsense.memories == ()
+    assert nonsense.below_threshold == 2
+
+
+async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    text = "the quick lantern keeper walks along the harbour wall at dusk with a brass bell in one hand"
+    first = await gateway.store(text)
+    state = await gateway.embedding_of(first)
+    assert (state.embedded, state.near_duplicates, state.error) == (True, (), None)
+    second = await gateway.store(f"{text} today")
+    state = await gateway.embedding_of(second)
+    assert (state.embedded, state.near_duplicates) == (True, (first,))
+    theirs = await gateway.store(f"{text} now", scope="session", session_id=OTHER_SESSION)
+    await gateway.embedding_of(theirs, session_id=OTHER_SESSION)
+    answer = await gateway.recall("lantern keeper")
+    assert set(the(answer.memories, first).near_duplicates) == {second}, "on both, and nothing of another session's"
+    assert set(the(answer.memories, second).near_duplicates) == {first}
+    answer = await gateway.recall("lantern keeper", session_id=OTHER_SESSION)
+    assert set(the(answer.memories, theirs).near_duplicates) == {first, second}
+    unknown = await gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert (unknown.embedded, unknown.error is None) == (False, False)
+
+
+async def test_every_filter_filters(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    now = time.time()
+    plain = await gateway.store("lantern one", requested_at=now)
+    tagged = await gateway.store("lantern two", requested_at=now, tags=("a", "b"), type="episodic", importance=0.9)
+    mine = await gateway.store("lantern three", requested_at=now, scope="session", type="procedural")
+    user = await gateway.store("lantern four", requested_at=now, scope="user", importance=0.1)
+    old = await gateway.store("lantern five", requested_at=now - 3600)
+    dated = await gateway.store("lantern six", requested_at=now, occurred_at=now - 7200)
+    everything = {plain, tagged, mine, user, old, dated}
+    await gateway.until_embedded()
+    expected: list[tuple[dict[str, object], set[str]]] = [
+        ({}, everything),
+        ({"scopes": ("project",)}, {plain, tagged, old, dated}),
+        ({"scopes": ("session",)}, {mine}),
+        ({"scopes": ("user",)}, {user}),
+        ({"scopes": ("session", "user")}, {mine, user}),
+        ({"types": ("episodic", "procedural")}, {tagged, mine}),
+        ({"tags": ("b", "unknown")}, {tagged}),
+        ({"min_importance": 0.5}, everything - {user}),
+        ({"min_importance": 0.95}, set()),
+        ({"after": now - 5000}, everything - {dated}),
+        ({"before": now - 60}, {old, dated}),
+        ({"after": now - 5000, "before": now - 60}, {old}),
+        ({"limit": 2}, set()),
+    ]
+    for strategy in ("keyword", "vector", "hybrid"):
+        for filters, wanted in expected:
+            found = await gateway.found("lantern", strategy=strategy, **filters)
+            if "limit" in filters:
+                assert len(found) == 2
+            else:
+                assert set(found) == wanted, (strategy, filters)
+
+
+async def test_nobody_sees_another_projects_or_another_sessions_memories(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    here = await gateway.store("lantern of this project")
+    there = await gateway.store("lantern of the other project", project=OTHER_PROJECT)
+    mine = await gateway.store("lantern of my session", scope="session")
+    theirs = await gateway.store("lantern of their session", scope="session", session_id=OTHER_SESSION)
+    user = await gateway.store("lantern of the user", scope="user", session_id=OTHER_SESSION)
+    await gateway.until_embedded()
+    await gateway.until_embedded(OTHER_PROJECT)
+    for strategy in ("keyword", "vector", "hybrid"):
+        asked = {"strategy": strategy, "limit": 50}
+        assert set(await gateway.found("lantern", **asked)) == {here, mine, user}
+        assert set(await gateway.found("lantern", session_id=OTHER_SESSION, **asked)) == {here, theirs, user}
+        assert set(await gateway.found("lantern", project=OTHER_PROJECT, **asked)) == {there, user}
+        assert set(await gateway.found("lantern", session_id="", **asked)) == {here, user}
+    described = await gateway.describe()
+    assert described.counts.by_scope == {"project": 1, "session": 1, "user": 1}
+    assert described.memories_this_session == 2
+    assert described.session_started_at is not None
+    elsewhere = await gateway.describe(OTHER_PROJECT, OTHER_SESSION)
+    assert elsewhere.counts.by_scope == {"project": 1, "user": 1}
+
+
+async def test_few_that_pass_a_filter_are_found_among_many_that_do_not(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker(credit=128)
+    rare = await gateway.store("the lantern by the far mole", tags=("rare",))
+    for _ in range(300):
+        await gateway.store("the lantern by the near mole")
+    await gateway.until_embedded()
+    assert await gateway.found("the lantern by the near mole", strategy="vector", tags=("rare",)) == [rare]
+
+
+async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    entity = EntityRef("harbour", "place", "in")
+    memory_id = await gateway.store("a lantern", related_entities=(entity,), source=SourceRef("editor", "/a.py", 3))
+    for _ in range(3):
+        await gateway.recall("lantern")
+    with_count = await _recall_until(rig, Recall(PROJECT, SESSION, "lantern"), least_accesses=3)
+    memory = the(with_count.memories, memory_id)
+    assert memory.source == SourceRef("editor", "/a.py", 3)
+    described = await gateway.describe()
+    assert (described.counts.entities, described.counts.relationships) == (1, 1)
+    assert described.database_bytes > 0
+    assert described.database_path.endswith("p_0123456789ab/memory.db")
+    assert described.schema_version >= 1
+
+
+async def _recall_until(rig: StoreRig, request: Recall, least_accesses: int) -> Recalled:
+    deadline = time.monotonic() + 10
+    while True:
+        answer = await rig.gateway.ask(request, Recalled)
+        if answer.memories[0].access_count >= least_accesses:
+            return answer
+        assert time.monotonic() < deadline
+
+
+async def test_asking_makes_no_project(rig: StoreRig) -> None:
+    assert await rig.gateway.found("lantern", project=OTHER_PROJECT) == []
+    await rig.gateway.describe(OTHER_PROJECT)
+    await rig.gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", project=OTHER_PROJECT)
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+
+
+async def test_a_memory_longer_than_the_window_is_found_by_its_last_sentence_and_its_first(rig: StoreRig) -> None:
+    rig.launch("embedder")
+    gateway = rig.gateway
+    filler = " ".join(f"Paragraph {number} says that the weather in the valley stayed calm." for number in range(200))
+    first, last = "The mayor keeps a parrot called Admiral.", "The spare key hangs behind the blue barometer."
+    long = await gateway.store(f"{first} {filler} {last}")
+    for number in range(30):
+        await gateway.store(f"Note {number}: buy flour, salt and {number} eggs for the bakery.")
+    assert (await gateway.embedding_of(long, timeout_s=30)).embedded
+    await gateway.until_embedded()
+    for sentence in (first, last):
+        answer = await gateway.recall(sentence, strategy="vector", limit=3)
+        assert [memory.id for memory in answer.memories] == [long], sentence
+        assert answer.strategy_used == "vector"
+    for question in ("Which pet bird does the mayor have?", "What hangs behind the barometer?"):
+        assert (await gateway.found(question))[0] == long, question

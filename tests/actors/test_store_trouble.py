@@ -1,0 +1,296 @@
+"""The store as a process among workers that die, fail, lie and change, and with an index that is taken away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remembrancer.protocol.control import PeerGone
+from remembrancer.protocol.work import (
+    Passage,
+    PassagesEmbedded,
+    QueryEmbedded,
+    WhoAreYou,
+    WorkerFailed,
+    WorkerLeaving,
+)
+from tests.actors.store_process import DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+MANY = 40
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+async def fill(rig: StoreRig, count: int = MANY) -> list[str]:
+    """Store memories, each with a word of its own."""
+    return [await rig.gateway.store(f"word{n} of the harbour chronicle") for n in range(count)]
+
+
+async def assert_all_found(rig: StoreRig, ids: list[str]) -> None:
+    """Each is the first that is found by its own word and by meaning alone."""
+    for place in range(0, len(ids), 7):
+        answer = await rig.gateway.recall(f"word{place} of the harbour chronicle", strategy="vector")
+        assert answer.memories[0].id == ids[place]
+        assert (answer.strategy_used, answer.notices) == ("vector", ())
+
+
+# Workers
+
+
+async def test_the_jobs_of_a_worker_that_dies_go_to_another(rig: StoreRig) -> None:
+    dying = await rig.worker("embedder-1", credit=MANY, holds=True)
+    ids = await fill(rig)
+    await until(lambda: len(dying.jobs) == MANY)
+    other = await rig.worker("embedder-2", credit=MANY)
+    assert (await rig.gateway.describe()).embedding.pending == MANY, "they are in the first one's hands"
+    assert other.jobs == []
+    await dying.dealer.aclose()
+    await rig.launcher.tell(rig.store, PeerGone("embedder", dying.speaker.incarnation))
+    await rig.gateway.until_embedded()
+    assert {job.text for job in other.jobs} == {job.text for job in dying.jobs}
+    assert (await rig.gateway.describe()).embedding.workers == 1
+    await assert_all_found(rig, ids)
+
+
+async def test_the_jobs_of_a_worker_that_leaves_go_to_another_and_it_is_given_no_more(rig: StoreRig) -> None:
+    leaving = await rig.worker("embedder-1", credit=5, holds=True)
+    ids = await fill(rig)
+    await until(lambda: len(leaving.jobs) == 5)
+    leaving.say(WorkerLeaving())
+    await rig.gateway.until(lambda now: now.embedding.workers == 0)
+    await rig.worker("embedder-2")
+    await rig.gateway.until_embedded()
+    assert len(leaving.jobs) == 5
+    await assert_all_found(rig, ids)
+
+
+async def test_nobody_is_given_more_than_their_credit_and_two_share_the_work(rig: StoreRig) -> None:
+    workers = [await rig.worker(f"embedder-{place}", credit=4, holds=True) for place in range(2)]
+    await fill(rig)
+    await until(lambda: [len(worker.jobs) for worker in workers] == [4, 4])
+    workers.append(await rig.worker("embedder-2", credit=2, holds=True))
+    await until(lambda: len(workers[2].jobs) == 2)
+    assert [len(worker.jobs) for worker in workers] == [4, 4, 2], "a newcomer moves nothing"
+    for worker in workers:
+        worker.holds = False
+        worker.answer(list(worker.jobs))
+    await rig.gateway.until_embedded()
+    assert sum(len(worker.jobs) for worker in workers) == MANY, "nothing was embedded twice"
+
+
+async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    ids = await fill(rig, 10)
+    async with Worker(rig.home) as worker, Worker(rig.home, "embedder-2") as other:
+        for each in (worker, other):
+            each.say(WorkerFailed("no weights on this disk"))
+        await gateway.until(lambda now: now.embedding.error is not None)
+        described = (await gateway.describe()).embedding
+        assert (described.error, described.workers, described.pending) == ("no weights on this disk", 0, 10)
+        answer = await gateway.recall("word3")
+        assert [memory.id for memory in answer.memories] == [ids[3]]
+        assert [notice.code for notice in answer.notices] == ["embedding_failed"]
+        state = await gateway.embedding_of(ids[0], timeout_s=0.5)
+        assert (state.embedded, state.error) == (False, "no weights on this disk")
+        worker.announce()
+        await gateway.until_embedded()
+        assert (await gateway.describe()).embedding.error is None
+        await assert_all_found(rig, ids)
+        worker.say(WorkerFailed("the weights are gone again"))
+        await gateway.until(lambda now: now.embedding.workers == 0)
+        answer = await gateway.recall("some question that was not asked before: word3")
+        assert [notice.code for notice in answer.notices] == ["embedding_failed"]
+
+
+async def test_a_dead_workers_complaint_is_forgotten_and_a_living_ones_is_not(rig: StoreRig) -> None:
+    async with Worker(rig.home) as one, Worker(rig.home, "embedder-2") as two:
+        one.say(WorkerFailed("one has no model"))
+        await rig.gateway.until(lambda now: now.embedding.error is not None)
+        two.say(WorkerFailed("two has no model"))
+        await rig.launcher.tell(rig.store, PeerGone("embedder", one.speaker.incarnation))
+        await rig.gateway.until(lambda now: now.embedding.error == "two has no model")
+        await rig.launcher.tell(rig.store, PeerGone("embedder", two.speaker.incarnation))
+        await rig.gateway.until(lambda now: now.embedding.error is None)
+
+
+async def test_a_worker_that_the_restarted_store_does_not_know_is_asked_who_it_is(rig: StoreRig) -> None:
+    worker = await rig.worker(holds=True)
+    ids = await fill(rig, 10)
+    await until(lambda: len(worker.jobs) == 10)
+    old = list(worker.jobs)
+    await rig.restart()
+    assert await worker.dealer.wait_connected(10)
+    worker.answer(old[:1])
+    await until(lambda: worker.asked)
+    assert worker.asked == [WhoAreYou()]
+    worker.announce()
+    worker.answer(old)  # of the store that is dead: this one's jobs are others
+    await until(lambda: len(worker.jobs) == 20)
+    assert (await rig.gateway.describe()).embedding.pending == 10
+    worker.holds = False
+    worker.answer(worker.jobs[10:])
+    await rig.gateway.until_embedded()
+    await assert_all_found(rig, ids)
+
+
+async def test_an_answer_to_a_question_of_an_earlier_store_or_of_another_worker_is_not_taken(rig: StoreRig) -> None:
+    worker = await rig.worker()
+    ids = await fill(rig, 10)
+    await rig.gateway.until_embedded()
+    wrong = vector_of("word3 of the harbour chronicle", IDENTITY.model).tobytes()
+    for number in range(50):
+        worker.say(QueryEmbedded(number, wrong))
+    assert (await rig.gateway.found("word5 of the harbour chronicle", strategy="vector"))[0] == ids[5]
+
+
+GARBLES = {
+    "a byte too few": lambda vectors: vectors[:-1],
+    "nothing": lambda vectors: b"",
+    "a vector too many": lambda vectors: vectors + bytes(4 * DIMENSIONS),
+    "not a number": lambda vectors: b"\x00\x00\xc0\x7f" * (len(vectors) // 4),
+}
+
+
+@pytest.mark.parametrize("garble", GARBLES.values(), ids=list(GARBLES))
+async def test_a_worker_that_answers_with_nonsense_hurts_nobody(rig: StoreRig, garble: object) -> None:
+    assert callable(garble)
+    mad = await rig.worker("embedder-1")
+    mad.garbles = garble
+    ids = await fill(rig, 10)
+    await rig.gateway.until(lambda now: now.embedding.pending == 0)  # tried as often as may be
+    answer = await rig.gateway.recall("word4", strategy="hybrid")
+    assert [memory.id for memory in answer.memories] == [ids[4]]
+    assert [notice.code for notice in answer.notices] == ["embedding_failed"]
+    assert not (await rig.gateway.embedding_of(ids[0], timeout_s=0.5)).embedded
+    mad.say(WorkerLeaving())
+    await rig.gateway.until(lambda now: now.embedding.workers == 0)
+    sane = await rig.worker("embedder-2")
+    await until(lambda: len(sane.jobs) == len(ids))
+    await rig.gateway.until_embedded()
+    await assert_all_found(rig, ids)
+    assert rig.store.process.poll() is None
+
+
+async def test_a_text_that_cannot_be_embedded_is_found_by_its_words_and_holds_up_no_other(rig: StoreRig) -> None:
+    worker = await rig.worker()
+    worker.refuses = lambda text: "poison" in text
+    bad = await rig.gateway.store("poison in the well")
+    state = await rig.gateway.embedding_of(bad)
+    assert (state.embedded, state.error) == (False, "the worker will not")
+    assert sum("poison" in job.text for job in worker.jobs) == 3, "it is tried three times"
+    good = await rig.gateway.store("water in the well")
+    assert (await rig.gateway.embedding_of(good)).embedded
+    assert set(await rig.gateway.found("well")) == {bad, good}
+    assert (await rig.gateway.embedding_of(bad)).error == "the worker will not", "whoever asks later is told as well"
+    worker.refuses = lambda text: False
+    other = await rig.worker("embedder-2")
+    await until(lambda: len(other.jobs) + len(worker.jobs) == 5)
+    assert (await rig.gateway.embedding_of(bad)).embedded, "another worker's arrival is another chance"
+
+
+async def test_an_answer_without_a_job_is_dropped(rig: StoreRig) -> None:
+    worker = await rig.worker()
+    memory_id = await rig.gateway.store("word1 of the harbour chronicle")
+    await rig.gateway.until_embedded()
+    vector = vector_of("something else", IDENTITY.model).tobytes()
+    for job_id in range(50):
+        worker.say(PassagesEmbedded(job_id, (Passage(0, 5),), vector))
+    answer = await rig.gateway.recall("word1 of the harbour chronicle", strategy="vector")
+    assert answer.memories[0].id == memory_id
+    assert answer.memories[0].scores.vector == pytest.approx(1.0, abs=1e-5)
+
+
+async def test_another_model_embeds_everything_again_and_its_vectors_are_never_compared_with_the_old(
+    rig: StoreRig,
+) -> None:
+    old = await rig.worker("embedder-1")
+    ids = await fill(rig)
+    user = await rig.gateway.store("word777 of the user", scope="user")
+    await rig.gateway.until_embedded()
+    new_model = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
+    old.say(WorkerLeaving())
+    await rig.gateway.until(lambda now: now.embedding.workers == 0)
+    new = await rig.worker("embedder-2", identity=new_model)
+    await until(lambda: len(new.jobs) == MANY + 1)
+    await rig.gateway.until_embedded()
+    await assert_all_found(rig, ids)
+    assert (await rig.gateway.found("word777 of the user", strategy="vector"))[0] == user
+    described = (await rig.gateway.describe()).embedding
+    assert described.model == "better words"
+    await rig.restart()
+    assert (await rig.gateway.describe()).embedding.model == "better words", "also before a worker has come"
+
+
+# The index
+
+
+async def test_the_vectors_folder_may_be_deleted_under_the_running_store(rig: StoreRig) -> None:
+    await rig.worker()
+    ids = await fill(rig)
+    await rig.gateway.until_embedded()
+    await until(lambda: (rig.paths.vectors / "chroma.sqlite3").exists())
+    shutil.rmtree(rig.paths.vectors)
+    for place in range(0, MANY, 9):  # never worse than words with a warning
+        answer = await rig.gateway.recall(f"word{place} of the harbour chronicle")
+        assert answer.memories[0].id == ids[place]
+    await until((rig.paths.vectors / "chroma.sqlite3").exists)
+    await rig.gateway.until(lambda now: now.embedding.vectors_ready)
+    await assert_all_found(rig, ids)
+    assert (await rig.gateway.describe()).embedding.error is None
+
+
+@pytest.mark.parametrize("how", ["deleted", "ruined"])
+async def test_an_index_that_is_gone_or_ruined_between_two_starts_costs_nothing_but_time(
+    rig: StoreRig, how: str
+) -> None:
+    worker = await rig.worker()
+    ids = await fill(rig)
+    await rig.gateway.until_embedded()
+    await until(lambda: (rig.paths.vectors / "chroma.sqlite3").exists())
+    await rig.stop()
+    if how == "deleted":
+        shutil.rmtree(rig.paths.vectors)
+    else:
+        (rig.paths.vectors / "chroma.sqlite3").write_bytes(b"ruined" * 5000)
+    given = len(worker.jobs)
+    await rig.start()
+    assert await worker.dealer.wait_connected(10)
+    worker.announce()
+    await rig.gateway.until(lambda now: now.embedding.workers == 1)
+    await rig.gateway.until_embedded()
+    await assert_all_found(rig, ids)
+    assert len(worker.jobs) == given, "the vectors are beside the passages: nothing is embedded again"
+
+
+async def test_what_was_pending_when_the_store_was_killed_is_embedded_by_the_next_one(rig: StoreRig) -> None:
+    ids = await fill(rig, 10)
+    await rig.restart()
+    await rig.worker()  # before any request has opened the project
+    await rig.gateway.until_embedded()
+    await assert_all_found(rig, ids)
+
+
+async def test_a_kill_in_the_middle_of_embedding_loses_no_vectors_and_doubles_none(rig: StoreRig) -> None:
+    worker = await rig.worker(credit=4)
+    ids = await fill(rig, 30)
+    await until(lambda: len(worker.jobs) > 12)
+    await rig.restart()
+    assert await worker.dealer.wait_connected(10)
+    worker.announce()
+    await rig.gateway.until(lambda now: now.embedding.workers == 1)
+    await rig.gateway.until_embedded()
+    await assert_all_found(rig, ids)
+    answer = await rig.gateway.recall("harbour chronicle", strategy="vector", limit=50)
+    found = [memory.id for memory in answer.memories]
+    assert len(found) == len(set(found))
+    assert set(found) == set(ids)

@@ -1,0 +1,274 @@
+"""The store as a process: a write is applied exactly once, in order, and is there whatever happens to the store."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from remembrancer.actors.launch import EXIT_ORPHANED, EXIT_START_FAILED, EXIT_STOPPED
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.control import Ready, StartFailed
+from remembrancer.protocol.errors import (
+    InvalidInput,
+    PeerLost,
+    PeerUnavailable,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    StorageFull,
+)
+from remembrancer.protocol.writes import Applied, ProjectRef, Submit
+from tests.actors.store_process import StoreRig, store_rig
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, store_operation
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+def stored_ids(rig: StoreRig) -> list[str]:
+    """The ids in the project's file, on disk. Checks the file's integrity."""
+    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        return [row[0] for row in connection.execute("SELECT id FROM memories ORDER BY number")]
+
+
+async def test_the_same_operation_is_one_memory_however_often_and_wherever_it_is_sent(rig: StoreRig) -> None:
+    operation = store_operation("once", "a lantern")
+    first = await rig.gateway.submit(operation)
+    again = await asyncio.gather(*(rig.gateway.submit(operation) for _ in range(10)))
+    await rig.restart()
+    again.append(await rig.gateway.submit(operation))
+    batch = await rig.gateway.submit_batch(operation, operation)
+    assert not first.replayed
+    assert all(each.replayed and each.result == first.result for each in again)
+    assert batch.applied == ("once", "once")
+    assert stored_ids(rig) == [memory_id_of(operation)]
+
+
+async def test_the_very_same_content_is_reported_and_stored_all_the_same(rig: StoreRig) -> None:
+    first, second = store_operation("first", "a lantern"), store_operation("second", "a lantern")
+    assert (await rig.gateway.submit(first)).result.duplicates == ()
+    assert (await rig.gateway.submit(second)).result.duplicates == (memory_id_of(first),)
+    assert len(stored_ids(rig)) == 2
+
+
+async def test_a_batch_is_applied_in_order_and_names_what_can_never_be_applied(rig: StoreRig) -> None:
+    known = store_operation("known", "was there before")
+    await rig.gateway.submit(known)
+    good = [store_operation(f"good{n}", f"text {n}") for n in range(5)]
+    clash = store_operation("clash", "x", memory_id=memory_id_of(known))
+    user = store_operation("user", "of the user", scope="user")
+    other = store_operation("other", "of another project", project=OTHER_PROJECT)
+    done = await rig.gateway.submit_batch(*good[:2], clash, user, known, other, *good[2:])
+    assert done.applied == ("good0", "good1", "user", "known", "other", "good2", "good3", "good4")
+    assert [(each.operation_id, each.code) for each in done.rejected] == [("clash", "invalid_input")]
+    assert done.rejected[0].message
+    assert stored_ids(rig) == [memory_id_of(each) for each in (known, *good)]
+    again = await rig.gateway.submit_batch(*good, clash)
+    assert again.applied == tuple(each.operation_id for each in good)
+    assert len(stored_ids(rig)) == 6
+    assert (await rig.gateway.submit_batch()).applied == ()
+
+
+async def test_a_refused_write_says_why_and_stores_nothing(rig: StoreRig) -> None:
+    with pytest.raises(InvalidInput):
+        await rig.gateway.submit(store_operation("bad", "x", importance=7.0))
+    with pytest.raises(InvalidInput, match="12 hexadecimal digits"):
+        await rig.gateway.submit(store_operation("bad", "x", project=ProjectRef("../../etc", "/x")))
+    with pytest.raises(InvalidInput):
+        await rig.gateway.submit(store_operation("bad", "x", project=ProjectRef("user", "/x")))
+    assert await rig.gateway.found("x", project=ProjectRef("../user", "/x")) == []
+    assert stored_ids(rig) == []
+    files = {rig.paths.user_database, rig.paths.catalog, rig.paths.project_database(PROJECT.id)}
+    assert set(rig.home.parent.glob(f"{rig.home.name}/**/*.db")) == files, "no other was made"
+
+
+async def test_kill_9_in_the_middle_of_many_writes_loses_and_doubles_none_that_was_acknowledged(rig: StoreRig) -> None:
+    operations = [store_operation(f"op{n}", f"lantern number {n}") for n in range(400)]
+    acknowledged: list[str] = []
+    waiting = iter(operations)
+
+    async def send_one_after_another() -> None:
+        for operation in waiting:
+            try:
+                done = await rig.gateway.dealer.request(Submit(operation), timeout_s=10)
+            except (PeerLost, PeerUnavailable):
+                return
+            assert isinstance(done, Applied)
+            acknowledged.append(done.result.memory_id)
+            if len(acknowledged) == 60:
+                rig.store.process.kill()
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(16):
+            tasks.start_soon(send_one_after_another)
+    await rig.store.ended()
+    on_disk = stored_ids(rig)
+    assert 0 < len(acknowledged) < len(operations)
+    assert set(acknowledged) <= set(on_disk)
+    assert len(on_disk) == len(set(on_disk))
+    await rig.start()
+    replies = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
+    assert {reply.result.memory_id for reply in replies if reply.replayed} == set(on_disk)
+    assert sorted(stored_ids(rig)) == sorted(memory_id_of(operation) for operation in operations)
+    assert len(await rig.gateway.found("lantern", limit=1000)) == 50
+    assert (await rig.gateway.describe()).counts.total == len(operations)
+
+
+async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_whole(rig: StoreRig) -> None:
+    await rig.worker()
+    operations = [store_operation(f"op{n}", f"lantern number {n}") for n in range(50)]
+
+    async def send(place: int) -> Applied | RemembrancerError:
+        try:
+            return await rig.gateway.submit(operations[place])
+        except RemembrancerError as error:
+            return error
+
+    sending = [asyncio.create_task(send(place)) for place in range(50)]
+    await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
+    assert await rig.stop() == EXIT_STOPPED
+    answers = await asyncio.gather(*sending)
+    kept = stored_ids(rig)
+    assert {answer.result.memory_id for answer in answers if isinstance(answer, Applied)} <= set(kept)
+    assert all(isinstance(answer, Applied) or answer.retry_possible for answer in answers)
+    assert "Traceback" not in rig.log()
+    assert "crashed" not in rig.log()
+    assert not rig.paths.project_database(PROJECT.id).with_name("memory.db-wal").exists(), "closed, not dropped"
+
+
+async def test_a_store_does_not_outlive_its_launcher(rig: StoreRig) -> None:
+    await rig.gateway.store("a lantern")
+    assert rig.store.process.stdin is not None
+    rig.store.process.stdin.close()
+    assert await rig.store.ended() == EXIT_ORPHANED
+    assert len(stored_ids(rig)) == 1
+
+
+async def test_a_second_store_waits_for_the_first_and_never_shares_its_files(rig: StoreRig) -> None:
+    await rig.gateway.store("a lantern")
+    second = rig.launch("store")
+    await until(lambda: second.spec.incarnation in rig.log())
+    await rig.gateway.store("another lantern")
+    assert not any(isinstance(message, Ready) for message in rig.launcher.heard)
+    await rig.store.kill()
+    await rig.launcher.expect(Ready)
+    assert len(await rig.gateway.found("lantern")) == 2
+    await second.kill()
+
+
+async def test_a_full_database_refuses_writes_and_answers_questions(home: Path) -> None:
+    async with store_rig(home, started=False) as rig:
+        rig.settings = Settings(database_limit_bytes=1_048_576)
+        await rig.start()
+        first = store_operation("first", "the first lantern")
+        await rig.gateway.submit(first)
+        for number in range(12):
+            await rig.gateway.submit_batch(store_operation(f"op{number}", f"lantern {number} " + "x" * 100_000))
+        with pytest.raises(StorageFull, match="limit"):
+            await rig.gateway.store("one more")
+        assert (await rig.gateway.submit(first)).replayed
+        assert memory_id_of(first) in await rig.gateway.found("first")
+        done = await rig.gateway.submit_batch(first, store_operation("late", "x"), store_operation("later", "y"))
+        assert (done.applied, done.rejected) == (("first",), ())
+
+
+async def test_a_full_disk_is_told_apart_survived_and_forgotten(rig: StoreRig) -> None:
+    """The kernel refuses to let any file of the store grow: as on a full disk, every write fails half-way."""
+    worker = await rig.worker()
+    first = await rig.gateway.store("the first lantern")
+    await rig.gateway.until_embedded()
+    process = psutil.Process(rig.store.process.pid)
+    unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
+    process.rlimit(psutil.RLIMIT_FSIZE, (1, unlimited[1]))
+    began_s = (await rig.gateway.describe()).uptime_s
+    with pytest.raises(StorageFull, match="room"):
+        await rig.gateway.store("no room")
+    worker.announce()
+    assert first in await rig.gateway.found("first lantern", strategy="keyword")
+    await rig.gateway.until(lambda now: now.uptime_s > began_s + 2.5)  # rounds of housekeeping, which cannot write
+    with pytest.raises(StorageFull):
+        await rig.gateway.store("no room yet")
+    assert first in await rig.gateway.found("first lantern", strategy="keyword")
+    process.rlimit(psutil.RLIMIT_FSIZE, unlimited)
+    await rig.gateway.store("there is room again")
+    await rig.gateway.until_embedded()
+    assert rig.store.process.poll() is None
+    assert first in await rig.gateway.found("first lantern", strategy="vector")
+
+
+def spoil(path: Path, how: str) -> bytes:
+    """Put a file there that this release cannot read; its bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if how == "newer":
+        with closing(sqlite3.connect(path)) as connection:
+            connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 99;")
+    else:
+        path.write_bytes(b"no database at all, but a note\n" * 300)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])
+async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
+    home: Path, how: str, kind: type[RemembrancerError]
+) -> None:
+    async with store_rig(home, started=False) as rig:
+        bad = rig.paths.project_database(OTHER_PROJECT.id)
+        before = spoil(bad, how)
+        await rig.start()
+        await rig.worker()
+        gateway = rig.gateway
+        for _ in range(2):
+            with pytest.raises(kind):
+                await gateway.submit(store_operation("there", "x", project=OTHER_PROJECT))
+            with pytest.raises(kind):
+                await gateway.recall("x", project=OTHER_PROJECT)
+            with pytest.raises(kind):
+                await gateway.describe(OTHER_PROJECT)
+        done = await gateway.submit_batch(
+            store_operation("a", "lantern"), store_operation("b", "x", project=OTHER_PROJECT), store_operation("c", "z")
+        )
+        assert done.applied == ("a", "c")
+        assert [each.code for each in done.rejected] == [kind.code]
+        user = await gateway.store("lantern of the user", scope="user")
+        await gateway.until_embedded()
+        assert user in await gateway.found("lantern", strategy="vector")
+        assert await gateway.found("lantern", project=OTHER_PROJECT, scopes=("user",)) == [user]
+        assert bad.read_bytes() == before
+
+
+@pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])
+async def test_a_users_file_that_cannot_be_read_is_a_start_that_fails_with_its_reason(
+    home: Path, how: str, kind: type[RemembrancerError]
+) -> None:
+    async with store_rig(home, started=False) as rig:
+        before = spoil(rig.paths.user_database, how)
+        store = rig.launch("store")
+        failed = await rig.launcher.expect(StartFailed)
+        assert failed.code == kind.code
+        assert str(rig.paths.user_database) in failed.message
+        assert await store.ended() == EXIT_START_FAILED
+        assert rig.paths.user_database.read_bytes() == before
+
+
+async def test_no_content_is_in_the_log(rig: StoreRig) -> None:
+    await rig.gateway.store("a very secret lantern")
+    await rig.gateway.recall("secret lantern")
+    with pytest.raises(InvalidInput):
+        await rig.gateway.submit(store_operation("bad", "a very secret lantern", importance=7.0, tags=("secret",)))
+    await rig.stop()
+    assert "secret" not in rig.log()
+    assert SESSION not in rig.log()

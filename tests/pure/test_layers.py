@@ -1,0 +1,127 @@
+"""Who may import whom: actors share the protocol and nothing else, and the bridge is light. Read from the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import remembrancer
+
+ROOT = Path(remembrancer.__file__).parent
+SHELL = ("remembrancer.actors.shell", "remembrancer.actors.launch", "remembrancer.actors.logs")
+COMMON = ("remembrancer.protocol", "remembrancer.config")
+ACTORS = sorted(path.name for path in (ROOT / "actors").iterdir() if (path / "__init__.py").exists())
+BRIDGE_MAY = (
+    "remembrancer.actors.bridge",
+    "remembrancer.protocol.paths",
+    "remembrancer.protocol.locks",
+    "remembrancer.protocol.hello",
+    "remembrancer.config.home",
+)
+
+
+def module_of(path: Path) -> str:
+    """A file's dotted name."""
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def sources(*parts: str) -> list[Path]:
+    """Every source file under a folder of the package, or the one file."""
+    place = ROOT.joinpath(*parts)
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place.with_suffix(".py")]
+
+
+def imports(path: Path) -> Iterator[str]:
+    """What a file imports, anywhere in it: `from a import b` is `a.b` when that is a module, and else `a`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                inner = ROOT.parent.joinpath(*node.module.split("."), alias.name)
+                is_module = inner.is_dir() or inner.with_suffix(".py").exists()
+                yield f"{node.module}.{alias.name}" if is_module else node.module
+
+
+def is_within(name: str, allowed: tuple[str, ...]) -> bool:
+    """Whether a module is one of these, or inside one."""
+    return any(name == each or name.startswith(each + ".") for each in allowed)
+
+
+def strangers(paths: list[Path], allowed: tuple[str, ...]) -> list[str]:
+    """Imports of ours that are not allowed, with who makes them. The package itself has only its version."""
+    return [
+        f"{module_of(path)} imports {name}"
+        for path in paths
+        for name in imports(path)
+        if is_within(name, ("remembrancer",)) and name != "remembrancer" and not is_within(name, allowed)
+    ]
+
+
+def test_the_protocol_knows_nobody() -> None:
+    assert strangers(sources("protocol"), ("remembrancer.protocol",)) == []
+
+
+def test_the_configuration_knows_the_protocol_alone() -> None:
+    assert strangers(sources("config"), COMMON) == []
+
+
+def test_the_shell_knows_no_actor() -> None:
+    files = [path for name in ("shell", "launch", "logs") for path in sources("actors", name)]
+    assert len(files) == 3
+    assert strangers(files, (*COMMON, *SHELL)) == []
+
+
+@pytest.mark.parametrize("actor", ACTORS)
+def test_an_actor_knows_the_protocol_the_configuration_the_shell_and_itself(actor: str) -> None:
+    assert {"bridge", "embedder", "gateway", "launcher", "store"} <= set(ACTORS)
+    assert strangers(sources("actors", actor), (*COMMON, *SHELL, f"remembrancer.actors.{actor}")) == []
+
+
+def test_the_bridge_imports_the_standard_library_and_very_little_of_ours() -> None:
+    foreign = [
+        f"{module_of(path)} imports {name}"
+        for path in sources("actors", "bridge")
+        for name in imports(path)
+        if name != "remembrancer"
+        and not is_within(name, BRIDGE_MAY)
+        and name.partition(".")[0] not in sys.stdlib_module_names
+    ]
+    assert foreign == []
+
+
+def test_what_the_bridge_may_import_needs_no_more_than_the_standard_library_to_be_imported() -> None:
+    """The same, as it is when it runs: what those modules import in their turn counts too."""
+    program = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import remembrancer.actors.bridge.bridge\n"
+        "print('\\n'.join(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - sys.stdlib_module_names == {"remembrancer"}
+
+
+def test_an_import_that_breaks_a_rule_would_be_seen(tmp_path: Path) -> None:
+    source = tmp_path / "module.py"
+    source.write_text(
+        "import remembrancer.actors.gateway.actor\n"
+        "def late():\n"
+        "    from remembrancer.actors import store\n"
+        "    from remembrancer.protocol import paths\n"
+        "    from remembrancer.protocol.paths import RuntimePaths\n"
+    )
+    assert sorted(imports(source)) == [
+        "remembrancer.actors.gateway.actor",
+        "remembrancer.actors.store",
+        "remembrancer.protocol.paths",
+        "remembrancer.protocol.paths",
+    ]
