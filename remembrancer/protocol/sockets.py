@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 import anyio
 import msgspec
@@ -324,9 +324,8 @@ class Router(Generic[In]):
         if self._socket is None:
             return False
         envelope = self._speaker.envelope(in_reply_to=in_reply_to)
-        sent = self._socket.send_multipart(
-            [peer.routing_id, encode_envelope(envelope), encoder.encode(body)], flags=zmq.NOBLOCK
-        )
+        frames = [peer.routing_id, encode_envelope(envelope), encoder.encode(body)]
+        sent = cast("asyncio.Future[Any]", self._socket.send_multipart(frames, flags=zmq.NOBLOCK))
         error = sent.exception()
         if isinstance(error, zmq.ZMQError) and error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
             return False

@@ -100,6 +100,7 @@ async def test_kill_9_in_the_middle_of_many_writes_loses_and_doubles_none_that_w
     operations = [store_operation(f"op{n}", f"lantern number {n}") for n in range(400)]
     acknowledged: list[str] = []
     waiting = iter(operations)
+    assert await rig.gateway.dealer.wait_connected(10)
 
     async def send_one_after_another() -> None:
         for operation in waiting:

@@ -78,20 +78,25 @@ class Workers(RuleBasedStateMachine):
         self._forget(worker)
         self.work.worker_gone(worker)
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, LEASE_S / 2, LEASE_S]), target=leases)
-    def hand_out(self, seconds: float) -> Lease[int, str]:
+    @rule(
+        seconds=st.sampled_from([0.0, 1.0, LEASE_S / 2, LEASE_S]),
+        limit=st.sampled_from([None, None, 0, 1, 3]),
+        target=leases,
+    )
+    def hand_out(self, seconds: float, limit: int | None) -> Lease[int, str]:
         self.now += seconds
         expired = sorted(job for job, lease in self.standing.items() if lease.expires_at <= self.now)
         self._requeue(expired)
         for worker, hand in self.in_hand.items():  # what has expired is taken for lost
             self.in_hand[worker] = {job for job in hand if self.handed_out[job].expires_at > self.now}
         free = sum(credit - len(self.in_hand[worker]) for worker, credit in self.credit.items())
-        expected, self.queue = self.queue[: max(0, free)], self.queue[max(0, free) :]
+        count = free if limit is None else min(free, limit)
+        expected, self.queue = self.queue[:count], self.queue[count:]
         handed = sorted(
-            (lease for leases in self.work.hand_out(self.now).values() for lease in leases),
+            (lease for leases in self.work.hand_out(self.now, limit).values() for lease in leases),
             key=lambda lease: lease.job_id,
         )
-        assert [lease.key for lease in handed] == expected, "in the order of the queue, as far as the credit goes"
+        assert [lease.key for lease in handed] == expected, "in the order of the queue, as far as credit and limit go"
         for lease in handed:
             assert lease.expires_at == self.now + LEASE_S
             self.standing[lease.job_id] = lease
@@ -135,6 +140,7 @@ class Workers(RuleBasedStateMachine):
         assert set(leased) | set(self.queue) == self.due
         assert not set(leased) & set(self.queue)
         assert self.work.pending == len(self.due)
+        assert self.work.has_queued == bool(self.queue)
 
     @invariant()
     def nobody_holds_more_than_their_credit(self) -> None:

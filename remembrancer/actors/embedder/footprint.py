@@ -9,7 +9,7 @@ import sys
 import threading
 from typing import Final
 
-NICENESS: Final = 5
+NICENESS: Final = 10
 """For the thread that embeds passages: they can wait, and the store and the gateway should not wait for them."""
 
 logger = logging.getLogger(__name__)

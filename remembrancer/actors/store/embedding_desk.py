@@ -24,7 +24,7 @@ from remembrancer.actors.store.embedding_work import EmbeddingWork, Lease
 from remembrancer.actors.store.index_keeper import IndexKeeper
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.query_vectors import QueryVectors, vectors_fit
-from remembrancer.actors.store.quiet import Quiet
+from remembrancer.actors.store.quiet import JOBS_UNDER_LOAD, Quiet
 from remembrancer.actors.store.records import EmbeddedMemory, Records, Vectors
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
@@ -251,18 +251,25 @@ class EmbeddingDesk:
             with anyio.move_on_after(LEASE_CHECK_S):
                 await self._handing.wait()
             self._handing.clear()
-            await self._let_clients_pass()
-            for worker, leases in self.work.hand_out(time.monotonic()).items():
+            limit = await self._let_clients_pass()
+            for worker, leases in self.work.hand_out(time.monotonic(), limit).items():
                 await self._send_jobs(worker, leases)
             self._index.nudge()
 
-    async def _let_clients_pass(self) -> None:
-        """Hold the jobs back while clients are served, unless one of them waits for its vector."""
+    async def _let_clients_pass(self) -> int | None:
+        """Hold the jobs back while clients are served, unless one of them waits for its vector.
+
+        Returns how many may go out now; None: as many as the workers take.
+        """
         began = time.monotonic()
-        while not self._waiters and (hold_s := self._quiet.hold_s(time.monotonic(), began)) > 0:
+        while self.work.has_queued and not self._waiters:
+            hold_s = self._quiet.hold_s(time.monotonic(), began)
+            if hold_s <= 0:
+                return JOBS_UNDER_LOAD if self._quiet.is_serving(time.monotonic()) else None
             self._awaited.clear()
             with anyio.move_on_after(hold_s):
                 await self._awaited.wait()
+        return None
 
     async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]]) -> None:
         by_file: dict[str, dict[int, Lease[Job, Peer]]] = {}

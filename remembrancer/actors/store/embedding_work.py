@@ -56,6 +56,11 @@ class EmbeddingWork(Generic[Key, Worker]):
         return len(self._queue) + len(self._leased_keys)
 
     @property
+    def has_queued(self) -> bool:
+        """Whether a job could be handed out."""
+        return bool(self._queue)
+
+    @property
     def workers(self) -> list[Worker]:
         """Workers with a model, the least busy first."""
         return sorted(self._workers, key=lambda worker: len(self._workers[worker].leased))
@@ -101,11 +106,14 @@ class EmbeddingWork(Generic[Key, Worker]):
         """Whether the worker has announced itself."""
         return worker in self._workers
 
-    def hand_out(self, now: float) -> dict[Worker, list[Lease[Key, Worker]]]:
-        """New leases for workers that have credit, each getting its share of the queue. `now` is monotonic seconds."""
+    def hand_out(self, now: float, limit: int | None = None) -> dict[Worker, list[Lease[Key, Worker]]]:
+        """New leases, `limit` at the most, for workers that have credit, each getting its share of the queue.
+
+        `now` is monotonic seconds.
+        """
         handed: dict[Worker, list[Lease[Key, Worker]]] = {}
         self._requeue(sorted(job for job, lease in self._leases.items() if lease.expires_at <= now))
-        while self._queue:
+        while self._queue and (limit is None or sum(map(len, handed.values())) < limit):
             free = {worker: state.credit - len(state.leased) for worker, state in self._workers.items()}
             worker = max(free, key=lambda each: free[each], default=None)
             if worker is None or free[worker] <= 0:

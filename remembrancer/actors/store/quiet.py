@@ -8,8 +8,10 @@ QUIET_S: Final = 0.03
 """After so long without a request, clients are not in the middle of a burst: embedding may go on."""
 IDLE_S: Final = 0.3
 """After so long without a request, nobody is at work: the index may be tidied, which takes longer at a time."""
-LONGEST_HOLD_S: Final = 0.5
-"""Embedding that has waited for so long goes on under load too, a batch at a time."""
+LONGEST_HOLD_S: Final = 5.0
+"""Embedding that has waited for so long goes on under load too, `JOBS_UNDER_LOAD` at a time."""
+JOBS_UNDER_LOAD: Final = 16
+"""About 50 ms of a worker's time."""
 
 
 class Quiet:
@@ -30,9 +32,15 @@ class Quiet:
 
     def hold_s(self, now: float, waiting_since: float) -> float:
         """How long embedding that has waited since `waiting_since` should still wait; 0: it may go on."""
-        quiet_at = (now if self._being_served else self._last_served_at) + QUIET_S
-        return max(0.0, min(quiet_at, waiting_since + LONGEST_HOLD_S) - now)
+        return max(0.0, min(self._quiet_at(now), waiting_since + LONGEST_HOLD_S) - now)
+
+    def is_serving(self, now: float) -> bool:
+        """Whether clients are in the middle of a burst."""
+        return now < self._quiet_at(now)
 
     def is_idle(self, now: float) -> bool:
         """Whether nobody has been at work for a while."""
         return not self._being_served and now >= self._last_served_at + IDLE_S
+
+    def _quiet_at(self, now: float) -> float:
+        return (now if self._being_served else self._last_served_at) + QUIET_S

@@ -22,7 +22,7 @@ from remembrancer.actors.store.ranking import (
     relevances,
     score,
 )
-from remembrancer.actors.store.records import Filters, KeywordHit, MemoryRecord, RankingFacts, Records, Vectors
+from remembrancer.actors.store.records import Filters, MemoryRecord, RankingFacts, Records, Vectors
 from remembrancer.actors.store.vector_index import IndexLost
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores, Strategy
@@ -80,46 +80,30 @@ async def recall(
 ) -> tuple[Recalled, dict[int, list[int]]]:
     """The answer, and the numbers of the memories in it by their source's place (their accesses are to be counted).
 
-    The keyword search runs while `embed` makes the query's vector; it raises `EmbeddingUnavailable` when it cannot.
+    `embed` makes the query's vector, and raises `EmbeddingUnavailable` when it cannot.
     Where the vectors cannot be searched the words are, also when vectors alone were asked for.
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
     filters = filters_of(request)
     notices: list[Notice] = []
-    match = match_expression(request.query)
-    words = loop.run_in_executor(threads, _all_keyword_hits, request, sources, match, filters)
     query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
-    hits = await words
-    # The rest is one piece of work for one thread: its parts are too short to be worth handing over to others.
-    answer, seen = await loop.run_in_executor(
-        threads, lambda: _answer(request, sources, hits, match, query, filters, notices, now)
-    )
+    # One piece of work for one thread, after the vector: the parts are too short to be handed around, and a keyword
+    # search beside the model's threads slows these down by more than it saves on a machine with few cores.
+    answer, seen = await loop.run_in_executor(threads, lambda: _answer(request, sources, query, filters, notices, now))
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
-
-
-def _all_keyword_hits(
-    request: Recall, sources: Sequence[Source], match: str | None, filters: Filters
-) -> list[list[KeywordHit] | None]:
-    if request.strategy == "vector":
-        return [None] * len(sources)
-    return [_keyword_hits(source.records, match, filters) for source in sources]
 
 
 def _answer(
     request: Recall,
     sources: Sequence[Source],
-    hits: Sequence[list[KeywordHit] | None],
-    match: str | None,
     query: Vectors | None,
     filters: Filters,
     notices: list[Notice],
     now: float,
 ) -> tuple[Recalled, dict[int, list[int]]]:
-    found = [
-        _candidates(source, keyword_hits, match, query, filters)
-        for source, keyword_hits in zip(sources, hits, strict=True)
-    ]
+    match = match_expression(request.query)
+    found = [_candidates(source, request.strategy, match, query, filters) for source in sources]
     if query is not None and not all(each.by_meaning for each in found):
         notices.append(
             Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
@@ -154,10 +138,6 @@ async def _query_vector(text: str, embed: Callable[[str], Awaitable[Vectors]], n
         return None
 
 
-def _keyword_hits(records: Records, match: str | None, filters: Filters) -> list[KeywordHit]:
-    return [] if match is None else records.keyword_hits(match, filters, CANDIDATES)
-
-
 def _strategy_used(asked: Strategy, query: Vectors | None, found: Sequence[Found]) -> Strategy:
     """What was searched in the end: words alone, if nothing could be searched by meaning."""
     searched = [each.by_meaning for each in found]
@@ -167,11 +147,11 @@ def _strategy_used(asked: Strategy, query: Vectors | None, found: Sequence[Found
 
 
 def _candidates(
-    source: Source, hits: list[KeywordHit] | None, match: str | None, query: Vectors | None, filters: Filters
+    source: Source, strategy: Strategy, match: str | None, query: Vectors | None, filters: Filters
 ) -> Found:
     """Both searches' candidates in one file that pass the filters, each with both signals where it has them.
 
-    `hits` None: the words are searched only if the vectors cannot be.
+    Where vectors alone were asked for, the words are searched only if the vectors cannot be.
     """
     nearest: dict[int, float] | None = None
     if query is not None and source.passages is not None:
@@ -179,8 +159,8 @@ def _candidates(
             nearest = _nearest(source.records, source.passages, query, filters)
         except IndexLost:
             logger.warning("an index cannot be searched", exc_info=True)
-    if hits is None:
-        hits = _keyword_hits(source.records, match, filters) if nearest is None else []
+    words_count = strategy != "vector" or nearest is None
+    hits = source.records.keyword_hits(match, filters, CANDIDATES) if words_count and match is not None else []
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = nearest or {}
     if query is not None and source.passages is not None:
