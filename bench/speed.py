@@ -25,7 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.client import StdioClient
+from remembrancer.actors.embedder.engine import load_engine
 from remembrancer.commands.sample_text import memories
+from remembrancer.config.settings import Settings
 
 STARTS: Final = 15
 COLD_STARTS: Final = 5
@@ -33,9 +35,15 @@ SAMPLES: Final = 400
 IN_FLIGHT: Final = 8
 BURST: Final = 3000
 DRAINED: Final = 3000
+ENGINE_BATCH_CHARACTERS: Final = 1500
+"""Rows times the longest: about 400 word pieces, at which the engine is fastest here."""
 RESTARTS: Final = 5
 FURTHER_SESSIONS: Final = 8
 LARGE: Final = 10_000
+STATEMENT_CHARACTERS: Final = 160
+"""The drain is measured on texts of the length of a statement, which most memories are: about 25 word pieces."""
+SETTLE_S: Final = 6.0
+"""Time for the index to be tidied, which happens when nobody asks anything."""
 
 
 class Figure(msgspec.Struct):
@@ -181,6 +189,7 @@ async def measure_calls() -> list[Figure]:
             figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p50", p50, "ms", 1.5))
             figures.append(Figure(f"`store_memory` acknowledged at {size:,}, p95", p95, "ms", 4))
         await wait_until(lambda: drained(client), 120)
+        await asyncio.sleep(SETTLE_S)
         questions = [
             f"how does {text.split(': ', 1)[1][:60].lower()} work?" for text in texts[: LARGE : LARGE // SAMPLES]
         ]
@@ -197,9 +206,8 @@ async def measure_calls() -> list[Figure]:
     return figures
 
 
-async def drain_rate(workers: int, threads: int) -> float:
-    """Passages a second from the moment that the first worker is ready until none is pending."""
-    texts = memories(DRAINED)
+async def drain_rate(texts: list[str], workers: int, threads: int) -> float:
+    """Passages a second from the moment that the workers are ready until none is pending. Each text is one passage."""
     async with runtime(embedders="0", embedder_threads=str(threads)) as running, running.client() as client:
         await fill(client, texts)
         await running.command("scale", f"embedder={workers}")
@@ -210,14 +218,31 @@ async def drain_rate(workers: int, threads: int) -> float:
 
         await wait_until(all_ready, 60, 0.01)
         before = (await client.call("get_memory_status"))["embedding"]["pending"]
-        return float(before / await wait_until(lambda: drained(client), 300, 0.05))
+        return float(before / await wait_until(lambda: drained(client), 300, 0.1))
+
+
+def engine_rate(texts: list[str], threads: int) -> float:
+    """Texts a second of the engine alone, in batches sorted by length: what the machine can do at the most."""
+    engine = load_engine(Settings(), threads)
+    batches: list[list[str]] = [[]]
+    for text in sorted(texts, key=len):
+        if (len(batches[-1]) + 1) * len(text) > ENGINE_BATCH_CHARACTERS:
+            batches.append([])
+        batches[-1].append(text)
+    began = time.perf_counter()
+    for batch in batches:
+        engine.embed_passages(batch)
+    return len(texts) / (time.perf_counter() - began)
 
 
 async def measure_drain() -> list[Figure]:
-    two_threads = await drain_rate(1, 2)
-    one = await drain_rate(1, 1)
-    two = await drain_rate(2, 1)
+    texts = [text for text in memories(LARGE) if len(text) <= STATEMENT_CHARACTERS][:DRAINED]
+    alone = engine_rate(texts[:1000], 2)
+    two_threads = await drain_rate(texts, 1, 2)
+    one = await drain_rate(texts, 1, 1)
+    two = await drain_rate(texts, 2, 1)
     return [
+        Figure("the engine alone, two threads", alone, "texts/s", 0, more_is_better=True),
         Figure("embedding drain, one worker of two threads", two_threads, "passages/s", 450, more_is_better=True),
         Figure("embedding drain, one worker of one thread", one, "passages/s", 0, more_is_better=True),
         Figure("two workers of one thread each / one of them", two / one, "times", 1.7, more_is_better=True),

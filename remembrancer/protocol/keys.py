@@ -18,6 +18,7 @@ from remembrancer.protocol.errors import ConfigurationError
 
 KEY_CHARACTERS: Final = 40
 ZAP_DOMAIN: Final = "remembrancer"
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 
 
 class CurveKeys:
@@ -83,11 +84,17 @@ class AllowList:
 
     def __enter__(self) -> AllowList:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._authenticator.start()
+        try:
+            self._authenticator.start()
+        except zmq.ZMQError:
+            self._authenticator.stop()
+            raise
         self.reload()
         return self
 
     def __exit__(self, *_: object) -> None:
+        # A closed socket gives its address back some time later; this one, at once.
+        self._authenticator.zap_socket.unbind(ZAP_ENDPOINT)
         self._authenticator.stop()
 
     def reload(self) -> None:

@@ -90,6 +90,14 @@ async def test_a_key_that_is_added_or_taken_away_counts_after_a_reload(
                 assert not await dealer.wait_connected(0.5)
 
 
+async def test_one_allow_list_may_follow_another_at_once_and_two_do_not_stand_side_by_side(tmp_path: Path) -> None:
+    for _ in range(50):
+        with AllowList(tmp_path / "allowed"):
+            pass
+    with AllowList(tmp_path / "allowed"), pytest.raises(zmq.ZMQError), AllowList(tmp_path / "allowed"):
+        pass
+
+
 async def test_without_an_allow_list_nobody_gets_in(tmp_path: Path, server: CurveKeys, port: int) -> None:
     keys = CurveKeys.load_or_create(tmp_path / "mine", "me")
     async with serving(server, port) as endpoint, client(endpoint, keys, server) as dealer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from remembrancer.actors.launcher.ladder import ASK_S, KILL_S, STARTING_S, TERM_S
 from remembrancer.actors.launcher.lifecycle import describe_ending
-from remembrancer.actors.launcher.restarts import BUDGET, DELAYS_S, SLOW_S, STABLE_S
+from remembrancer.actors.launcher.restarts import BUDGET, DELAYS_S, FREE_RESTARTS, SLOW_S, STABLE_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import EmbedderVitals, PeerFailed, Stop
 from tests.pure.launcher_world import World
@@ -20,13 +20,13 @@ def test_a_process_that_dies_is_started_again_at_once_as_another_incarnation() -
     assert world.process("store").restarts == 1
 
 
-def test_the_second_restart_waits() -> None:
+def test_after_the_free_restarts_the_next_one_waits() -> None:
     world = World()
     world.begin()
-    world.exit("store")
-    world.exit("store")
+    for _ in range(FREE_RESTARTS + 1):
+        world.exit("store")
     assert world.state("store") == "restarting"
-    world.run_for(DELAYS_S[1] - 0.01)
+    world.run_for(DELAYS_S[FREE_RESTARTS] - 0.01)
     assert "store" not in world.running
     world.run_for(0.02)
     assert "store" in world.running

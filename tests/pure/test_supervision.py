@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.launcher.restarts import FREE_RESTARTS
 from remembrancer.actors.launcher.supervision import EMBEDDERS_WAIT_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import GatewayVitals, PeerFailed, PeerGone, Stop
@@ -145,8 +146,8 @@ def test_nothing_is_restarted_while_everything_stops() -> None:
 def test_a_restart_that_was_due_is_not_made_once_everything_stops() -> None:
     world = World()
     world.begin()
-    world.exit("store")
-    world.exit("store")
+    for _ in range(FREE_RESTARTS + 1):
+        world.exit("store")
     world.stop()
     world.run_for(1.0)
     assert "store" not in world.running

@@ -27,6 +27,10 @@ def actor_command(role: str) -> list[str]:
     return [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"]
 
 
+QUIET_NUMPY: Final = {"OPENBLAS_NUM_THREADS": "1"}
+"""Our matrices are small: numpy's own threads would only take the processor from the model's."""
+
+
 class Child:
     """One process in a process group of its own. Its standard input is its lifeline: the end of it means our death."""
 
@@ -52,7 +56,7 @@ class Child:
                 stderr=output,
                 process_group=0,  # an interrupt at the terminal is ours; what the child starts dies with it
                 cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while we live
-                env={**environ, "REMEMBRANCER_HOME": str(paths.home)},
+                env={**QUIET_NUMPY, **environ, "REMEMBRANCER_HOME": str(paths.home)},
             )
         return cls(name, process)
 

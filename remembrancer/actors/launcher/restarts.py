@@ -8,6 +8,8 @@ import msgspec
 
 DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """The pause before each restart of a row; the last one stays. None at first: a crash or two should not be felt."""
+FREE_RESTARTS: Final = DELAYS_S.count(0.0)
+"""Restarts of a row that come without a pause."""
 BUDGET: Final = 10
 """Restarts that are allowed within `WINDOW_S`."""
 WINDOW_S: Final = 60.0

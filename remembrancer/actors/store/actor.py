@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -104,6 +105,7 @@ class StoreActor(Actor):
         async with anyio.create_task_group() as self._tasks, self._router:
             self._tasks.start_soon(self._desk.run)
             self._tasks.start_soon(self._keep_house)
+            gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
             task_status.started()
             if self._desk.identity is not None:
                 self._index.use_model(self._desk.identity, list(self._files))
