@@ -363,9 +363,3 @@ def test_a_model_noted_in_a_form_of_another_release_is_no_model(tmp_path: Path) 
         connection.execute("INSERT INTO models VALUES ('key', x'80', 1.0)")
     assert catalog.last_model() is None
     catalog.close()
-
-
-def test_records_know_their_path(factory: SqliteFactory) -> None:
-    records = factory.open()
-    assert isinstance(records, SqliteRecords)
-    assert records.path == factory.path

@@ -5,12 +5,10 @@ Readers see the last commit and never wait for the writer (https://sqlite.org/wa
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import sqlite3
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,22 +26,15 @@ from remembrancer.actors.store.records import (
     RankingFacts,
     SavedEmbeddings,
 )
-from remembrancer.actors.store.schema import migrate, refuse_newer
-from remembrancer.protocol.errors import InternalError, InvalidInput, RecordsUnusable, RemembrancerError, StorageFull
+from remembrancer.actors.store.sqlite_file import SqliteFile, unusable
+from remembrancer.actors.store.sqlite_filters import condition_of, places_for
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import Operation, SourceRef
 
 SIMILAR: Final = "similar_to"
 NAMED_DUPLICATES: Final = 5
 """Near-duplicates that an answer names; more would only cost tokens."""
-LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
-"""What the write-ahead log is cut back to once it has been moved into the database."""
-BUSY_TIMEOUT_S: Final = 10.0
-"""Only migrations and backups ever make a connection wait: there is one writer."""
-CACHE_KIB: Final = 8192
-PRIMARY_CODE: Final = 0xFF
-"""The part of SQLite's extended result codes that names the sort of error."""
-OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 UNACCEPTABLE: Final = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -60,30 +51,13 @@ logger = logging.getLogger(__name__)
 
 
 class SqliteRecords:
-    """One file of records. `clock` gives seconds since the epoch; `limit_bytes` refuses writes to a file that large."""
+    """`Records` in one file. `clock` gives seconds since the epoch; a file of `limit_bytes` takes no more writes."""
 
     def __init__(self, path: Path, name: str, clock: Callable[[], float], *, limit_bytes: int | None = None) -> None:
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise _unusable(path, error) from error
-        self.path = path
+        self._file = SqliteFile(path)
         self._name = name
         self._clock = clock
         self._limit_bytes = limit_bytes
-        self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
-        self._readers_lock = threading.Lock()
-        try:
-            refuse_newer(path)
-            self._writer = _connect(path)
-        except sqlite3.DatabaseError as error:
-            raise _unusable(path, error) from error
-        try:
-            migrate(self._writer)
-        except sqlite3.DatabaseError as error:
-            self._writer.close()
-            raise _unusable(path, error) from error
 
     @property
     def name(self) -> str:
@@ -94,14 +68,14 @@ class SqliteRecords:
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         if self._limit_bytes is not None and self.size_bytes() >= self._limit_bytes:
             message = (
-                f"{self.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
+                f"{self._file.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
                 "raise database_limit_bytes, or forget and purge what is not needed"
             )
             full = Outcome(StorageFull(message))
-            return [replay_operation(self._writer, operation) or full for operation in operations]
+            return [replay_operation(self._file.writer, operation) or full for operation in operations]
         now = self._clock()
         try:
-            with self._transaction() as connection:
+            with self._file.transaction() as connection:
                 try:
                     return [apply_operation(connection, operation, now) for operation in operations]
                 except UNACCEPTABLE:  # rare: from the start, with a savepoint for each, to tell which one it is
@@ -117,7 +91,7 @@ class SqliteRecords:
         memories: list[int] = []
         ordinals: list[int] = []
         rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             for memory in embedded:
                 taken = connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (memory.number,)).rowcount
                 if not taken:
@@ -140,7 +114,7 @@ class SqliteRecords:
         return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), replaced)
 
     def fail_embedding(self, number: int, error: str, *, final: bool) -> None:
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             if final:
                 connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (number,))
             else:
@@ -150,7 +124,7 @@ class SqliteRecords:
                 )
 
     def require_embeddings(self, model: str) -> None:
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             connection.execute(
                 """INSERT OR IGNORE INTO pending_embeddings (memory)
                    SELECT number FROM memories
@@ -161,7 +135,7 @@ class SqliteRecords:
 
     def link_similar(self, links: Sequence[tuple[int, int, float]]) -> None:
         now = self._clock()
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             connection.executemany(
                 """INSERT OR REPLACE INTO memory_links
                    SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM memories WHERE number = ?)
@@ -170,14 +144,14 @@ class SqliteRecords:
             )
 
     def touch(self, numbers: Sequence[int], at: float) -> None:
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             connection.executemany(
                 "UPDATE memories SET access_count = access_count + ?, last_accessed_at = ? WHERE number = ?",
                 [(count, at, number) for number, count in Counter(numbers).items()],
             )
 
     def touch_session(self, session_id: str, at: float) -> None:
-        with self._transaction() as connection:
+        with self._file.transaction() as connection:
             connection.execute(
                 """INSERT INTO sessions VALUES (?, ?, ?)
                    ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at)""",
@@ -187,22 +161,22 @@ class SqliteRecords:
     # Reading: from any thread.
 
     def pending(self) -> list[int]:
-        return [row[0] for row in self._read("SELECT memory FROM pending_embeddings ORDER BY memory")]
+        return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        rows = self._read(
-            f"SELECT number, content FROM memories WHERE number IN {_places(numbers)}",  # noqa: S608 - only "?"
+        rows = self._file.read(
+            f"SELECT number, content FROM memories WHERE number IN {places_for(numbers)}",  # noqa: S608 - only "?"
             tuple(numbers),
         )
         return dict(rows)
 
     def number_of(self, memory_id: str) -> int | None:
-        rows = self._read("SELECT number FROM memories WHERE id = ?", (memory_id,))
+        rows = self._file.read("SELECT number FROM memories WHERE id = ?", (memory_id,))
         return int(rows[0][0]) if rows else None
 
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-        condition, arguments = _condition(filters)
-        rows = self._read(
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
             f"""SELECT m.number, -bm25(memories_text, 1.0, 0.5) AS score
                 FROM memories_text JOIN memories AS m ON m.number = memories_text.rowid
                 WHERE memories_text MATCH ? AND {condition} ORDER BY score DESC, m.number DESC LIMIT ?""",  # noqa: S608
@@ -211,40 +185,40 @@ class SqliteRecords:
         return [KeywordHit(number, score) for number, score in rows]
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
-        condition, arguments = _condition(filters)
-        rows = self._read(
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
             f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
             (*arguments, limit + 1),
         )
         return None if len(rows) > limit else [row[0] for row in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        condition, arguments = _condition(filters)
-        rows = self._read(
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
             f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at) FROM memories AS m
-                WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+                WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
             (*numbers, *arguments),
         )
         return {number: RankingFacts(importance, happened_at) for number, importance, happened_at in rows}
 
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
-        condition, arguments = _condition(filters)
-        rows = self._read(
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
             f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
                        m.created_at, m.occurred_at, m.access_count, m.forgotten_at IS NOT NULL
-                FROM memories AS m WHERE m.number IN {_places(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+                FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
             (*numbers, *arguments),
         )
         similar = self._similar([row[0] for row in rows], filters.session_id)
         try:
             return {row[0]: _record(row, similar.get(row[0], ())) for row in rows}
         except ValueError as error:
-            raise _unusable(self.path, error) from error
+            raise unusable(self._file.path, error) from error
 
     def _similar(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, ...]]:
         """Ids of the nearest near-duplicates of each memory that the session may see, in either direction."""
-        places = _places(numbers)
-        rows = self._read(
+        places = places_for(numbers)
+        rows = self._file.read(
             f"""SELECT l.memory, o.id FROM (
                     SELECT source AS memory, target AS other, strength FROM memory_links
                     WHERE source IN {places} AND relation = ?
@@ -263,33 +237,33 @@ class SqliteRecords:
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
         return self._read_vectors(
             f"""SELECT number, memory, ordinal, vector FROM passages
-                WHERE memory IN {_places(numbers)} AND model = ?""",  # noqa: S608 - only "?"
+                WHERE memory IN {places_for(numbers)} AND model = ?""",  # noqa: S608 - only "?"
             (*numbers, model),
         )
 
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
         return self._read_vectors(
-            f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
+            f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
             tuple(numbers),
         )
 
     def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        rows = self._reader.execute(
-            f"SELECT number, memory, ordinal FROM passages WHERE number IN {_places(numbers)}",  # noqa: S608
+        rows = self._file.read(
+            f"SELECT number, memory, ordinal FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
             tuple(numbers),
         )
         return {number: (memory, ordinal) for number, memory, ordinal in rows}
 
     def has_passages(self, model: str) -> bool:
-        row = self._reader.execute("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,)).fetchone()
-        return bool(row[0])
+        ((exists,),) = self._file.read("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,))
+        return bool(exists)
 
     def passage_numbers(self, model: str) -> list[int]:
-        rows = self._read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
         return [row[0] for row in rows]
 
     def is_embedded(self, model: str, number: int) -> bool:
-        rows = self._read(
+        rows = self._file.read(
             """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
                AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
             (number, model, number),
@@ -305,9 +279,9 @@ class SqliteRecords:
         by_type: Counter[str] = Counter()
         forgotten = 0
         if session_id is None:
-            sorts = self._read("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0")
+            sorts = self._file.read("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0")
         else:
-            sorts = self._read(
+            sorts = self._file.read(
                 """SELECT scope, type, forgotten, count FROM tallies WHERE scope != 'session' AND count > 0
                    UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
                    WHERE session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
@@ -319,78 +293,31 @@ class SqliteRecords:
             else:
                 by_scope[scope] += count
                 by_type[kind] += count
-        ((entities, relationships),) = self._read(
+        ((entities, relationships),) = self._file.read(
             "SELECT (SELECT count(*) FROM entities), (SELECT count(*) FROM memory_entities)"
         )
         return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, entities, relationships)
 
     def session(self, session_id: str) -> tuple[float | None, int]:
-        started = self._read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
-        ((stored,),) = self._read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
+        started = self._file.read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+        ((stored,),) = self._file.read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
         return (started[0][0] if started else None), stored
 
     def size_bytes(self) -> int:
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return self._file.size_bytes()
 
     def checkpoint(self) -> None:
-        self._read("PRAGMA wal_checkpoint(PASSIVE)")
+        self._file.checkpoint()
 
     def close(self) -> None:
-        with self._readers_lock:
-            readers, self._readers = self._readers, []
-        for connection in readers:
-            connection.close()
-        self._writer.close()
+        self._file.close()
 
     def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
-        rows = self._read(query, arguments)
+        rows = self._file.read(query, arguments)
         try:
             return _passage_vectors(rows)
         except ValueError as error:
-            raise _unusable(self.path, error) from error
-
-    def _read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
-        try:
-            return self._reader.execute(query, arguments).fetchall()
-        except sqlite3.Error as error:
-            raise _as_error(self.path, error) from error
-
-    @property
-    def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = _connect(self.path)
-            with self._readers_lock:
-                self._readers.append(connection)
-            self._local.connection = connection
-        return connection
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One transaction of the writing connection. What SQLite raises in it becomes one of our errors."""
-        try:
-            self._writer.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._writer
-                self._writer.execute("COMMIT")
-            except BaseException:
-                if self._writer.in_transaction:  # a full disk ends a transaction by itself
-                    self._writer.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise _as_error(self.path, error) from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
-    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints have a thread of their own
-    connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
-    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-    return connection
+            raise unusable(self._file.path, error) from error
 
 
 def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
@@ -404,52 +331,6 @@ def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: floa
         outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
     connection.execute("RELEASE operation")  # not after any other error: that has ended the transaction, or will
     return outcome
-
-
-def _unusable(path: Path, error: Exception) -> RecordsUnusable:
-    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
-
-
-def _as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
-    code = getattr(error, "sqlite_errorcode", 0)
-    if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _unusable(path, error)
-    if code in OUT_OF_ROOM:
-        return StorageFull(f"the disk has no room for this write ({error}): make room and try again")
-    logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
-    return InternalError(f"the records could not be read or written: {error}")
-
-
-def _places(values: Sequence[object]) -> str:
-    return f"({','.join('?' * len(values))})"
-
-
-def _condition(filters: Filters) -> tuple[str, list[object]]:
-    """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
-    clauses = ["(m.scope != 'session' OR m.session_id = ?)"]
-    arguments: list[object] = [filters.session_id]
-    if not filters.include_forgotten:
-        clauses.append("m.forgotten_at IS NULL")
-    if filters.scopes:
-        clauses.append(f"m.scope IN {_places(filters.scopes)}")
-        arguments.extend(filters.scopes)
-    if filters.types:
-        clauses.append(f"m.type IN {_places(filters.types)}")
-        arguments.extend(filters.types)
-    if filters.min_importance > 0:
-        clauses.append("m.importance >= ?")
-        arguments.append(filters.min_importance)
-    if filters.after is not None:
-        clauses.append("coalesce(m.occurred_at, m.created_at) >= ?")
-        arguments.append(filters.after)
-    if filters.before is not None:
-        clauses.append("coalesce(m.occurred_at, m.created_at) <= ?")
-        arguments.append(filters.before)
-    if filters.tags:
-        places = _places(filters.tags)
-        clauses.append(f"EXISTS (SELECT 1 FROM memory_tags WHERE memory = m.number AND tag IN {places})")  # noqa: S608
-        arguments.extend(filters.tags)
-    return " AND ".join(clauses), arguments
 
 
 def _record(row: Any, near_duplicates: tuple[str, ...]) -> MemoryRecord:
