@@ -17,6 +17,8 @@ EXIT_START_FAILED: Final = 2
 EXIT_CRASHED: Final = 70
 EXIT_ORPHANED: Final = 71
 """The launcher died first."""
+ORPHANED: Final = "the launcher is gone"
+"""The reason of that stop: no ordered one, so whoever depends on the runtime should have it back."""
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):

@@ -24,6 +24,7 @@ from remembrancer.actors.launch import EXIT_CRASHED as EXIT_CRASHED
 from remembrancer.actors.launch import EXIT_ORPHANED as EXIT_ORPHANED
 from remembrancer.actors.launch import EXIT_START_FAILED as EXIT_START_FAILED
 from remembrancer.actors.launch import EXIT_STOPPED as EXIT_STOPPED
+from remembrancer.actors.launch import ORPHANED
 from remembrancer.actors.launch import LaunchSpec as LaunchSpec
 from remembrancer.actors.logs import configure_logs
 from remembrancer.protocol.control import (
@@ -215,7 +216,7 @@ def _watch_lifeline(lifeline: BinaryIO, life: _Life) -> None:
     def watch() -> None:
         while lifeline.read(1):
             pass
-        loop.call_soon_threadsafe(life.end, "the launcher is gone", ORPHAN_GRACE_S, EXIT_ORPHANED)
+        loop.call_soon_threadsafe(life.end, ORPHANED, ORPHAN_GRACE_S, EXIT_ORPHANED)
         time.sleep(ORPHAN_GRACE_S + 0.5)
         os._exit(EXIT_ORPHANED)  # the event loop hangs: leave all the same
 

@@ -103,6 +103,21 @@ async def test_a_killed_launcher_leaves_no_orphan_and_its_sessions_go_on(home: P
     assert len(account.acknowledged) == STORES
 
 
+async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_asked(home: Path) -> None:
+    runtime = Runtime(home)
+    async with StdioClient(home) as client:
+        await until(runtime.is_ready)
+        killed = runtime.process("launcher")
+        killed.kill()
+
+        async def is_back() -> bool:
+            return not killed.is_running() and await runtime.is_ready()
+
+        await until(is_back)
+        assert "memory_id" in await client.store("The session goes on.")
+    await runtime.down()
+
+
 async def test_all_processes_killed_at_once_lose_nothing(home: Path, dice: random.Random) -> None:
     async def kill(runtime: Runtime) -> None:
         await asyncio.sleep(dice.uniform(0.0, 0.3))

@@ -17,7 +17,7 @@ from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.actors.gateway.tools import Toolbox
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.gateway.writes import WritePath
-from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.launch import ORPHANED, LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
 from remembrancer.protocol.control import GatewayVitals, PeerFailed
 from remembrancer.protocol.locks import FileLock
@@ -77,6 +77,9 @@ class GatewayActor(Actor):
             self._link.peer_failed(peer)
 
     async def drain(self, reason: str) -> None:
-        """Answer what is under way, and tell the bridges that this end is in good order."""
+        """Answer what is under way, and tell the bridges that this end is in good order: if it is.
+
+        Without a word, they take it for a crash and start a runtime again.
+        """
         if self._listener is not None:
-            await self._listener.drain(reason)
+            await self._listener.drain(None if reason == ORPHANED else reason)

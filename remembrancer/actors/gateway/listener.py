@@ -63,13 +63,17 @@ class Listener:
         self._socket = await asyncio.start_unix_server(self._accept, self._path, limit=limit, backlog=BACKLOG)
         self._path.chmod(0o600)
 
-    async def drain(self, reason: str) -> None:
-        """Take no more connections, wait until every request has its answer, and tell the bridges why it ends."""
+    async def drain(self, reason: str | None) -> None:
+        """Take no more connections, wait until every request has its answer, and tell the bridges why it ends.
+
+        `reason` None: they are not told.
+        """
         self._stop_listening()
         while any(not session.is_idle for session in self._sessions):  # noqa: ASYNC110 - limited by the caller
             await anyio.sleep(0.01)
-        for session in self._sessions:
-            session.say_goodbye(reason)
+        if reason is not None:
+            for session in self._sessions:
+                session.say_goodbye(reason)
 
     def _stop_listening(self) -> None:
         socket, self._socket = self._socket, None
