@@ -47,11 +47,11 @@ NOTES: Final[tuple[tuple[str, str, str], ...]] = (
 )
 """Type, scope, content."""
 QUESTIONS: Final[tuple[str, ...]] = (
-    "Which database did we pick for authentication, and why?",
+    "why did we choose PostgreSQL for authentication?",
     "how do I ship a new version",
     "ECONNRESET-104",
-    "does the user like indentation with tabs?",
-    "why were we down in spring?",
+    "does Ana prefer tabs or spaces?",
+    "what caused the outage in March?",
     "which test is unreliable?",
     "xylophone quokka marmalade",
 )

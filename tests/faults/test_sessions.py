@@ -99,3 +99,13 @@ def role_of(process: psutil.Process) -> str:
     if "remembrancer" in words:
         return str(words[words.index("remembrancer") + 1])
     return str(words[-1]).rpartition(".")[2]
+
+
+async def test_the_status_counts_what_was_acknowledged_the_moment_it_was(home: Path) -> None:
+    runtime = Runtime(home)
+    async with StdioClient(home) as client:
+        await until(runtime.is_ready)
+        for number in range(1, 6):
+            assert "warnings" not in await client.store(f"fact {number}")
+            assert (await runtime.status())["counts"]["total"] == number
+    await runtime.down()

@@ -18,6 +18,7 @@ from remembrancer.actors.store.ranking import (
     recency,
     relevances,
     score,
+    side_by_side,
 )
 from remembrancer.protocol.reads import Strategy
 
@@ -109,6 +110,25 @@ def test_a_question_without_a_known_word_needs_one_likely_memory() -> None:
     unlikely = {1: Signals(ANSWERABLE_COSINE - 0.01, None), 2: Signals(MIN_COSINE + 0.01, None)}
     assert noise(unlikely) == {1, 2}
     assert noise({**unlikely, 3: Signals(ANSWERABLE_COSINE, None)}) == set()
+
+
+def test_a_good_match_in_a_small_file_is_not_drowned_by_a_large_one() -> None:
+    of_the_user = {7: Signals(0.6, 0.000002)}
+    of_the_project = {1: Signals(0.3, 9.0), 2: Signals(0.2, 4.5)}
+    together = side_by_side([of_the_project, of_the_user])
+    assert together == {(0, 1): Signals(0.3, 1.0), (0, 2): Signals(0.2, 0.5), (1, 7): Signals(0.6, 1.0)}
+    relevance = relevances(together, "hybrid")
+    assert max(relevance, key=lambda key: relevance[key]) == (1, 7)
+
+
+@given(st.lists(candidates, max_size=3))
+def test_side_by_side_every_candidate_keeps_its_place_and_its_cosine(files: list[dict[int, Signals]]) -> None:
+    together = side_by_side(files)
+    assert together.keys() == {(place, number) for place, file in enumerate(files) for number in file}
+    for (place, number), each in together.items():
+        assert each.cosine == files[place][number].cosine
+        assert (each.bm25 is None) == (files[place][number].bm25 is None)
+        assert each.bm25 is None or 0.0 <= each.bm25 <= 1.0
 
 
 unit_vectors = npst.arrays(np.float32, (4,), elements=st.floats(-1, 1, width=32)).filter(

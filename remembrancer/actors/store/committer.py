@@ -37,6 +37,8 @@ class Committer:
         self._operations: deque[Submission] = deque()
         self._work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
         self._waiting = 0
+        self.commits = 0
+        """How many groups of operations have been committed: whoever keeps counts of the records looks here."""
         self._wake = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
@@ -115,6 +117,7 @@ class Committer:
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
+        self.commits += 1
         results = []
         for _, operations, future in group:
             results.append((future, outcomes[: len(operations)]))

@@ -65,6 +65,21 @@ def best_passages(
     return best
 
 
+def side_by_side(files: Sequence[Mapping[int, Signals]]) -> dict[tuple[int, int], Signals]:
+    """The candidates of several files, by the file's place and the memory's number, with signals that can be compared.
+
+    A cosine means the same everywhere. BM25 does not: it weighs a word by its rarity in its own file, and in a file of
+    three memories no word is rare. It is divided by the best of its file.
+    """
+    together: dict[tuple[int, int], Signals] = {}
+    for place, candidates in enumerate(files):
+        best = max((each.bm25 for each in candidates.values() if each.bm25 is not None), default=0.0)
+        for number, each in candidates.items():
+            bm25 = each.bm25 if each.bm25 is None or best <= 0.0 else each.bm25 / best
+            together[place, number] = Signals(each.cosine, bm25)
+    return together
+
+
 def noise(candidates: Mapping[Key, Signals]) -> set[Key]:
     """The candidates for which nothing speaks: no word of the query in them, and no likeness of meaning."""
     has_words = any(each.bm25 is not None for each in candidates.values())

@@ -21,6 +21,7 @@ from remembrancer.actors.store.ranking import (
     recency,
     relevances,
     score,
+    side_by_side,
 )
 from remembrancer.actors.store.records import Filters, MemoryRecord, RankingFacts, Records, Vectors
 from remembrancer.actors.store.vector_index import IndexLost
@@ -202,7 +203,7 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
 
 def _rank(strategy: Strategy, found: Sequence[Found], now: float) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
-    signals = {(place, number): each.signals[number] for place, each in enumerate(found) for number in each.facts}
+    signals = side_by_side([{number: each.signals[number] for number in each.facts} for each in found])
     facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
     unfit = noise(signals)
     for key in unfit:
