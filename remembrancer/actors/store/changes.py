@@ -73,7 +73,7 @@ def _store_memory(
     edges = _link_entities(connection, number, change.related_entities, now)
     connection.execute("INSERT INTO pending_embeddings (memory) VALUES (?)", (number,))
     _write_history(connection, operation, change, now)
-    _register_session(connection, change.session_id, now)
+    register_session(connection, change.session_id, now)
     result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
     return number, result
 
@@ -113,7 +113,8 @@ def _write_history(connection: sqlite3.Connection, operation: Operation, change:
     )
 
 
-def _register_session(connection: sqlite3.Connection, session_id: str, now: float) -> None:
+def register_session(connection: sqlite3.Connection, session_id: str, now: float) -> None:
+    """Note that a session is active at `now`, and register it when it is new."""
     connection.execute(
         """INSERT INTO sessions VALUES (?, ?, ?)
            ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at)""",

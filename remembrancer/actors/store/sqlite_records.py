@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.changes import apply_operation, replay_operation
+from remembrancer.actors.store.changes import apply_operation, register_session, replay_operation
 from remembrancer.actors.store.records import (
     EmbeddedMemory,
     Filters,
@@ -152,11 +152,7 @@ class SqliteRecords:
 
     def touch_session(self, session_id: str, at: float) -> None:
         with self._file.transaction() as connection:
-            connection.execute(
-                """INSERT INTO sessions VALUES (?, ?, ?)
-                   ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at)""",
-                (session_id, at, at),
-            )
+            register_session(connection, session_id, at)
 
     # Reading: from any thread.
 
