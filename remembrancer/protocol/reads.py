@@ -6,9 +6,11 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope, SourceRef
+from remembrancer.protocol.writes import MemoryType, PortableMemory, ProjectRef, Scope, SourceRef
 
-Strategy = Literal["vector", "keyword", "hybrid"]
+Strategy = Literal["vector", "keyword", "hybrid", "graph"]
+Direction = Literal["outgoing", "incoming", "both"]
+Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
 
 
 class Notice(msgspec.Struct, frozen=True):
@@ -41,7 +43,8 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a memory stands where it stands. All in [0, 1]; None where the signal was not used or had no say.
 
-    `vector` is the cosine of the best passage, `keyword` the BM25 score over the best of the answer's candidates.
+    `vector` is the cosine of the best passage, `keyword` the BM25 score over the best of the answer's candidates,
+    `graph` falls with the hops between the memory's nearest entity and one that the query names.
     """
 
     final: float
@@ -50,6 +53,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     recency: float
     vector: float | None = None
     keyword: float | None = None
+    graph: float | None = None
 
 
 class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -140,6 +144,147 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     schema_version: int
     memories_this_session: int
     session_started_at: float | None
+
+
+class GetMemory(msgspec.Struct, frozen=True, tag=True):
+    """Show one memory whole. Answered by `MemoryShown`, or refused with `not_found`."""
+
+    project: ProjectRef
+    session_id: str
+    memory_id: str
+
+
+class MemoryShown(msgspec.Struct, frozen=True, tag=True):
+    """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95)."""
+
+    memory: PortableMemory
+    embedded: bool
+    near_duplicates: tuple[str, ...] = ()
+
+
+class SearchGraph(msgspec.Struct, frozen=True, tag=True):
+    """Walk the graph from an entity; without one, an overview. Answered by `GraphFound`.
+
+    `depth` is 1 to 3 hops, `limit` the most entities in the answer. An empty `relationship_type` means all.
+    """
+
+    project: ProjectRef
+    session_id: str
+    entity: str | None = None
+    relationship_type: str | None = None
+    direction: Direction = "both"
+    depth: int = 1
+    include_memories: bool = True
+    limit: int = 20
+
+
+class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An edge as one of its ends has it. `stale`: every memory that says so is forgotten."""
+
+    type: str
+    target: str
+    direction: Literal["outgoing", "incoming"]
+    memories: int = 1
+    stale: bool = False
+
+
+class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entity in an answer. `distance` is hops from where the walk began; `memory_count` counts the unforgotten."""
+
+    name: str
+    type: str
+    relationships: tuple[GraphRelationship, ...] = ()
+    memory_count: int = 0
+    distance: int = 0
+
+
+class GraphFound(msgspec.Struct, frozen=True, tag=True):
+    """What the walk found, nearest first. `suggestions` are known names like the one that was asked for and is not there.
+
+    `relationship_types` counts the edges of each type: in the overview of all, else of those that were found.
+    """
+
+    entities: tuple[GraphEntity, ...]
+    memories: tuple[RecalledMemory, ...] = ()
+    entities_traversed: int = 0
+    relationships_found: int = 0
+    depth_reached: int = 0
+    relationship_types: dict[str, int] = {}
+    total_entities: int = 0
+    total_relationships: int = 0
+    suggestions: tuple[str, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class GatherContext(msgspec.Struct, frozen=True, tag=True):
+    """Gather what a session should know for its task. Answered by `ContextGathered`; nothing is counted as accessed."""
+
+    project: ProjectRef
+    session_id: str
+    task: str = ""
+    files: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ("preferences", "project_context", "session_history", "relevant_procedures")
+    limit: int = 30
+
+
+class ContextSection(msgspec.Struct, frozen=True):
+    """A section's memories, the most useful first: at most the request's `limit`."""
+
+    name: Section
+    memories: tuple[RecalledMemory, ...]
+
+
+class ContextGathered(msgspec.Struct, frozen=True, tag=True):
+    """The sections that were asked for, in the order of `Section`. A memory is in one section only."""
+
+    sections: tuple[ContextSection, ...]
+    notices: tuple[Notice, ...] = ()
+
+
+class NoteAccess(msgspec.Struct, frozen=True, tag=True):
+    """These memories were shown to somebody: count it. Answered by `Noted`."""
+
+    project: ProjectRef
+    session_id: str
+    memory_ids: tuple[str, ...]
+
+
+class Noted(msgspec.Struct, frozen=True, tag=True):
+    """Taken note of; it is written with the next batch."""
+
+
+class Suggest(msgspec.Struct, frozen=True, tag=True):
+    """Complete the beginning of a name of what the session may see. Answered by `Suggestions`."""
+
+    project: ProjectRef
+    session_id: str
+    kind: Literal["entity", "tag"]
+    prefix: str
+    limit: int = 20
+
+
+class Suggestions(msgspec.Struct, frozen=True, tag=True):
+    """The most used names first, and how many there are in all."""
+
+    values: tuple[str, ...]
+    total: int
+
+
+class DescribeSession(msgspec.Struct, frozen=True, tag=True):
+    """What has a session done? Answered by `SessionDescription`."""
+
+    project: ProjectRef
+    session_id: str
+
+
+class SessionDescription(msgspec.Struct, frozen=True, tag=True):
+    """What a session stored and changed. `topics` are the entities and tags of its memories, the most frequent first."""
+
+    started_at: float | None
+    stored_by_type: dict[str, int]
+    stored_by_scope: dict[str, int]
+    changes: dict[str, int]
+    topics: tuple[str, ...]
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

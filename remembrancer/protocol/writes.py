@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,6 +33,75 @@ class EntityRef(msgspec.Struct, frozen=True):
     relationship: str
 
 
+class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a memory was after one of its changes. `change` names it: stored, updated, tagged, forgotten and so on.
+
+    `details` says what else is known of the change: its reason, the fields that differ, the scopes of a promotion.
+    """
+
+    version: int
+    change: str
+    changed_at: float
+    session_id: str
+    operation_id: str
+    record: Snapshot
+    details: dict[str, Any] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The part of a memory that its versions differ in."""
+
+    content: str
+    type: MemoryType
+    scope: Scope
+    session_id: str
+    importance: float = 0.5
+    tags: tuple[str, ...] = ()
+    source: SourceRef = SourceRef()
+    related_entities: tuple[EntityRef, ...] = ()
+    metadata: dict[str, Any] = {}
+    occurred_at: float | None = None
+    forgotten: bool = False
+    forgotten_reason: str | None = None
+
+
+class MemoryLink(msgspec.Struct, frozen=True):
+    """A link from a memory to another: `similar_to` with the cosine as its strength, and others."""
+
+    target: str
+    relation: str
+    strength: float
+    created_at: float
+
+
+class PortableMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory whole, as it is shown, exported, and moved between files. Times are seconds since the epoch.
+
+    The first of `related_entities` is the subject that the others are related to.
+    """
+
+    id: str
+    content: str
+    type: MemoryType
+    scope: Scope
+    session_id: str
+    created_at: float
+    updated_at: float
+    importance: float = 0.5
+    tags: tuple[str, ...] = ()
+    source: SourceRef = SourceRef()
+    related_entities: tuple[EntityRef, ...] = ()
+    metadata: dict[str, Any] = {}
+    version: int = 1
+    occurred_at: float | None = None
+    access_count: int = 0
+    last_accessed_at: float | None = None
+    forgotten_at: float | None = None
+    forgotten_reason: str | None = None
+    history: tuple[HistoryEntry, ...] = ()
+    links: tuple[MemoryLink, ...] = ()
+
+
 class StoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     """Create a memory. `session_id` is the session it belongs to; `occurred_at` is seconds since the epoch."""
 
@@ -48,8 +117,61 @@ class StoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     occurred_at: float | None = None
 
 
-Change = StoreMemory
-"""The union of all changes; it grows with the tools that write."""
+class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Change a memory. What is None or empty stays as it is.
+
+    `metadata` is merged key by key into what is there; a value of None takes its key away. `remove_entities` are names.
+    """
+
+    memory_id: str
+    content: str | None = None
+    importance: float | None = None
+    add_tags: tuple[str, ...] = ()
+    remove_tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+    add_entities: tuple[EntityRef, ...] = ()
+    remove_entities: tuple[str, ...] = ()
+
+
+class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Give a memory tags, and take tags away."""
+
+    memory_id: str
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+
+
+class ForgetMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Hide a memory from recall; it can be restored."""
+
+    memory_id: str
+    reason: str | None = None
+
+
+class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Move a memory to a broader scope. It keeps its id."""
+
+    memory_id: str
+    target_scope: Literal["project", "user"]
+    reason: str | None = None
+
+
+class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Undo a forgetting, or return to what a memory was in an earlier version (as a new version)."""
+
+    memory_id: str
+    version: int | None = None
+    reason: str | None = None
+
+
+class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
+    """Take in a whole memory with its id and history: from an export, or from a narrower scope's file."""
+
+    memory: PortableMemory
+
+
+Change = StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | ImportMemory
+"""Everything that can be done to the records on somebody's behalf."""
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -74,7 +196,7 @@ class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
     operations: tuple[Operation, ...]
 
 
-class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
+class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """What came of a `StoreMemory`. `duplicates` are ids of memories with the very same content, oldest first."""
 
     memory_id: str
@@ -84,11 +206,67 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True):
     duplicates: tuple[str, ...] = ()
 
 
+class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `UpdateMemory`: which fields differ from before (none: no new version was made)."""
+
+    memory_id: str
+    updated_fields: tuple[str, ...]
+    re_embedded: bool
+    version: int
+
+
+class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of a `TagMemory`: all tags that the memory has now."""
+
+    memory_id: str
+    tags: tuple[str, ...]
+    version: int
+
+
+class ForgottenResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of a `ForgetMemory`. `already` says that it was forgotten before; its first reason stands then."""
+
+    memory_id: str
+    reason: str | None = None
+    already: bool = False
+
+
+class PromotedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of a `PromoteMemory`."""
+
+    memory_id: str
+    previous_scope: Scope
+    new_scope: Scope
+    version: int
+    reason: str | None = None
+
+
+class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of a `RestoreMemory`: the version that it made, and the fields that differ from before."""
+
+    memory_id: str
+    version: int
+    restored_fields: tuple[str, ...]
+    re_embedded: bool = False
+
+
+class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `ImportMemory`. `present`: this id is there already and was left as it is."""
+
+    memory_id: str
+    outcome: Literal["imported", "present"]
+
+
+Result = (
+    StoredResult | UpdatedResult | TaggedResult | ForgottenResult | PromotedResult | RestoredResult | ImportedResult
+)
+
+
 class Applied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: committed, durably. `replayed` says that an earlier request had done it."""
 
     operation_id: str
-    result: StoredResult
+    result: Result
     replayed: bool = False
 
 

@@ -11,6 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from remembrancer.actors.store.names import name_key, name_words
 from remembrancer.protocol.errors import SchemaTooNew
 
 MIGRATIONS: Final[tuple[str, ...]] = (
@@ -155,6 +156,43 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     );
     CREATE INDEX passages_by_model ON passages (model, number);
     """,
+    # 2: the order of a memory's entities, and with it edges between entities; names as they are looked up; moves.
+    """
+    -- The first entity of a memory is its subject: the others are related to it, and the memory says how.
+    ALTER TABLE memory_entities ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE memory_entities ADD COLUMN subject INTEGER REFERENCES entities ON DELETE SET NULL;
+    UPDATE memory_entities SET ordinal = coalesce((
+        SELECT named.key FROM memories AS m JOIN history AS h ON h.memory_id = m.id AND h.version = 1
+        JOIN entities AS e ON e.number = memory_entities.entity
+        JOIN json_each(h.record, '$.related_entities') AS named
+            ON json_extract(named.value, '$.name') = e.name AND json_extract(named.value, '$.type') = e.type
+            AND json_extract(named.value, '$.relationship') = memory_entities.relationship
+        WHERE m.number = memory_entities.memory), 0);
+    UPDATE memory_entities SET subject = (
+        SELECT first.entity FROM memory_entities AS first
+        WHERE first.memory = memory_entities.memory ORDER BY first.ordinal, first.entity LIMIT 1);
+    UPDATE memory_entities SET subject = NULL WHERE subject = entity;
+    CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
+
+    -- `key` is how a name is looked up; the words of a name are found by full text.
+    ALTER TABLE entities ADD COLUMN key TEXT NOT NULL DEFAULT '';
+    UPDATE entities SET key = name_key(name);
+    CREATE INDEX entities_by_key ON entities (key);
+    CREATE VIRTUAL TABLE entities_text USING fts5 (words, tokenize = 'porter unicode61');
+    INSERT INTO entities_text (rowid, words) SELECT number, name_words(name) FROM entities;
+    CREATE TRIGGER entities_text_delete AFTER DELETE ON entities BEGIN
+        DELETE FROM entities_text WHERE rowid = old.number;
+    END;
+
+    ALTER TABLE history ADD COLUMN details TEXT NOT NULL DEFAULT '{}';
+
+    -- Promotions to the user's file that are under way: begun here, and ended here once the user's file has the memory.
+    CREATE TABLE moves (
+        operation_id TEXT PRIMARY KEY,
+        operation BLOB NOT NULL,
+        begun_at REAL NOT NULL
+    ) WITHOUT ROWID;
+    """,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
@@ -186,5 +224,7 @@ def version_of(path: Path) -> int:
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring the file behind `connection` to the present schema, one transaction a step."""
     found = connection.execute("PRAGMA user_version").fetchone()[0]
+    connection.create_function("name_key", 1, name_key, deterministic=True)
+    connection.create_function("name_words", 1, name_words, deterministic=True)
     for version in range(found, SCHEMA_VERSION):
         connection.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[version]};PRAGMA user_version = {version + 1};COMMIT;")

@@ -1,0 +1,25 @@
+"""Names of entities, as they are compared and searched. Pure."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Final
+
+_JOINTS: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[\W_]+")
+"""Where the words of a name meet: at a capital letter (`AuthService`, `HTTPServer`) and at what is no letter."""
+
+
+def name_key(name: str) -> str:
+    """What names have in common that mean the same: `AuthService`, `auth-service` and `auth service` are one key.
+
+    A name without letters and digits is its own key.
+    """
+    folded = unicodedata.normalize("NFKC", name).casefold()
+    return "".join(character for character in folded if character.isalnum()) or folded
+
+
+def name_words(name: str) -> str:
+    """The words of a name for full text: the name itself, and its parts where these differ from it."""
+    parts = " ".join(part for part in _JOINTS.split(name) if part)
+    return name if parts == name else f"{name} {parts}"
