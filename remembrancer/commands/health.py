@@ -56,8 +56,9 @@ def _of_gateway(status: RuntimeStatus) -> list[Problem]:
     if status.gateway.store != "connected":
         found.append(
             Problem(
-                f"the gateway sees the store as {status.gateway.store}: writes are queued, reads come from the cache",
-                "the queue drains by itself when the store is back",
+                f"the gateway sees the store as {status.gateway.store} after {status.gateway.store_attempts} attempts: "
+                "writes are queued, reads come from the cache",
+                f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s; then the queue drains by itself",
             )
         )
     if status.gateway.queue_depth:

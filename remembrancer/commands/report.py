@@ -45,7 +45,12 @@ def _write_queue(gateway: GatewayVitals | None) -> dict[str, Any]:
 
 
 def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
-    return {"sessions": gateway.sessions if gateway else None, "store": gateway.store if gateway else None}
+    return {
+        "sessions": gateway.sessions if gateway else None,
+        "store": gateway.store if gateway else None,
+        "store_attempts": gateway.store_attempts if gateway else None,
+        "store_next_attempt_s": gateway.store_next_attempt_s if gateway else None,
+    }
 
 
 def _embedding(store: StoreVitals | None) -> dict[str, Any]:

@@ -41,21 +41,40 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
 FromLauncher = Ping | Stop | PeerGone | PeerFailed
 
 
+class IndexFigures(msgspec.Struct, frozen=True):
+    """One file of records and its vector index: how many passages of the present model each of them has.
+
+    Until the file is searched whole (`ready`) there is nothing to compare, and both are 0.
+    """
+
+    name: str
+    recorded: int
+    indexed: int
+    ready: bool
+
+
 class StoreVitals(msgspec.Struct, frozen=True, tag=True):
-    """How the store is."""
+    """How the store is. `indexes` are as of the last time that the index had nothing to do."""
 
     counts: Counts
     embedding: EmbeddingSummary
     rejected_frames: int = 0
+    indexes: tuple[IndexFigures, ...] = ()
 
 
 class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
-    """How the gateway is. `store` says how it sees the store."""
+    """How the gateway is. `store` says how it sees the store: `degraded` is away for good, so far as it can tell.
+
+    `store_attempts` counts how often the store has been tried since it was lost; the next try is in
+    `store_next_attempt_s` seconds (None: it answers).
+    """
 
     sessions: int
     queue_depth: int
     queue_rejected: int
-    store: Literal["connected", "reconnecting", "away"]
+    store: Literal["connected", "reconnecting", "away", "degraded"]
+    store_attempts: int = 0
+    store_next_attempt_s: float | None = None
 
 
 class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):

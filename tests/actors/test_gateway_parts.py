@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.hello import path_of_uri
-from remembrancer.actors.gateway.link_health import PROBE_PAUSES_S, LinkHealth, LinkState
 from remembrancer.actors.gateway.read_cache import MAX_ANSWERS, ReadCache, as_recalled, word_match
 from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores
 from remembrancer.protocol.writes import Operation, ProjectRef, Scope, SourceRef, StoreMemory
@@ -36,29 +34,6 @@ def answer(*memories: RecalledMemory) -> Recalled:
 def queued(content: str, scope: Scope = "project", project: ProjectRef = HERE, session: str = "s") -> Operation:
     change = StoreMemory(f"memory:{content}", content, "semantic", scope, session)
     return Operation(content, project, session, 5.0, change)
-
-
-def test_a_new_connection_is_trusted_once_it_has_answered() -> None:
-    health = LinkHealth()
-    states: list[LinkState] = [health.state]
-    for event in (partial(health.connection, up=True), health.answered, partial(health.connection, up=False)):
-        event()
-        states.append(health.state)
-    assert states == ["reconnecting", "reconnecting", "connected", "reconnecting"]
-
-
-def test_a_silent_store_is_asked_at_once_and_then_ever_more_slowly() -> None:
-    health = LinkHealth()
-    health.answered()
-    health.silent()
-    assert health.state == "away"
-    pauses = []
-    for _ in range(len(PROBE_PAUSES_S) + 2):
-        pauses.append(health.next_probe_s())
-        health.silent()
-    assert pauses == [*PROBE_PAUSES_S, PROBE_PAUSES_S[-1], PROBE_PAUSES_S[-1]]
-    health.connection(up=True)
-    assert health.next_probe_s() == 0.0
 
 
 def test_the_same_question_has_its_last_answer() -> None:

@@ -41,18 +41,31 @@ class StoreLink:
         self._health = LinkHealth()
         self._dealer: Dealer[ToGateway] = Dealer(endpoint, speaker, to_gateway, on_connection=self._connection_changed)
         self._changed = anyio.Event()
+        self._reconnected = anyio.Event()
+        self._next_attempt_at = time.monotonic()
         self._since = time.monotonic()
         self._failure: PeerFailed | None = None
 
     @property
     def state(self) -> LinkState:
         """How the store is seen from here."""
-        return "away" if self._failure is not None and not self.usable else self._health.state
+        state = self._health.state
+        return "away" if self._failure is not None and state == "reconnecting" else state
 
     @property
     def usable(self) -> bool:
         """Whether the store answered when it was last asked."""
         return self._health.state == "connected"
+
+    @property
+    def attempts(self) -> int:
+        """How often the store has been tried since it was lost; 0 while it answers."""
+        return self._health.attempts
+
+    @property
+    def next_attempt_s(self) -> float | None:
+        """In how many seconds it is tried again; None while it answers."""
+        return None if self.usable else max(0.0, self._next_attempt_at - time.monotonic())
 
     @property
     def has_answered(self) -> bool:
@@ -68,7 +81,7 @@ class StoreLink:
         """Why the store is not usable, for a person."""
         if self._failure is not None:
             return f"the store cannot be started: {self._failure.message}"
-        if self._health.state == "away":
+        if self._health.state in ("away", "degraded"):
             return "the store does not answer"
         return "the store is starting" if not self.has_answered else "the store is being restarted"
 
@@ -81,17 +94,22 @@ class StoreLink:
         """Keep the connection, and find out when the store answers again. Ends when it is cancelled."""
         async with self._dealer:
             while True:
-                if self.usable or not self._dealer.connected:
+                if self.usable:
                     await self._changed.wait()
                 else:
-                    await self._probe()
+                    await self._try()
 
-    async def _probe(self) -> None:
-        """An empty batch goes the way of every write, and changes nothing."""
-        pause_s = self._health.next_probe_s()
+    async def _try(self) -> None:
+        """One attempt, when its time has come: an empty batch goes the way of every write, and changes nothing."""
+        pause_s = self._health.next_pause_s()
+        self._next_attempt_at = time.monotonic() + pause_s
+        reconnected = self._reconnected
         if pause_s:
             with anyio.move_on_after(pause_s):
-                await self._changed.wait()
+                await reconnected.wait()
+            if reconnected.is_set() or self.usable:
+                return
+        self._health.attempt()
         if not self._dealer.connected:
             return
         try:
@@ -112,7 +130,8 @@ class StoreLink:
             self._set_silent()
             raise
         if isinstance(reply, Refused):
-            error = from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field))
+            failure = Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details)
+            error = from_failure(failure)
             if isinstance(error, MemoryUnavailable):
                 self._set_silent()
             else:
@@ -147,11 +166,13 @@ class StoreLink:
         self._health.silent()
         self._announce()
 
-    def _connection_changed(self, up: bool) -> None:
+    def _connection_changed(self, _: bool) -> None:
         if self.usable:
             logger.warning("the connection to the store broke")
             self._since = time.monotonic()
-        self._health.connection(up=up)
+        self._health.connection()
+        self._reconnected.set()
+        self._reconnected = anyio.Event()
         self._announce()
 
     def _announce(self) -> None:
