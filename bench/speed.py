@@ -8,23 +8,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import shutil
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 import msgspec
 import psutil
-from rich.console import Console
-from rich.table import Table
 
 from bench.client import StdioClient
+from bench.harness import IN_FLIGHT, Figure, Runtime, drained, fill, latencies, print_table, runtime, wait_until
+from bench.memory_tools import measure_tools
 from remembrancer.actors.embedder.engine import load_engine
 from remembrancer.commands.sample_text import memories
 from remembrancer.config.settings import Settings
@@ -32,7 +27,6 @@ from remembrancer.config.settings import Settings
 STARTS: Final = 15
 COLD_STARTS: Final = 5
 SAMPLES: Final = 400
-IN_FLIGHT: Final = 8
 BURST: Final = 3000
 DRAINED: Final = 3000
 ENGINE_BATCH_CHARACTERS: Final = 1500
@@ -44,110 +38,6 @@ STATEMENT_CHARACTERS: Final = 160
 """The drain is measured on texts of the length of a statement, which most memories are: about 25 word pieces."""
 SETTLE_S: Final = 6.0
 """Time for the index to be tidied, which happens when nobody asks anything."""
-
-
-class Figure(msgspec.Struct):
-    """One row: what was measured, its value, the reach, and whether less or more is better."""
-
-    name: str
-    value: float
-    unit: str
-    reach: float
-    more_is_better: bool = False
-
-    @property
-    def reached(self) -> bool:
-        return self.value >= self.reach if self.more_is_better else self.value <= self.reach
-
-
-class Runtime:
-    """A runtime in a home of its own, started by its first session as a user's would be."""
-
-    def __init__(self, **settings: str) -> None:
-        self.home = Path(tempfile.mkdtemp(prefix="rmb-bench-", dir="/tmp"))
-        self.environ = {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
-
-    def client(self) -> StdioClient:
-        return StdioClient(self.home, environ=self.environ)
-
-    async def command(self, *arguments: str) -> tuple[int, str]:
-        """Run a `remembrancer` command on this home: exit status and output."""
-        process = await asyncio.create_subprocess_exec(
-            str(Path(sys.executable).with_name("remembrancer")),
-            *arguments,
-            stdout=asyncio.subprocess.PIPE,
-            env={**_bare_environ(), "REMEMBRANCER_HOME": str(self.home), **self.environ},
-        )
-        out, _ = await process.communicate()
-        return process.returncode or 0, out.decode()
-
-    async def status(self) -> dict[str, Any]:
-        _, out = await self.command("status", "--json")
-        status: dict[str, Any] = json.loads(out)
-        return status
-
-    async def aclose(self) -> None:
-        await self.command("down")
-        shutil.rmtree(self.home, ignore_errors=True)
-
-
-def _bare_environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("REMEMBRANCER_")}
-
-
-@asynccontextmanager
-async def runtime(**settings: str) -> AsyncIterator[Runtime]:
-    """A runtime that is stopped and removed at the end."""
-    running = Runtime(**settings)
-    try:
-        yield running
-    finally:
-        await running.aclose()
-
-
-async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float, interval_s: float = 0.02) -> float:
-    """Seconds until `condition` holds. Raises `TimeoutError`."""
-    began = time.perf_counter()
-    while not await condition():
-        if time.perf_counter() - began > timeout_s:
-            raise TimeoutError
-        await asyncio.sleep(interval_s)
-    return time.perf_counter() - began
-
-
-async def drained(client: StdioClient) -> bool:
-    """Whether every memory has its vectors."""
-    status = await client.call("get_memory_status")
-    return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
-
-
-async def fill(client: StdioClient, texts: list[str]) -> float:
-    """Store all texts, `IN_FLIGHT` at a time. Returns acknowledged stores a second."""
-    queue = iter(texts)
-
-    async def connected() -> bool:
-        return bool((await client.call("get_memory_status"))["connection"]["status"] == "connected")
-
-    async def work() -> None:
-        for text in queue:
-            answer = await client.store(text)
-            if "memory_id" not in answer or answer.get("warnings"):
-                raise RuntimeError(f"not stored as it should be: {answer}")
-
-    await wait_until(connected, 30)
-    began = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
-    return len(texts) / (time.perf_counter() - began)
-
-
-async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[float, float]:
-    """Median and 95th percentile of `count` calls, one after the other, in milliseconds."""
-    times = []
-    for number in range(count):
-        began = time.perf_counter()
-        await call(number)
-        times.append((time.perf_counter() - began) * 1000)
-    return statistics.median(times), statistics.quantiles(times, n=20)[-1]
 
 
 async def start_to_initialized(running: Runtime) -> float:
@@ -299,32 +189,20 @@ async def _pss(running: Runtime, clients: list[StdioClient]) -> float:
 async def measure_tokens() -> list[Figure]:
     async with runtime() as running, running.client() as client:
         listed = await client.request("tools/list")
-    names = {"store_memory", "recall_memories", "get_memory_status"}
-    tools = [tool for tool in listed["tools"] if tool["name"] in names]
-    tokens = len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)) / 4
-    return [Figure("`tools/list` of the three tools (compact JSON characters / 4)", tokens, "tokens", 1000)]
+    tokens = len(json.dumps({"tools": listed["tools"]}, separators=(",", ":"), ensure_ascii=False)) / 4
+    name = f"`tools/list` of the {len(listed['tools'])} tools (compact JSON characters / 4)"
+    return [Figure(name, tokens, "tokens", 2000)]
 
 
 MEASUREMENTS: Final[dict[str, Callable[[], Awaitable[list[Figure]]]]] = {
     "starts": measure_starts,
     "calls": measure_calls,
+    "tools": measure_tools,
     "drain": measure_drain,
     "restart": measure_restart,
     "memory": measure_memory,
     "tokens": measure_tokens,
 }
-
-
-def print_table(figures: list[Figure]) -> None:
-    """The figures as a table for a person."""
-    table = Table("what", "measured", "reach", "")
-    for figure in figures:
-        bound = "at least" if figure.more_is_better else "at most"
-        reach = f"{bound} {figure.reach:g} {figure.unit}" if figure.reach else "–"
-        table.add_row(
-            figure.name, f"{figure.value:,.2f} {figure.unit}", reach, "[green]✓" if figure.reached else "[red]missed"
-        )
-    Console().print(table)
 
 
 async def main(arguments: argparse.Namespace) -> list[Figure]:

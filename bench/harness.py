@@ -1,0 +1,143 @@
+"""What the benchmarks share: a figure, a runtime of its own home, filling it, and timing calls."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.client import StdioClient
+
+IN_FLIGHT: Final = 8
+
+
+class Figure(msgspec.Struct):
+    """One row: what was measured, its value, the reach, and whether less or more is better."""
+
+    name: str
+    value: float
+    unit: str
+    reach: float
+    more_is_better: bool = False
+
+    @property
+    def reached(self) -> bool:
+        return self.value >= self.reach if self.more_is_better else self.value <= self.reach
+
+
+class Runtime:
+    """A runtime in a home of its own, started by its first session as a user's would be."""
+
+    def __init__(self, **settings: str) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="rmb-bench-", dir="/tmp"))
+        self.environ = {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
+
+    def client(self) -> StdioClient:
+        return StdioClient(self.home, environ=self.environ)
+
+    async def command(self, *arguments: str) -> tuple[int, str]:
+        """Run a `remembrancer` command on this home: exit status and output."""
+        process = await asyncio.create_subprocess_exec(
+            str(Path(sys.executable).with_name("remembrancer")),
+            *arguments,
+            stdout=asyncio.subprocess.PIPE,
+            env={**_bare_environ(), "REMEMBRANCER_HOME": str(self.home), **self.environ},
+        )
+        out, _ = await process.communicate()
+        return process.returncode or 0, out.decode()
+
+    async def status(self) -> dict[str, Any]:
+        _, out = await self.command("status", "--json")
+        status: dict[str, Any] = json.loads(out)
+        return status
+
+    async def aclose(self) -> None:
+        await self.command("down")
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+def _bare_environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("REMEMBRANCER_")}
+
+
+@asynccontextmanager
+async def runtime(**settings: str) -> AsyncIterator[Runtime]:
+    """A runtime that is stopped and removed at the end."""
+    running = Runtime(**settings)
+    try:
+        yield running
+    finally:
+        await running.aclose()
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]], timeout_s: float, interval_s: float = 0.02) -> float:
+    """Seconds until `condition` holds. Raises `TimeoutError`."""
+    began = time.perf_counter()
+    while not await condition():
+        if time.perf_counter() - began > timeout_s:
+            raise TimeoutError
+        await asyncio.sleep(interval_s)
+    return time.perf_counter() - began
+
+
+async def drained(client: StdioClient) -> bool:
+    """Whether every memory has its vectors."""
+    status = await client.call("get_memory_status")
+    return bool(status["embedding"]["workers"] > 0 and status["embedding"]["pending"] == 0)
+
+
+async def fill(client: StdioClient, texts: Iterable[str | dict[str, Any]]) -> float:
+    """Store all texts (or the arguments given), `IN_FLIGHT` at a time. Returns acknowledged stores a second."""
+    queue = iter(texts)
+    stored = 0
+
+    async def connected() -> bool:
+        return bool((await client.call("get_memory_status"))["connection"]["status"] == "connected")
+
+    async def work() -> None:
+        nonlocal stored
+        for each in queue:
+            answer = await (client.store(each) if isinstance(each, str) else client.store(**each))
+            stored += 1
+            if "memory_id" not in answer or answer.get("warnings"):
+                raise RuntimeError(f"not stored as it should be: {answer}")
+
+    await wait_until(connected, 30)
+    began = time.perf_counter()
+    await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+    return stored / (time.perf_counter() - began)
+
+
+async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[float, float]:
+    """Median and 95th percentile of `count` calls, one after the other, in milliseconds."""
+    times = []
+    for number in range(count):
+        began = time.perf_counter()
+        await call(number)
+        times.append((time.perf_counter() - began) * 1000)
+    return statistics.median(times), statistics.quantiles(times, n=20)[-1]
+
+
+def print_table(figures: list[Figure]) -> None:
+    """The figures as a table for a person."""
+    table = Table("what", "measured", "reach", "")
+    for figure in figures:
+        bound = "at least" if figure.more_is_better else "at most"
+        reach = f"{bound} {figure.reach:g} {figure.unit}" if figure.reach else "–"
+        table.add_row(
+            figure.name, f"{figure.value:,.2f} {figure.unit}", reach, "[green]✓" if figure.reached else "[red]missed"
+        )
+    Console().print(table)
