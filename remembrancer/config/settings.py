@@ -5,23 +5,30 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
+from remembrancer.config.home import locate
 from remembrancer.protocol.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from remembrancer.config.reading import Configuration
+
 PREFIX: Final = "REMEMBRANCER_"
-NOT_SETTINGS: Final = frozenset({"HOME", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})
-"""Names with our prefix that belong to a session or to the bridge, not to the runtime."""
+NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})
+"""Names with our prefix that say where to look, or belong to a session or to the bridge, not to the runtime."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Weight = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Every setting with its default. Durations are seconds, sizes are bytes."""
 
+    deployment_mode: Literal["embedded-file", "embedded-memory"] = "embedded-file"
+    """Whether the home is on disk, or in memory and gone with the runtime."""
     embedders: Annotated[int, Meta(ge=0, le=64)] = 1
     """Embedding workers at the start."""
     engine: Literal["onnx", "sentence-transformers"] = "onnx"
@@ -50,40 +57,39 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """UTF-8 bytes of one memory's content."""
     database_limit_bytes: Annotated[int, Meta(ge=1_048_576)] | None = None
     """The size at which a database refuses new writes; None: only the disk limits it."""
+    relevance_weight: Weight = 0.6
+    importance_weight: Weight = 0.2
+    recency_weight: Weight = 0.2
+    """The shares of the composite rank (the first seed's); together they are 1."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 
 
+WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
+
+
 def load_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings that an environment asks for: `REMEMBRANCER_<NAME>` over the defaults.
+    """The settings that an environment asks for: its variables over the configuration file over the defaults.
 
     Raises:
-        ConfigurationError: a name is unknown (the message gives the nearest known one), or a value is not allowed.
+        ConfigurationError: a name is unknown (the message gives the nearest known one), a value is not allowed, or the
+            file cannot be read.
     """
-    known = {field.name for field in msgspec.structs.fields(Settings)}
-    given: dict[str, str] = {}
-    for variable, value in environ.items():
-        name = variable.removeprefix(PREFIX)
-        if name == variable or name in NOT_SETTINGS:
-            continue
-        if name.lower() not in known:
-            raise ConfigurationError(unknown_name(variable, sorted(PREFIX + each.upper() for each in known)))
-        if not _is_text(value):
-            raise ConfigurationError(f"{variable} has a value that is not UTF-8")
-        given[name.lower()] = value
-    try:
-        return msgspec.convert(given, Settings, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigurationError(f"a {PREFIX}* variable has a value that is not allowed: {error}") from error
+    return load_configuration(environ).settings
 
 
-def _is_text(value: str) -> bool:
-    """Whether a value can be sent: an environment may hold any bytes, which Python gives as lone surrogates."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def load_configuration(environ: Mapping[str, str]) -> Configuration:
+    """As `load_settings`, with where each setting comes from, and the warnings.
+
+    Raises:
+        ConfigurationError: as `load_settings`.
+    """
+    from remembrancer.config.reading import read_configuration  # which knows this module
+
+    configuration = read_configuration(environ, locate(environ).files)
+    if configuration.problems:
+        raise ConfigurationError("; ".join(configuration.problems))
+    return configuration
 
 
 def unknown_name(name: str, known: list[str]) -> str:

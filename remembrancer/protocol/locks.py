@@ -38,11 +38,14 @@ class FileLock:
             os.close(descriptor)
 
     def is_held_elsewhere(self) -> bool:
-        """Whether another holder has the lock now."""
+        """Whether another holder has the lock now. Nobody has it where its directory is gone."""
         if self._descriptor is not None or not self.path.exists():
             return False
-        if self.try_acquire():
-            self.release()
+        try:
+            if self.try_acquire():
+                self.release()
+                return False
+        except FileNotFoundError:
             return False
         return True
 

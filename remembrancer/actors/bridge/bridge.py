@@ -61,7 +61,7 @@ class Bridge:
     ) -> None:
         now = time.time()
         self._places = places
-        self._hello = hello_line(new_identity(now), session_id(environ, now), project, environ)
+        self._hello = hello_line(new_identity(now), session_id(environ, now), project, environ, places.config)
         self._conversation = Conversation(_budget(environ), HANDSHAKE_BUDGET_S)
         self._starter = Starter(places, environ)
         self._client_in = client_in
@@ -233,6 +233,8 @@ class Bridge:
 
     def _connect(self) -> bool:
         """Connect and say all that a new gateway has to know. A Unix socket connects at once or not at all."""
+        if not self._places.are_private():
+            return False
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.setblocking(False)
         try:

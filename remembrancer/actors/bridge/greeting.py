@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Variables whose names end so stay where they are."""
+_OF_SEEDS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE")
+"""Variables without our prefix that are settings of ours."""
 
 
 def new_identity(now: float) -> bytes:
@@ -35,8 +37,21 @@ def session_id(environ: Mapping[str, str], now: float) -> str:
     return named or f"session:{as_ulid(new_identity(now))}"
 
 
-def hello_line(bridge: bytes, session: str, project: str | None, environ: Mapping[str, str]) -> bytes:
-    """The first line of a connection, with its newline. Paths that are not UTF-8 travel as Python writes them."""
+def hello_line(
+    bridge: bytes, session: str, project: str | None, environ: Mapping[str, str], config: str | None = None
+) -> bytes:
+    """The first line of a connection, with its newline. Paths that are not UTF-8 travel as Python writes them.
+
+    `config` is the path of the configuration file that counts for this session.
+    """
+    environment = {
+        name: value
+        for name, value in environ.items()
+        if (name.startswith("REMEMBRANCER_") and not name.endswith(_SECRET_ENDINGS)) or name in _OF_SEEDS
+    }
+    environment.pop("REMEMBRANCER_CONFIG", None)
+    if config is not None:
+        environment["REMEMBRANCER_CONFIG"] = config
     hello = {
         "link": LINK_VERSION,
         "version": __version__,
@@ -44,11 +59,7 @@ def hello_line(bridge: bytes, session: str, project: str | None, environ: Mappin
         "session": session,
         "directory": _working_directory(environ),
         "project": project,
-        "environment": {
-            name: value
-            for name, value in environ.items()
-            if name.startswith("REMEMBRANCER_") and not name.endswith(_SECRET_ENDINGS)
-        },
+        "environment": environment,
         "pid": os.getpid(),
     }
     return json.dumps(hello, separators=(",", ":")).encode() + b"\n"

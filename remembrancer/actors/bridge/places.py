@@ -4,51 +4,115 @@ Every session starts a bridge and waits for it: pathlib, hashlib and platformdir
 A test holds these functions to the modules that they stand in for.
 """
 
-# ruff: noqa: PTH111, PTH117, PTH118
+# ruff: noqa: PTH109, PTH111, PTH116, PTH117, PTH118, PTH120, PTH123
 from __future__ import annotations
 
 import os
+import stat
 import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_CONFIG_FILES = ("config.toml", "config.md", "config.json")
+_LONGEST_CONFIG_BYTES = 1024 * 1024
 _LONGEST_RUN_DIRECTORY = 78
 """Bytes. A longer home has its sockets elsewhere, and `protocol.paths` knows where."""
 
 
 class Places:
-    """The paths of one home that a bridge needs."""
+    """The paths of one home that a bridge needs, and what a runtime has to be told so that it takes the same home."""
 
-    def __init__(self, home: str, gateway_socket: str) -> None:
+    def __init__(
+        self, home: str, gateway_socket: str, *, on_disk: str | None = None, config: str | None = None
+    ) -> None:
         self.home = home
         self.gateway_socket = gateway_socket
+        self.on_disk = on_disk or home
+        """What names the home: another directory than the home itself when that is in memory."""
+        self.config = config
+        """The configuration file, if there is one."""
         self.start_lock = os.path.join(home, "start.lock")
         self.runtime_lock = os.path.join(home, "runtime.lock")
         self.logs = os.path.join(home, "logs")
+        run = os.path.dirname(gateway_socket)
+        self._among_others = [home] if self.on_disk != home else []
+        if os.path.dirname(run) != home:
+            self._among_others.append(run)
+
+    def are_private(self) -> bool:
+        """Whether the socket, if there is one, is this user's: where everybody may write, it may be somebody else's."""
+        for directory in self._among_others:
+            try:
+                about = os.lstat(directory)
+            except OSError:
+                return False  # nobody's; in the next moment it may be anybody's
+            if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o077:
+                return False
+        return True
 
 
 def find_places(environ: Mapping[str, str]) -> Places:
     """The places of the home that an environment names."""
     home = _find_home(environ)
+    config = _config_file(environ, home)
+    in_memory = "embedded-memory" in (
+        environ.get("REMEMBRANCER_DEPLOYMENT_MODE"),
+        environ.get("MEMORY_DEPLOYMENT_MODE"),
+    )
+    if home is None or in_memory or (config is not None and _may_move_home(config)):
+        from remembrancer.config.home import locate
+
+        located = locate(environ)
+        config = str(located.files[0]) if len(located.files) == 1 else None
+        return _places(str(located.directory), str(located.on_disk), config)
+    return _places(home, home, config)
+
+
+def _places(home: str, on_disk: str, config: str | None) -> Places:
     run = os.path.join(home, "run")
     if len(os.fsencode(run)) <= _LONGEST_RUN_DIRECTORY:
-        return Places(home, os.path.join(run, "gateway.sock"))
+        return Places(home, os.path.join(run, "gateway.sock"), on_disk=on_disk, config=config)
     from pathlib import Path
 
     from remembrancer.protocol.paths import RuntimePaths
 
-    return Places(home, str(RuntimePaths(Path(home)).gateway_socket))
+    return Places(home, str(RuntimePaths(Path(home)).gateway_socket), on_disk=on_disk, config=config)
 
 
-def _find_home(environ: Mapping[str, str]) -> str:
-    named = environ.get("REMEMBRANCER_HOME")
+def _find_home(environ: Mapping[str, str]) -> str | None:
+    """The home, as far as variables say; None where the platform has to be asked."""
+    named = environ.get("REMEMBRANCER_HOME") or environ.get("MEMORY_DB_PATH")
     if named:
         return os.path.realpath(os.path.expanduser(named))
     data = environ.get("XDG_DATA_HOME", "").strip() or os.path.expanduser("~/.local/share")
     if sys.platform == "linux" and os.path.isabs(data):
         return os.path.realpath(os.path.join(data, "remembrancer"))
-    from remembrancer.config.home import find_home
+    return None
 
-    return str(find_home(environ))
+
+def _config_file(environ: Mapping[str, str], home: str | None) -> str | None:
+    named = environ.get("REMEMBRANCER_CONFIG") or environ.get("MEMORY_CONFIG_PATH")
+    if named:
+        config = os.path.expanduser(named)
+        try:
+            return config if os.path.isabs(config) else os.path.join(os.getcwd(), config)
+        except FileNotFoundError:  # the working directory is gone
+            return config
+    if home is None:
+        return None
+    files = [file for name in _CONFIG_FILES if os.path.lexists(file := os.path.join(home, name))]
+    return files[0] if len(files) == 1 else None
+
+
+def _may_move_home(config: str) -> bool:
+    """Whether a configuration file has to be understood to know where the home is. Most say nothing of it."""
+    try:
+        if not stat.S_ISREG(os.stat(config).st_mode):
+            return False
+        with open(config, "rb") as file:
+            content = file.read(_LONGEST_CONFIG_BYTES)
+    except OSError:
+        return False
+    return any(mark in content for mark in (b"db_path", b"deployment_mode", b"\\"))

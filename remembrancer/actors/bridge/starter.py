@@ -27,6 +27,8 @@ _OF_ONE_SESSION = frozenset(
         "MEMORY_SESSION_ID",
     }
 )
+_SAID_OTHERWISE = frozenset({"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"})
+"""A runtime is told absolute paths, because it works in another directory."""
 
 
 class Backoff:
@@ -86,6 +88,9 @@ class Starter:
             self._tend(now)
         except OSError as error:
             self._release()
+            if self._is_being_deleted(error):
+                self._backoff.wait(now, LOOK_AGAIN_S)
+                return
             self.failure = f"the memory's home {self._places.home} cannot be used: {error.strerror or error}"
             self._backoff.failed(now)
 
@@ -97,6 +102,15 @@ class Starter:
         elif self._backoff.may_try(now):
             self.failure = None
             self._start(now)
+
+    def _is_being_deleted(self, error: OSError) -> bool:
+        """Whether a runtime whose home is in memory has just ended, and taken away what this one was looking at."""
+        in_memory = self._places.on_disk != self._places.home
+        return (
+            in_memory
+            and isinstance(error, FileNotFoundError | FileExistsError)
+            and not os.path.lexists(self._places.home)
+        )
 
     def _start(self, now: float) -> None:
         from pathlib import Path
@@ -119,8 +133,11 @@ class Starter:
     def _spawn(self) -> None:
         import subprocess
 
-        environ = {name: value for name, value in self._environ.items() if name not in _OF_ONE_SESSION}
-        environ["REMEMBRANCER_HOME"] = self._places.home
+        without = _OF_ONE_SESSION | _SAID_OTHERWISE
+        environ = {name: value for name, value in self._environ.items() if name not in without}
+        environ["REMEMBRANCER_HOME"] = self._places.on_disk
+        if self._places.config is not None:
+            environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions"],

@@ -18,6 +18,7 @@ from remembrancer.actors.launcher.home import (
     try_lock_home,
     unusable,
 )
+from remembrancer.actors.launcher.memory_home import remove_memory_home, try_lock_memory_home
 from remembrancer.actors.launcher.record import Record, clear_leftovers, read_record, remove_record, write_record
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import logging
 
     from remembrancer.actors.launcher.instructions import Changed
+    from remembrancer.config.reading import Configuration
     from remembrancer.config.settings import Settings
 
 UMASK: Final = 0o077
@@ -41,26 +43,29 @@ LOCK_RETRY_S: Final = 0.02
 class Runtime:
     """The runtime of one home.
 
-    `load_settings` and `observe`, which makes the observer of each process's changes, are called when the first
+    `load_configuration` and `observe`, which makes the observer of each process's changes, are called when the first
     processes have been started: what they import, clients need not wait for. `for_sessions` ends the runtime when
-    there was no session for the settings' `idle_timeout_s`. `command` gives the command line of a role.
+    there was no session for the settings' `idle_timeout_s`. `command` gives the command line of a role. `in_memory`:
+    the home is deleted after an orderly stop; after a crash the next runtime goes on with it.
     """
 
     def __init__(
         self,
         paths: RuntimePaths,
-        load_settings: Callable[[], Settings],
+        load_configuration: Callable[[], Configuration],
         *,
         environ: Mapping[str, str],
         command: Command = actor_command,
         for_sessions: bool = False,
+        in_memory: bool = False,
         observe: Callable[[], Callable[[Changed], None]] | None = None,
     ) -> None:
         self._paths = paths
-        self._load_settings = load_settings
+        self._load_configuration = load_configuration
         self._environ = environ
         self._command = command
         self._for_sessions = for_sessions
+        self._in_memory = in_memory
         self._observe = observe
 
     def run(self) -> str:
@@ -69,12 +74,15 @@ class Runtime:
         Raises:
             HomeUnusable: the home cannot be made, written or locked, or others can get at it.
             AlreadyRunning: another runtime has the lock.
-            ConfigurationError: from `load_settings`.
+            ConfigurationError: from `load_configuration`.
         """
         os.umask(UMASK)
-        prepare_home(self._paths)
+        if not self._in_memory:
+            prepare_home(self._paths)
         with self._take_lock(), _noted_signals() as signals:
             cleared = clear_leftovers(self._paths)
+            if self._in_memory:
+                prepare_home(self._paths)
             remove_sockets(self._paths)
             try:
                 write_record(self._paths, Record(os.getpid()))
@@ -82,16 +90,20 @@ class Runtime:
                 raise unusable(self._paths.home, error) from error
             first = self._start_first()
             try:
-                return self._supervise(first, signals, [child.name for child in cleared])
+                reason = self._supervise(first, signals, [child.name for child in cleared])
             finally:
                 for child in first.values():
                     child.kill_and_wait()  # no effect after an ordered stop
                 remove_record(self._paths)
                 leave_run_directory(self._paths)
+            if self._in_memory:  # after a failure it is kept: what was acknowledged is in there
+                remove_memory_home(self._paths)
+            return reason
 
     def _take_lock(self) -> FileLock:
         give_up_at = time.monotonic() + (SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S)
-        while (lock := try_lock_home(self._paths)) is None:
+        try_lock = try_lock_memory_home if self._in_memory else try_lock_home
+        while (lock := try_lock(self._paths)) is None:
             if time.monotonic() >= give_up_at:
                 record = read_record(self._paths)
                 raise already_running(self._paths, None if record is None else record.pid)
@@ -142,13 +154,15 @@ class Runtime:
         from remembrancer.protocol.errors import RemembrancerError
 
         try:
-            settings = self._load_settings()
+            configuration = self._load_configuration()
         except RemembrancerError as error:
             configure_logs(self._paths.logs, "launcher", "info")
             logger.error("cannot start", extra={"code": error.code, "reason": error.message})
             raise
-        configure_logs(self._paths.logs, "launcher", settings.log_level)
-        return settings
+        configure_logs(self._paths.logs, "launcher", configuration.settings.log_level)
+        for warning in configuration.warnings:
+            logger.warning("configuration", extra={"reason": warning})
+        return configuration.settings
 
 
 @contextmanager

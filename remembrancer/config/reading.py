@@ -1,0 +1,207 @@
+"""Settings from an environment and a configuration file: what counts, where it comes from, and what is wrong.
+
+Everything that is wrong is collected, so that a person can be told of it at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from remembrancer.config import seeds
+from remembrancer.config.files import read_settings_file
+from remembrancer.config.home import CONFIG_FILES
+from remembrancer.config.redaction import exposed, holds_secret, shown
+from remembrancer.config.settings import NOT_SETTINGS, PREFIX, WEIGHTS, Settings, unknown_name
+
+NEAR: Final = 0.8
+"""How like a known name (`difflib`'s ratio) another one must be to be taken for a slip of the pen."""
+WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
+_FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
+
+
+class Origin(NamedTuple):
+    """Where a setting comes from: a variable, or a name in a file."""
+
+    name: str
+    file: Path | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.file is None else f"{self.name} in {self.file}"
+
+
+class Unused(NamedTuple):
+    """A setting that is accepted and has no effect. `value` is fit to be shown."""
+
+    value: str
+    origin: Origin
+
+
+class Configuration(NamedTuple):
+    """What was found. `origins` has the settings that are not left at their defaults."""
+
+    settings: Settings
+    origins: Mapping[str, Origin] = {}
+    unused: tuple[Unused, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What makes the configuration one that no runtime starts with. The settings concerned have their defaults here."""
+
+
+def read_configuration(environ: Mapping[str, str], files: tuple[Path, ...] = ()) -> Configuration:
+    """The settings of an environment over those of a file over the defaults. Never fails: see `problems`."""
+    reader = _Reader()
+    if len(files) > 1:
+        names = " and ".join(path.name for path in files)
+        reader.problems.append(f"{files[0].parent} has {names}: keep one of {', '.join(CONFIG_FILES)}")
+    elif files:
+        reader.read_file(files[0])
+    reader.read_seed_variables(environ)
+    reader.read_variables(environ)
+    return reader.result()
+
+
+class _Reader:
+    """Collects settings; what is read later counts more."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+        self._warnings: list[str] = []
+        self._unused: list[Unused] = []
+        self._values: dict[str, Any] = {}
+        self._origins: dict[str, Origin] = {}
+        self._dimensions: tuple[int, Origin] | None = None
+
+    def read_file(self, file: Path) -> None:
+        try:
+            content = read_settings_file(file)
+        except ValueError as error:
+            self.problems.append(f"{file}: {error}")
+            return
+        ours = {name: value for name, value in content.items() if name in _FIELDS}
+        for name, value in content.items():
+            if name not in ours:
+                self._take_seed_key(name, value, Origin(name, file))
+        for name, value in ours.items():
+            self._take(name, value, Origin(name, file), strict=True)
+        self._check_mode(file, content)
+
+    def read_seed_variables(self, environ: Mapping[str, str]) -> None:
+        known = sorted({*seeds.VARIABLES, *seeds.UNUSED_VARIABLES, *seeds.ELSEWHERE})
+        for variable, value in environ.items():
+            name = variable.removeprefix(seeds.PREFIX)
+            if name == variable or name in seeds.ELSEWHERE or not value:
+                continue
+            if name in seeds.VARIABLES:
+                self._take(seeds.VARIABLES[name], value, Origin(variable), strict=False)
+            elif name in seeds.UNUSED_VARIABLES:
+                self._do_without(seeds.UNUSED_VARIABLES[name], value, Origin(variable))
+            elif near := difflib.get_close_matches(name, known, n=1, cutoff=NEAR):
+                self._warnings.append(f"{variable} is not known: did you mean {seeds.PREFIX}{near[0]}?")
+
+    def read_variables(self, environ: Mapping[str, str]) -> None:
+        for variable, value in environ.items():
+            name = variable.removeprefix(PREFIX)
+            if name == variable or name in NOT_SETTINGS:
+                continue
+            if name.lower() in _FIELDS and name.isupper():
+                self._take(name.lower(), value, Origin(variable), strict=False)
+            else:
+                self.problems.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in _FIELDS)))
+
+    def result(self) -> Configuration:
+        self._check_weights()
+        self._check_dimensions()
+        self._warn_of_unused()
+        settings = msgspec.structs.replace(Settings(), **self._values)
+        return Configuration(settings, self._origins, tuple(self._unused), tuple(self._warnings), tuple(self.problems))
+
+    def _take(self, name: str, value: object, origin: Origin, *, strict: bool) -> None:
+        if isinstance(value, str):
+            value = seeds.SYNONYMS.get(name, {}).get(value, value)
+            if not _is_text(value):
+                self.problems.append(f"{origin} has a value that is not UTF-8")
+                return
+            if name == "deployment_mode" and value in seeds.LATER_MODES:
+                self.problems.append(
+                    f"{origin}: the deployment mode {value} is not in this release, "
+                    "which has embedded-file and embedded-memory"
+                )
+                return
+        try:
+            self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
+        except msgspec.ValidationError as error:
+            self.problems.append(f"{origin} has a value that is not allowed: {error}")
+        else:
+            self._origins[name] = origin
+
+    def _take_seed_key(self, name: str, value: object, origin: Origin) -> None:
+        if name in seeds.KEYS:
+            self._take(seeds.KEYS[name], value, origin, strict=True)
+        elif name == seeds.DB_PATH:
+            if not isinstance(value, str) or not value or "\0" in value:
+                self.problems.append(f"{origin} has a value that is not allowed: it is a path")
+        elif name == seeds.DIMENSIONS:
+            if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+                self._dimensions = value, origin
+            else:
+                self.problems.append(f"{origin} has a value that is not allowed: it is a number above 0")
+        elif name in seeds.UNUSED_KEYS:
+            self._do_without(name, value, origin)
+        else:
+            known = sorted({*_FIELDS, *seeds.KEYS, seeds.DB_PATH, seeds.DIMENSIONS, *seeds.UNUSED_KEYS})
+            self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
+
+    def _do_without(self, name: str, value: object, origin: Origin) -> None:
+        only = seeds.UNUSED_KEYS[name]
+        if only is not seeds.ANYTHING and (value != only or isinstance(value, bool)):
+            self.problems.append(f"{origin}: this release can only do with {only}; leave it out")
+            return
+        self._unused.append(Unused(shown(name, value), origin))
+
+    def _warn_of_unused(self) -> None:
+        for file in dict.fromkeys(unused.origin.file for unused in self._unused):
+            names = ", ".join(unused.origin.name for unused in self._unused if unused.origin.file == file)
+            self._warnings.append(f"{Origin(names, file)}: {WITHOUT_EFFECT}")
+
+    def _check_mode(self, file: Path, content: Mapping[str, object]) -> None:
+        secrets = [name for name, value in content.items() if holds_secret(name, value)]
+        try:
+            warning = exposed(file.stat().st_mode, secrets)
+        except OSError:
+            return
+        if warning is not None:
+            self._warnings.append(f"{file}: {warning}")
+
+    def _check_weights(self) -> None:
+        weights = [self._values.get(name, _FIELDS[name].default) for name in WEIGHTS]
+        if not math.isclose(sum(weights), 1.0, rel_tol=0.0, abs_tol=1e-6):
+            self.problems.append(f"{', '.join(WEIGHTS)} must be 1 together, and are {sum(weights):g}")
+            for name in WEIGHTS:
+                self._values.pop(name, None)
+                self._origins.pop(name, None)
+
+    def _check_dimensions(self) -> None:
+        if self._dimensions is None:
+            return
+        given, origin = self._dimensions
+        model = self._values.get("model", _FIELDS["model"].default)
+        known = seeds.KNOWN_DIMENSIONS.get(model)
+        if known is None:
+            self._warnings.append(f"{origin} has no effect: the model {shown('model', model)} says how many it has")
+        elif given != known:
+            self.problems.append(f"{origin} is {given}, and the model {model} has {known}")
+
+
+def _is_text(value: str) -> bool:
+    """Whether a value can be sent: an environment may hold any bytes, which Python gives as lone surrogates."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,45 @@
+"""The names that the memory servers before this one had for settings, and what they mean here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIX: Final = "MEMORY_"
+"""Others use it as well, so a variable that we do not know is none of our business."""
+VARIABLES: Final = {"DEPLOYMENT_MODE": "deployment_mode", "LOG_LEVEL": "log_level"}
+"""Without the prefix, to our setting."""
+ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID"})
+"""Read where the home is looked for, and by the bridge."""
+UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url"}
+
+KEYS: Final = {"embedding_model": "model"}
+"""In a file, to our setting."""
+DB_PATH: Final = "db_path"
+DIMENSIONS: Final = "embedding_dimensions"
+KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384}
+
+ANYTHING: Final = object()
+UNUSED_KEYS: Final[dict[str, object]] = {
+    "namespace": "memory",
+    "database": "default",
+    "max_memories_per_session": 100,
+    "consolidation_on_shutdown": ANYTHING,  # nothing is consolidated at a shutdown: false is how it is
+    "remote_url": ANYTHING,
+    "remote_user": ANYTHING,
+    "remote_pass": ANYTHING,
+    # The second one's sections, which are about indexing files.
+    "workspace": ANYTHING,
+    "sources": ANYTHING,
+    "embedding": ANYTHING,
+    "chunking": ANYTHING,
+    "search": ANYTHING,
+    "sync": ANYTHING,
+    "store": ANYTHING,
+    "secrets": ANYTHING,
+}
+"""In a file: accepted with the value that they have by default there, and without effect in this release."""
+
+SYNONYMS: Final = {"log_level": {"warn": "warning"}}
+"""Values of a setting that mean another one of ours."""
+LATER_MODES: Final = ("local-server", "remote")
+"""Deployment modes that this release does not have."""

@@ -1,0 +1,91 @@
+"""`remembrancer config` as a person or a program runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from remembrancer.commands import exit_codes
+from remembrancer.config.settings import Settings
+
+
+def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in the home of the environment."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "remembrancer", "config", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environ},
+    )
+
+
+def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path) -> None:
+    file = home / "config.toml"
+    file.write_text('embedders = 2\nremote_pass = "hunter2"\nremote_url = "ws://root:hunter2@host"\n')
+    file.chmod(0o600)
+    done = config("--json", MEMORY_LOG_LEVEL="warn")
+    assert done.returncode == exit_codes.OK, done.stderr
+    said = json.loads(done.stdout)
+    assert said["home"] == {
+        "directory": str(home),
+        "on_disk": str(home),
+        "in_memory": False,
+        "from": "REMEMBRANCER_HOME",
+    }
+    assert said["files"] == [str(file)]
+    assert said["settings"]["embedders"] == {"value": 2, "from": "file", "name": "embedders", "file": str(file)}
+    assert said["settings"]["log_level"] == {
+        "value": "warning",
+        "from": "environment",
+        "name": "MEMORY_LOG_LEVEL",
+        "file": None,
+    }
+    assert said["settings"]["model"] == {"value": Settings().model, "from": "default", "name": None, "file": None}
+    assert list(said["settings"]) == [field.name for field in msgspec.structs.fields(Settings)]
+    assert [each["name"] for each in said["without_effect"]] == ["remote_pass", "remote_url"]
+    assert len(said["warnings"]) == 1
+    assert said["problems"] == []
+
+    done = config(MEMORY_LOG_LEVEL="warn")
+    assert done.returncode == exit_codes.OK
+    told = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    assert told["embedders"] == ["2", "embedders", "in", str(file)]
+    assert told["log_level"] == ["warning", "MEMORY_LOG_LEVEL"]
+    assert told["engine"] == ["onnx", "default"]
+    assert told["remote_pass"][0] == "***"
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_all_that_is_wrong_is_told_with_a_status_of_its_own(home: Path) -> None:
+    (home / "config.json").write_text('{"embeders": 2}')
+    for arguments in ((), ("--json",)):
+        done = config(*arguments, REMEMBRANCER_DEPLOYMENT_MODE="remote")
+        assert done.returncode == exit_codes.CONFIGURATION
+        assert "Traceback" not in done.stderr
+        said = done.stderr if not arguments else "\n".join(json.loads(done.stdout)["problems"])
+        assert "did you mean embedders?" in said
+        assert "embedded-file and embedded-memory" in said
+        assert len(said.strip().splitlines()) == 2
+
+
+def test_nothing_is_made_by_looking(home: Path) -> None:
+    home.rmdir()
+    done = config(MEMORY_DEPLOYMENT_MODE="embedded-memory")
+    assert done.returncode == exit_codes.OK
+    assert "in memory" in done.stdout
+    assert not home.exists()
+    assert not Path(done.stdout.split()[1]).exists()
+
+
+def test_a_wrong_argument_is_refused_without_a_traceback(home: Path) -> None:
+    done = config("--jason")
+    assert done.returncode == exit_codes.USAGE
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,197 @@
+"""A memory in memory: shared by the sessions of one user, and gone when its runtime is stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from remembrancer.actors.launcher.memory_home import CurrentLock, remove_memory_home, try_lock_memory_home
+from remembrancer.commands import exit_codes
+from remembrancer.config.home import memory_directory
+from remembrancer.protocol.errors import HomeUnusable
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from tests.conftest import processes_of
+from tests.processes.bridge_rig import BridgeClient, bridge, until
+
+MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
+
+
+@pytest.fixture
+def memory(home: Path) -> Iterator[RuntimePaths]:
+    """Where the home in memory will be. Fails the test that leaves anything of it behind."""
+    directory = memory_directory(home)
+    assert not directory.exists()
+    yield RuntimePaths(directory)
+    left = processes_of(directory)
+    for process in left:
+        process.kill()
+    left_files = list(directory.glob("*")) if directory.exists() else []
+    subprocess.run(["rm", "-rf", str(directory)], check=True)
+    assert not left
+    assert not left_files
+
+
+def remembrancer(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with the environment's home."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "remembrancer", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, **environ},
+    )
+
+
+def recall(client: BridgeClient, query: str) -> list[str]:
+    """The contents of the memories with a word of the query."""
+    arguments = {"query": query, "strategy": "keyword"}
+    answer = client.request("tools/call", name="recall_memories", arguments=arguments)
+    structured: dict[str, Any] = answer["result"]["structuredContent"]
+    assert "memories" in structured, structured
+    return [memory["content"] for memory in structured["memories"]]
+
+
+def runtime_pids(memory: RuntimePaths) -> list[int]:
+    """The launcher of the home and its children."""
+    launcher = psutil.Process(int(memory.runtime_record.read_text().partition('"pid": ')[2].partition(",")[0]))
+    return [launcher.pid, *(child.pid for child in launcher.children(recursive=True))]
+
+
+def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Path, memory: RuntimePaths) -> None:
+    with bridge(**MODE) as one, bridge(MEMORY_DEPLOYMENT_MODE="embedded-memory") as other:
+        one.initialize()
+        other.initialize()
+        assert "error" not in one.store("the heron stands in the water")
+        assert recall(other, "heron") == ["the heron stands in the water"]
+        assert memory.home.stat().st_mode & 0o777 == 0o700
+        assert (memory.logs / "launcher.log").exists()
+        assert list(home.iterdir()) == [], "nothing is on disk"
+        assert remembrancer("status", **MODE).returncode in (exit_codes.OK, exit_codes.DEGRADED)
+        assert remembrancer("status").returncode == exit_codes.NOT_RUNNING
+        one.end_input()
+        other.end_input()
+        assert one.process.wait(5) == other.process.wait(5) == 0
+        done = remembrancer("down", **MODE)
+        assert done.returncode == exit_codes.OK, done.stderr
+    until(lambda: not memory.home.exists())
+
+
+def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_gone_after_its_stop(
+    home: Path, memory: RuntimePaths
+) -> None:
+    with bridge(**MODE) as client:
+        client.initialize()
+        assert "error" not in client.store("the heron stands in the water")
+        pids = runtime_pids(memory)
+        client.process.send_signal(signal.SIGKILL)
+        client.process.wait()
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    with bridge(**MODE) as client:
+        client.initialize()
+        assert recall(client, "heron") == ["the heron stands in the water"]
+    assert remembrancer("down", **MODE).returncode == exit_codes.OK
+    until(lambda: not memory.home.exists())
+
+
+def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePaths) -> None:
+    (home / "config.md").write_text("---\ndeployment_mode: embedded-memory\nmax_memories_per_session: 100\n---\n")
+    with bridge() as client:
+        client.initialize()
+        assert "error" not in client.store("the heron stands in the water")
+        assert "max_memories_per_session" in (memory.logs / "launcher.log").read_text()
+    assert [path.name for path in home.iterdir()] == ["config.md"]
+    assert remembrancer("down").returncode == exit_codes.OK
+    until(lambda: not memory.home.exists())
+
+
+def test_a_mode_that_is_not_there_yet_is_refused_before_anything_runs(home: Path) -> None:
+    done = remembrancer("up", MEMORY_DEPLOYMENT_MODE="local-server")
+    assert done.returncode == exit_codes.CONFIGURATION
+    assert done.stderr.count("\n") == 1
+    assert "embedded-file and embedded-memory" in done.stderr
+
+
+def test_a_directory_that_is_not_this_users_alone_is_no_home(home: Path, memory: RuntimePaths) -> None:
+    memory.home.mkdir()
+    memory.home.chmod(0o755)
+    with pytest.raises(HomeUnusable, match="alone"):
+        try_lock_memory_home(memory)
+    memory.home.rmdir()
+    memory.home.symlink_to(home)
+    with pytest.raises(HomeUnusable, match="alone"):
+        try_lock_memory_home(memory)
+    (home / "kept").write_text("")
+    done = remembrancer("up", **MODE)
+    assert done.returncode == exit_codes.HOME_UNUSABLE
+    assert (home / "kept").exists()
+    memory.home.unlink()
+
+
+def test_a_lock_whose_file_was_deleted_is_not_taken(home: Path) -> None:
+    paths = RuntimePaths(home / "memory")
+    first = try_lock_memory_home(paths)
+    assert first is not None
+    assert try_lock_memory_home(paths) is None
+    late = FileLock(paths.runtime_lock)
+    remove_memory_home(paths)
+    assert not paths.home.exists()
+    assert not CurrentLock(paths.runtime_lock).try_acquire()
+    second = try_lock_memory_home(paths)
+    assert second is not None, "another one, while the first is still held"
+    assert not late.try_acquire()
+    first.release()
+    second.release()
+    remove_memory_home(paths)
+
+
+def test_a_home_is_removed_under_the_eyes_of_others_and_always_has_one_owner_at_most(home: Path) -> None:
+    """Starts and stops race with each other, and with those who only look."""
+    paths = RuntimePaths(home / "memory")
+    owners: list[int] = []
+    seen: list[int] = []
+    stop = threading.Event()
+
+    def live() -> None:
+        for _ in range(60):
+            while (lock := try_lock_memory_home(paths)) is None:
+                pass
+            owners.append(1)
+            seen.append(len(owners))
+            (paths.home / "memory.db").write_text("")
+            owners.pop()
+            remove_memory_home(paths)
+            lock.release()
+
+    def look() -> None:
+        while not stop.is_set():
+            FileLock(paths.runtime_lock).is_held_elsewhere()
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    runtimes = [threading.Thread(target=live) for _ in range(3)]
+    for thread in runtimes:
+        thread.start()
+    for thread in runtimes:
+        thread.join()
+    stop.set()
+    watcher.join()
+    assert set(seen) == {1}
+    assert len(seen) == 180
+    lock = try_lock_memory_home(paths)
+    assert lock is not None
+    remove_memory_home(paths)
+    lock.release()
+    assert not paths.home.exists()

@@ -1,0 +1,323 @@
+"""Configuration files: three forms, the names of two seeds, what counts more, and what is refused, without a secret."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.gateway.hello import setting_warnings
+from remembrancer.commands.config import as_lines, as_object
+from remembrancer.config.files import MAX_FILE_BYTES, read_settings_file
+from remembrancer.config.home import Home
+from remembrancer.config.reading import Configuration, read_configuration
+from remembrancer.config.redaction import HIDDEN, exposed, is_secret, shown
+from remembrancer.config.settings import Settings, load_configuration, load_settings
+from remembrancer.protocol.errors import ConfigurationError
+
+FIRST_SEED = """---
+deployment_mode: embedded-file
+db_path: ~/.claude/surrealdb-memory/data
+namespace: memory
+database: default
+embedding_model: all-MiniLM-L6-v2
+embedding_dimensions: 384
+max_memories_per_session: 100
+consolidation_on_shutdown: true
+log_level: info
+---
+
+# SurrealDB Memory Configuration
+
+Edit the YAML frontmatter above to change settings.
+
+## Remote Mode Settings (only used when deployment_mode is "remote")
+
+```yaml
+remote_url: ws://localhost:8000
+remote_user: root
+remote_pass: root
+```
+"""
+SECOND_SEED = {
+    "workspace": "/home/user/projects/my-app",
+    "sources": {"memory": {"enabled": True, "paths": ["MEMORY.md"], "extraPaths": []}},
+    "embedding": {"provider": "voyage", "model": "voyage-3-large", "fallback": "openai"},
+    "chunking": {"tokens": 400, "overlap": 80, "boundaryAware": True},
+    "search": {"maxResults": 8, "minScore": 0.3},
+    "sync": {"watchEnabled": True},
+    "store": {"path": "memory.sqlite"},
+    "secrets": {"VOYAGE_API_KEY": "hunter2"},
+}
+ALIKE = {
+    "c.toml": 'embedders = 3\nidle_timeout_s = 60\nlog_level = "warn"\n',
+    "c.json": '{"embedders": 3, "idle_timeout_s": 60, "log_level": "warn"}',
+    "c.md": "---\nembedders: 3\nidle_timeout_s: 60\nlog_level: warn\n---\n# Ours\n",
+    "C.MD": "\ufeff---\r\nembedders: 3\r\nidle_timeout_s: 60\r\nlog_level: warn\r\n---\r\n",
+}
+
+
+def read(tmp_path: Path, name: str, text: str, **environ: str) -> Configuration:
+    """What is made of a file, with these variables."""
+    file = tmp_path / name
+    file.write_text(text, newline="")
+    file.chmod(0o600)
+    return read_configuration(environ, (file,))
+
+
+@pytest.mark.parametrize(("name", "text"), ALIKE.items())
+def test_each_form_says_the_same(tmp_path: Path, name: str, text: str) -> None:
+    read_in = read(tmp_path, name, text)
+    assert read_in.problems == read_in.warnings == ()
+    assert read_in.settings == Settings(embedders=3, idle_timeout_s=60.0, log_level="warning")
+    assert str(read_in.origins["log_level"]) == f"log_level in {tmp_path / name}"
+
+
+@pytest.mark.parametrize(("name", "text"), [("c.toml", ""), ("c.json", "{}"), ("c.md", "---\n---\n")])
+def test_a_file_may_say_nothing(tmp_path: Path, name: str, text: str) -> None:
+    assert read(tmp_path, name, text) == Configuration(Settings())
+
+
+def test_the_first_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
+    read_in = read(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
+    assert read_in.problems == ()
+    assert read_in.settings == Settings()
+    assert set(read_in.origins) == {"deployment_mode", "model", "log_level"}
+    assert [unused.origin.name for unused in read_in.unused] == [
+        *("namespace", "database", "max_memories_per_session", "consolidation_on_shutdown"),
+        *("remote_url", "remote_user", "remote_pass"),
+    ]
+    [warning] = read_in.warnings
+    assert "without effect" in warning
+
+
+def test_the_second_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
+    read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
+    assert (read_in.problems, read_in.settings) == ((), Settings())
+    assert [unused.origin.name for unused in read_in.unused] == list(SECOND_SEED)
+    assert {unused.value for unused in read_in.unused} == {HIDDEN, "/home/user/projects/my-app"}
+
+
+@pytest.mark.parametrize("count", range(5))
+def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path, count: int) -> None:
+    """Ours before the seeds', the environment before the file, the file before the default."""
+    said = [
+        ("environ", "REMEMBRANCER_LOG_LEVEL", "error", "REMEMBRANCER_LOG_LEVEL"),
+        ("environ", "MEMORY_LOG_LEVEL", "warn", "MEMORY_LOG_LEVEL"),
+        ("file", "model", "ours", "model in "),
+        ("file", "embedding_model", "theirs", "embedding_model in "),
+    ]
+    left = said[count:]
+    text = "".join(f'{name} = "{value}"\n' for where, name, value, _ in left if where == "file")
+    if any(where == "environ" for where, *_ in left):
+        text += 'log_level = "debug"\n'
+    environ = {name: value for where, name, value, _ in left if where == "environ"}
+    read_in = read(tmp_path, "c.toml", text, **environ)
+    assert read_in.problems == ()
+    if count < 2:
+        assert read_in.settings.log_level == ("error", "warning")[count]
+        assert str(read_in.origins["log_level"]) == said[count][3]
+    elif count < 4:
+        assert read_in.settings.model == said[count][2]
+        assert str(read_in.origins["model"]).startswith(said[count][3])
+    else:
+        assert read_in == Configuration(Settings())
+
+
+def test_a_variable_that_is_empty_says_nothing_when_it_is_a_seeds() -> None:
+    assert read_configuration({"MEMORY_LOG_LEVEL": "", "MEMORY_DEPLOYMENT_MODE": ""}) == Configuration(Settings())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("c.toml", "embeders = 2", "unknown name embeders: did you mean embedders?"),
+        ("c.json", '{"remote_passs": "x"}', "unknown name remote_passs: did you mean remote_pass?"),
+        ("c.md", "---\nmax_memories: 100\n---\n", "did you mean max_memories_per_session?"),
+        ("c.toml", "qqqq = 2", "unknown name qqqq: known are "),
+        ("c.toml", 'embedders = "2"', "embedders in .*c.toml has a value that is not allowed: Expected `int`"),
+        ("c.toml", "embedders = 65", "embedders in .* is not allowed"),
+        ("c.json", '{"model": null}', "model in .* is not allowed"),
+        ("c.toml", 'log_level = "loud"', "log_level in .* is not allowed"),
+        ("c.toml", "db_path = 3", "db_path in .* is not allowed: it is a path"),
+        ("c.toml", 'db_path = ""', "db_path in .* is not allowed: it is a path"),
+        ("c.toml", "embedding_dimensions = 768", "is 768, and the model all-MiniLM-L6-v2 has 384"),
+        ("c.toml", "embedding_dimensions = true", "embedding_dimensions in .* is not allowed"),
+        ("c.toml", 'namespace = "other"', "namespace in .*: this release can only do with memory; leave it out"),
+        ("c.toml", "max_memories_per_session = 50", "this release can only do with 100"),
+        ("c.toml", "relevance_weight = 0.7", "must be 1 together, and are 1.1"),
+        ("c.toml", 'deployment_mode = "remote"', "remote is not in this release, which has embedded-file and emb"),
+        ("c.toml", 'deployment_mode = "local-server"', "local-server is not in this release"),
+        ("c.toml", "embedders = 1\nembedders = 2", "c.toml: a name is in it twice: end of document"),
+        ("c.json", '{"embedders": 1, "embedders": 2}', "c.json: embedders is in it twice"),
+        ("c.md", "---\nembedders: 1\nembedders: 2\n---\n", "c.md: embedders is in it twice"),
+        ("c.md", "# Title\n", "c.md: it has no front matter"),
+        ("c.md", "---\na: [\n---\n", "c.md: it is not YAML: line "),
+        ("c.md", "---\na: 2026-13-45\n---\n", "c.md: it is not YAML"),
+        ("c.md", "---\n- 1\n---\n", "c.md: it must hold names and their values"),
+        ("c.md", "---\n1: 1\n---\n", "c.md: it must hold names and their values"),
+        ("c.md", "---\n---\n```yaml\nremote_url: x\nmodel: y\n```\n", "model belongs into the front matter"),
+        ("c.md", "---\nremote_user: a\n---\n```yaml\nremote_user: b\n```\n", "remote_user is in it twice"),
+        ("c.md", "---\n---\n\n```yaml\nremote_url: [\n```\n", "it is not YAML: line [56]"),
+        ("c.json", "[]", "c.json: it must hold names and their values"),
+        ("c.json", "{", "c.json: it is not JSON: line 1, column 2"),
+        ("c.toml", "= 1", "c.toml: it is not TOML: line 1"),
+        ("c.toml", "#" * (MAX_FILE_BYTES + 1), "c.toml: it has more than 1048576 bytes"),
+        ("c.yaml", "", "a configuration file is named .*[.]toml, .*[.]md, .*[.]json"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_with_its_name(tmp_path: Path, name: str, text: str, message: str) -> None:
+    read_in = read(tmp_path, name, text)
+    [problem] = read_in.problems
+    assert re.search(message, problem)
+    assert name in problem or "_weight" in problem
+    assert "\n" not in problem
+    assert read_in.settings == Settings()
+    with pytest.raises(ConfigurationError, match=message):
+        load_settings({"REMEMBRANCER_CONFIG": str(tmp_path / name), "REMEMBRANCER_HOME": str(tmp_path)})
+
+
+def test_an_example_in_the_text_is_no_setting(tmp_path: Path) -> None:
+    text = "---\nembedders: 2\n---\n```yaml\nembedders: 9\nother: 1\n```\n"
+    assert read(tmp_path, "c.md", text) == read(tmp_path, "c.md", "---\nembedders: 2\n---\n")
+
+
+def test_a_file_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name, why in (("pipe.toml", "it is not a file"), ("missing.toml", "there is no such file")):
+        with pytest.raises(ConfigurationError, match=f"{name}: {why}"):
+            load_settings({"REMEMBRANCER_CONFIG": str(tmp_path / name), "REMEMBRANCER_HOME": str(tmp_path)})
+    (tmp_path / "latin.toml").write_bytes(b'model = "\xe9"')
+    with pytest.raises(ValueError, match="it is not UTF-8"):
+        read_settings_file(tmp_path / "latin.toml")
+
+
+def test_the_file_in_the_home_is_found_and_two_of_them_are_one_too_many(tmp_path: Path) -> None:
+    environ = {"REMEMBRANCER_HOME": str(tmp_path)}
+    assert load_settings(environ) == Settings()
+    for name in ("config.json", "config.md", "config.toml"):
+        (tmp_path / name).write_text(ALIKE[f"c{Path(name).suffix}"])
+        assert load_settings(environ).embedders == 3
+        (tmp_path / name).rename(tmp_path / f"other-{name}")
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.md").write_text("---\n---\n")
+    with pytest.raises(ConfigurationError, match=r"config\.md and config\.json: keep one"):
+        load_settings(environ)
+    assert load_settings({**environ, "REMEMBRANCER_CONFIG": str(tmp_path / "config.json")}) == Settings()
+
+
+def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("embeders = 2\nqueue_limit = 0\n")
+    with pytest.raises(ConfigurationError, match=r"embeders.*; .*queue_limit.*; .*REMEMBRANCER_MODLE"):
+        load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_MODLE": "x"})
+
+
+@pytest.mark.parametrize("mode", ["local-server", "remote"])
+@pytest.mark.parametrize("variable", ["REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE"])
+def test_a_mode_that_this_release_does_not_have_is_refused_by_name(variable: str, mode: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{variable}: .* {mode} .* embedded-file and embedded-memory"):
+        load_settings({variable: mode})
+
+
+def test_the_weights_may_be_set_together() -> None:
+    environ = {"REMEMBRANCER_RELEVANCE_WEIGHT": "0.7", "REMEMBRANCER_RECENCY_WEIGHT": "0.1"}
+    assert load_settings(environ) == Settings(relevance_weight=0.7, recency_weight=0.1)
+
+
+def test_a_variable_with_the_prefix_that_others_use_is_none_of_our_business_unless_it_is_nearly_ours() -> None:
+    assert load_configuration({"MEMORY_FILE_PATH": "/x", "MEMORY_LIMIT": "1", "MEMORY_": ""}).warnings == ()
+    [warning] = load_configuration({"MEMORY_LOGLEVEL": "info"}).warnings
+    assert warning == "MEMORY_LOGLEVEL is not known: did you mean MEMORY_LOG_LEVEL?"
+
+
+def test_the_dimensions_of_a_model_that_is_not_known_are_not_believed(tmp_path: Path) -> None:
+    read_in = read(tmp_path, "c.toml", 'embedding_dimensions = 1024\nmodel = "bge-m3"')
+    assert read_in.problems == ()
+    assert "no effect: the model bge-m3" in read_in.warnings[0]
+
+
+def test_a_secret_that_others_can_read_is_warned_of(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('remote_pass = "hunter2"\n')
+    for mode in (0o600, 0o400, 0o644, 0o640):
+        file.chmod(mode)
+        found = [each for each in read_configuration({}, (file,)).warnings if "chmod 600" in each]
+        assert len(found) == (mode & 0o077 != 0)
+    file.write_text('remote_pass = ""\nremote_url = "ws://localhost"\n')
+    assert not any("chmod" in each for each in read_configuration({}, (file,)).warnings)
+    assert exposed(0o100644, []) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "seen"),
+    [
+        ("remote_pass", "x", HIDDEN),
+        ("API_TOKEN", 3, HIDDEN),
+        ("client_secret", "", HIDDEN),
+        ("some_key", None, HIDDEN),
+        ("remote_url", "ws://localhost:8000/rpc", "ws://localhost:8000/rpc"),
+        ("remote_url", "ws://root:x@localhost:8000", "ws://***"),
+        ("remote_url", "https://host/?token=x", "https://***"),
+        ("remote_url", "root:x@localhost", HIDDEN),
+        ("model", "https://me:x@host/model", "https://***"),
+        ("model", "name@revision", "name@revision"),
+        ("embedders", 2, "2"),
+    ],
+)
+def test_what_is_secret_is_hidden(name: str, value: object, seen: str) -> None:
+    assert shown(name, value) == seen
+
+
+secrets = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs"]), min_size=1, max_size=12).map(
+    lambda text: f"Zq{text}9"
+)
+
+
+@given(secret=secrets, quoted=st.booleans(), suffix=st.sampled_from([".toml", ".json", ".md"]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_secret_is_ever_printed_whether_the_file_can_be_read_or_not(
+    tmp_path: Path, secret: str, quoted: bool, suffix: str
+) -> None:
+    value = json.dumps(secret) if quoted else secret
+    text = {
+        ".toml": f"remote_pass = {value}\nremote_url = {json.dumps(f'ws://root:{secret}@host')}\n",
+        ".json": f'{{"remote_pass": {value}, "secrets": {{"A": {json.dumps(secret)}}}}}',
+        ".md": f"---\nembedders: 2\n---\n```yaml\nremote_user: x\nremote_pass: {value}\n```\n",
+    }[suffix]
+    file = tmp_path / f"c{suffix}"
+    file.write_text(text)
+    found = read_configuration({"MEMORY_REMOTE_URL": f"https://host/?x={secret}"}, (file,))
+    home = Home(tmp_path, tmp_path, "default", (file,))
+    printed = "\n".join(as_lines(home, found)) + json.dumps(as_object(home, found), ensure_ascii=False)
+    assert secret not in "\n".join([printed, *found.problems, repr(found)])
+
+
+@pytest.mark.parametrize("value", ["*Zqhunter9", "!Zqhunter9 x", "&Zqhunter9 &Zqhunter9", "%Zqhunter9", "{Zqhunter9"])
+def test_what_is_wrong_with_yaml_is_said_without_quoting_it(tmp_path: Path, value: str) -> None:
+    [problem] = read(tmp_path, "c.md", f"---\nremote_pass: {value}\n---\n").problems
+    assert "not YAML" in problem
+    assert "hunter" not in problem
+
+
+def test_no_setting_of_ours_is_taken_for_a_secret() -> None:
+    assert not [field.name for field in msgspec.structs.fields(Settings) if is_secret(field.name)]
+
+
+def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text('embedders = 3\nlog_level = "warn"\n')
+    environment = {"REMEMBRANCER_CONFIG": str(file), "MEMORY_LOG_LEVEL": "error", "REMEMBRANCER_PROJECT": "/x"}
+    messages = [notice.message for notice in setting_warnings(environment, Settings())]
+    assert len(messages) == 2
+    assert any(message.startswith(f"embedders in {file} differs") for message in messages)
+    assert any(message.startswith("MEMORY_LOG_LEVEL differs") for message in messages)
+    assert setting_warnings(environment, Settings(embedders=3, log_level="error")) == []
+    file.write_text("embeders = 3\n")
+    [notice] = setting_warnings({"REMEMBRANCER_CONFIG": str(file)}, Settings())
+    assert "did you mean embedders?" in notice.message
