@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench inspector clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/remembrancer demo
@@ -21,6 +21,11 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.runtime
 	$(BIN)/python -m bench.speed
+
+# Drives every tool, resource and prompt with a client that is not ours; needs Node.
+inspector: $(VENV)/.dev
+	npm install --silent --no-audit --no-fund --prefix .inspector @modelcontextprotocol/inspector@2.12
+	$(BIN)/python -m pytest -q tests/clients
 
 $(VENV)/.python:
 	@echo "==> making $(VENV)"
@@ -40,4 +45,4 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	@touch $@ $(VENV)/.runtime
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .inspector .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -35,6 +35,9 @@ class Figure(msgspec.Struct):
 
     @property
     def reached(self) -> bool:
+        """Whether the value is within the reach; a reach of 0 is none."""
+        if not self.reach:
+            return True
         return self.value >= self.reach if self.more_is_better else self.value <= self.reach
 
 
@@ -70,7 +73,7 @@ class Runtime:
 
 
 def _bare_environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("REMEMBRANCER_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
 
 
 @asynccontextmanager

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import re
-import statistics
 from collections.abc import Iterator
 from typing import Any, Final
 
 from bench.client import StdioClient
+from bench.context import context_figures
 from bench.harness import Figure, drained, fill, latencies, runtime, wait_until
 from remembrancer.commands.sample_text import memories
 
@@ -47,7 +47,7 @@ async def measure_tools() -> list[Figure]:
         await fill(client, with_entities(texts))
         await wait_until(lambda: drained(client), 120)
         await asyncio.sleep(SETTLE_S)
-        return [*await _changes(client), *await _graph(client, texts), *await _context(client, texts)]
+        return [*await _changes(client), *await _graph(client, texts), *await context_figures(client, texts, SAMPLES)]
 
 
 async def _changes(client: StdioClient) -> list[Figure]:
@@ -94,20 +94,3 @@ async def _graph(client: StdioClient, texts: list[str]) -> list[Figure]:
     )
     figures.append(Figure(f"`recall_memories` graph at {SIZE:,}, p50", p50, "ms", 0))
     return figures
-
-
-async def _context(client: StdioClient, texts: list[str]) -> list[Figure]:
-    tasks = [f"understand how {text.partition(': ')[2][:60].lower()}" for text in texts[:: SIZE // SAMPLES]]
-    used = []
-
-    async def ask(number: int) -> None:
-        answer = await client.call("get_memory_context", task_description=tasks[number % len(tasks)])
-        used.append(answer["tokens_used"])
-
-    await ask(0)  # the tokenizer is loaded at the first use
-    p50, p95 = await latencies(ask, SAMPLES)
-    return [
-        Figure(f"`get_memory_context` at {SIZE:,}, p50", p50, "ms", 40),
-        Figure(f"`get_memory_context` at {SIZE:,}, p95", p95, "ms", 0),
-        Figure("`get_memory_context`, tokens used of 2,000", statistics.median(used), "tokens", 2000),
-    ]

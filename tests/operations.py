@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.writes import Operation, ProjectRef, StoreMemory
+from remembrancer.protocol.writes import Applied, Change, ImportMemory, Operation, ProjectRef, StoredResult, StoreMemory
 
 PROJECT = ProjectRef("p_0123456789ab", "/work/one")
 OTHER_PROJECT = ProjectRef("p_ba9876543210", "/work/two")
@@ -31,6 +31,31 @@ def store_operation(
     return Operation(name, project, change.session_id, requested_at, change)
 
 
+def change_of(operation: Operation) -> StoreMemory:
+    """What an operation stores."""
+    assert isinstance(operation.change, StoreMemory)
+    return operation.change
+
+
+def result_of(applied: Applied) -> StoredResult:
+    """What came of storing."""
+    assert isinstance(applied.result, StoredResult)
+    return applied.result
+
+
 def memory_id_of(operation: Operation) -> str:
-    """The id of the memory that an operation makes."""
-    return operation.change.memory_id
+    """The id of the memory that an operation makes or changes."""
+    change = operation.change
+    return change.memory.id if isinstance(change, ImportMemory) else change.memory_id
+
+
+def change_operation(
+    name: str,
+    change: Change,
+    *,
+    session_id: str = SESSION,
+    project: ProjectRef = PROJECT,
+    requested_at: float = REQUESTED_AT,
+) -> Operation:
+    """An operation that changes a memory. `name` is its identity."""
+    return Operation(name, project, session_id, requested_at, change)

@@ -1,12 +1,14 @@
 """One tree for every error that crosses a boundary; each class says when it is raised.
 
 An error has fields, not a formatted string: `code` names its category for programs, `message` says to a person (or a
-model) what to do, `retry_possible` says whether the same call can succeed later, `field` names the argument at fault.
+model) what to do, `retry_possible` says whether the same call can succeed later, `field` names the argument at fault,
+`details` are further facts by name, for programs.
 `Failure` is the same thing as it travels in a message.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import msgspec
@@ -19,6 +21,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str
     retry_possible: bool = False
     field: str | None = None
+    details: dict[str, str | int] = {}
 
 
 class RemembrancerError(Exception):
@@ -27,14 +30,17 @@ class RemembrancerError(Exception):
     code: ClassVar[str] = "internal_error"
     retry_possible: ClassVar[bool] = False
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, field: str | None = None, details: Mapping[str, str | int] | None = None
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
+        self.details = dict(details or {})
 
     def to_failure(self) -> Failure:
         """This error as it travels in a message."""
-        return Failure(code=self.code, message=self.message, retry_possible=self.retry_possible, field=self.field)
+        return Failure(self.code, self.message, self.retry_possible, self.field, self.details)
 
 
 class InvalidInput(RemembrancerError):
@@ -64,10 +70,24 @@ class QueueFull(RemembrancerError):
 
 
 class StorageFull(RemembrancerError):
-    """The disk, or the configured limit, has no room for the write. Nothing was written."""
+    """The disk, or the configured limit, has no room for the write. Nothing was written.
+
+    `details` has `current_size` and `limit` where they are known, in words, and both in bytes.
+    """
 
     code = "storage_full"
     retry_possible = True
+
+    @classmethod
+    def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:
+        """The error with both sizes."""
+        sizes: dict[str, str | int] = {
+            "current_size": f"{current_bytes / 2**20:.1f} MiB",
+            "limit": f"{limit_bytes / 2**20:.1f} MiB",
+            "current_size_bytes": current_bytes,
+            "limit_bytes": limit_bytes,
+        }
+        return cls(message, details=sizes)
 
 
 class DeadlineExceeded(RemembrancerError):
@@ -167,4 +187,4 @@ _BY_CODE = _subclasses(RemembrancerError)
 def from_failure(failure: Failure) -> RemembrancerError:
     """The exception that a `Failure` was made from (`InternalError` if its code is unknown here)."""
     kind = _BY_CODE.get(failure.code, InternalError)
-    return kind(failure.message, field=failure.field)
+    return kind(failure.message, field=failure.field, details=failure.details)

@@ -18,6 +18,8 @@ REFUSED = b"!refused "
 """Followed by the reason, for a person: this bridge cannot be served, and the connection ends."""
 BYE = b"!bye "
 """Followed by the reason: the runtime stops in good order. The bridge starts no other until it has a request."""
+REPLAY_ID = "remembrancer-replay-"
+"""How the ids of requests begin that a bridge repeats to a new gateway though its client has had the answer."""
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

@@ -35,6 +35,8 @@ class RuntimePaths:
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
         self.keys = home / "keys"
+        self.restore_mark = home / "restore.unfinished"
+        """In a home whose files a restore is replacing, or was when it was killed."""
         self.gateway_socket = self.run / "gateway.sock"
 
     def project_database(self, project_id: str) -> Path:

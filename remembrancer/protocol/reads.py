@@ -199,9 +199,11 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
-    """What the walk found, nearest first. `suggestions` are known names like the one that was asked for and is not there.
+    """What the walk found, nearest first. `suggestions` are known names like one that was asked for and is not there.
 
     `relationship_types` counts the edges of each type: in the overview of all, else of those that were found.
+    An overview has the best connected entities and the totals, and no memories.
+    `entity_types` counts all entities of each type that the session may see, in the overview alone.
     """
 
     entities: tuple[GraphEntity, ...]
@@ -213,6 +215,7 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     total_entities: int = 0
     total_relationships: int = 0
     suggestions: tuple[str, ...] = ()
+    entity_types: dict[str, int] = {}
     notices: tuple[Notice, ...] = ()
 
 
@@ -228,10 +231,11 @@ class GatherContext(msgspec.Struct, frozen=True, tag=True):
 
 
 class ContextSection(msgspec.Struct, frozen=True):
-    """A section's memories, the most useful first: at most the request's `limit`."""
+    """A section's memories, the most useful first: at most the request's `limit`. `more`: others match as well."""
 
     name: Section
     memories: tuple[RecalledMemory, ...]
+    more: bool = False
 
 
 class ContextGathered(msgspec.Struct, frozen=True, tag=True):
@@ -278,7 +282,7 @@ class DescribeSession(msgspec.Struct, frozen=True, tag=True):
 
 
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
-    """What a session stored and changed. `topics` are the entities and tags of its memories, the most frequent first."""
+    """What a session stored and changed. `topics` are the entities and tags of its memories, the commonest first."""
 
     started_at: float | None
     stored_by_type: dict[str, int]
@@ -294,3 +298,4 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
     message: str
     retry_possible: bool = False
     field: str | None = None
+    details: dict[str, str | int] = {}

@@ -339,7 +339,7 @@ class Router(Generic[In]):
 
     def refuse_now(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
         """As `refuse`, for a callback."""
-        body = Refused(failure.code, failure.message, failure.retry_possible, failure.field)
+        body = Refused(failure.code, failure.message, failure.retry_possible, failure.field, failure.details)
         return self.send_now(peer, body, in_reply_to=in_reply_to)
 
     async def _receive(self, socket: zmq.asyncio.Socket) -> None:

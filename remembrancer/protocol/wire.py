@@ -9,12 +9,24 @@ import msgspec
 from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
+    ContextGathered,
+    DescribeSession,
     DescribeStore,
     EmbeddingState,
+    GatherContext,
+    GetMemory,
+    GraphFound,
+    MemoryShown,
+    NoteAccess,
+    Noted,
     Recall,
     Recalled,
     Refused,
+    SearchGraph,
+    SessionDescription,
     StoreDescription,
+    Suggest,
+    Suggestions,
 )
 from remembrancer.protocol.work import (
     EmbedPassages,
@@ -27,12 +39,39 @@ from remembrancer.protocol.work import (
     WorkerLeaving,
     WorkerReady,
 )
-from remembrancer.protocol.writes import Applied, BatchApplied, Submit, SubmitBatch
+from remembrancer.protocol.writes import Applied, BatchApplied, ImportSessions, SessionsImported, Submit, SubmitBatch
 
-GatewayRequest = Submit | SubmitBatch | Recall | AwaitEmbedding | DescribeStore
+GatewayRequest = (
+    Submit
+    | SubmitBatch
+    | Recall
+    | AwaitEmbedding
+    | DescribeStore
+    | DescribeSession
+    | GatherContext
+    | SearchGraph
+    | Suggest
+    | NoteAccess
+    | GetMemory
+    | ImportSessions
+)
 WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
 ToStore = GatewayRequest | WorkerMessage
-ToGateway = Applied | BatchApplied | Recalled | EmbeddingState | StoreDescription | Refused
+ToGateway = (
+    Applied
+    | BatchApplied
+    | SessionsImported
+    | Recalled
+    | EmbeddingState
+    | StoreDescription
+    | SessionDescription
+    | Refused
+    | ContextGathered
+    | GraphFound
+    | Suggestions
+    | Noted
+    | MemoryShown
+)
 ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | Refused
 
 encoder: Final = msgspec.msgpack.Encoder()

@@ -196,6 +196,28 @@ class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
     operations: tuple[Operation, ...]
 
 
+class SessionSpan(msgspec.Struct, frozen=True):
+    """When a session was active in a project, or with the user's memories. Times are seconds since the epoch."""
+
+    session_id: str
+    started_at: float
+    last_active_at: float
+
+
+class ImportSessions(msgspec.Struct, frozen=True, tag=True):
+    """Command to store: these sessions were active (None: with the user's memories). Answered by `SessionsImported`.
+
+    To send it again changes nothing: it is no operation and has no id.
+    """
+
+    project: ProjectRef | None
+    sessions: tuple[SessionSpan, ...]
+
+
+class SessionsImported(msgspec.Struct, frozen=True, tag=True):
+    """Store to command: the sessions are registered, durably."""
+
+
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """What came of a `StoreMemory`. `duplicates` are ids of memories with the very same content, oldest first."""
 

@@ -13,6 +13,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
+from remembrancer.actors.gateway.overlay import target_of
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.envelope import Envelope
@@ -25,6 +26,8 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    GetMemory,
+    MemoryShown,
     Notice,
     Recall,
     Recalled,
@@ -35,8 +38,21 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import ToStore, to_store
-from remembrancer.protocol.writes import Applied, BatchApplied, Operation, Rejected, StoredResult, Submit, SubmitBatch
+from remembrancer.protocol.writes import (
+    Applied,
+    BatchApplied,
+    Operation,
+    PortableMemory,
+    Rejected,
+    Result,
+    StoreMemory,
+    Submit,
+    SubmitBatch,
+)
+from tests.actors.played_records import PlayedRecords
 
+NEAR = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+"""What the played store holds for nearly the same as any other memory."""
 QUICK = Settings(write_budget_s=0.3, read_budget_s=0.3, call_budget_s=2.0)
 
 
@@ -48,10 +64,13 @@ class PlayedStore:
         self.requests: list[ToStore] = []
         self.hangs = False
         self.refuses: Refused | None = None
+        self.refuses_writes: Refused | None = None
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
         self.answers_nonsense = False
         self.notices: tuple[Notice, ...] = ()
+        self._records = PlayedRecords()
+        self._results: dict[str, Result] = {}
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
 
     @asynccontextmanager
@@ -60,13 +79,20 @@ class PlayedStore:
             yield self
 
     @property
+    def memories(self) -> dict[str, PortableMemory]:
+        """What it has, by id."""
+        return self._records.memories
+
+    @property
     def submitted(self) -> list[str]:
         """What came on its own, not from the queue."""
-        return [each.operation.change.content for each in self.requests if isinstance(each, Submit)]
+        return [content_of(each.operation) for each in self.requests if isinstance(each, Submit)]
 
     @property
     def contents(self) -> list[str]:
-        return [operation.change.content for operation in self.applied.values()]
+        """What was stored, in order."""
+        operations = self.applied.values()
+        return [operation.change.content for operation in operations if isinstance(operation.change, StoreMemory)]
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
         self.requests.append(message)
@@ -76,35 +102,56 @@ class PlayedStore:
 
     def _reply(self, message: ToStore) -> Any:
         match message:
+            case Submit() | SubmitBatch(operations=(_, *_)) if self.refuses_writes:
+                return self.refuses_writes
             case Submit() if self.answers_nonsense:
                 return BatchApplied(())
             case Submit(operation=operation):
-                if operation.change.content in self.rejects:
+                if content_of(operation) in self.rejects:
                     return Refused("invalid_input", "never")
                 return self._apply(operation)
             case SubmitBatch(operations=operations):
-                bad = [each for each in operations if each.change.content in self.rejects]
-                good = [self._apply(each).operation_id for each in operations if each not in bad]
-                return BatchApplied(
-                    tuple(good), tuple(Rejected(each.operation_id, "invalid_input", "never") for each in bad)
-                )
+                return self._apply_all(operations)
             case Recall():
                 return self._recall(message)
             case AwaitEmbedding(memory_id=memory_id):
-                return EmbeddingState(memory_id, embedded=True, near_duplicates=("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV",))
+                return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,))
             case DescribeStore():
-                return description(len(self.applied))
+                return description(len(self.memories))
+            case GetMemory(memory_id=memory_id):
+                return self._show(memory_id)
         raise AssertionError(message)
 
-    def _apply(self, operation: Operation) -> Applied:
-        replayed = operation.operation_id in self.applied
-        self.applied.setdefault(operation.operation_id, operation)
-        change = operation.change
-        result = StoredResult(change.memory_id, change.type, change.scope, len(change.related_entities))
-        return Applied(operation.operation_id, result, replayed)
+    def _apply(self, operation: Operation) -> Applied | Refused:
+        if operation.operation_id in self.applied:
+            return Applied(operation.operation_id, self._results[operation.operation_id], replayed=True)
+        result = self._records.apply(operation)
+        if isinstance(result, Refused):
+            return result
+        self.applied[operation.operation_id] = operation
+        self._results[operation.operation_id] = result
+        return Applied(operation.operation_id, result)
+
+    def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
+        applied: list[str] = []
+        rejected: list[Rejected] = []
+        for each in operations:
+            outcome = Refused("invalid_input", "never") if content_of(each) in self.rejects else self._apply(each)
+            if isinstance(outcome, Refused):
+                rejected.append(Rejected(each.operation_id, outcome.code, outcome.message))
+            else:
+                applied.append(outcome.operation_id)
+        return BatchApplied(tuple(applied), tuple(rejected))
+
+    def _show(self, memory_id: str) -> MemoryShown | Refused:
+        memory = self.memories.get(memory_id)
+        if memory is None:
+            return Refused("not_found", f"there is no memory {memory_id}", field="memory_id")
+        return MemoryShown(memory, embedded=True, near_duplicates=(NEAR,))
 
     def _recall(self, question: Recall) -> Recalled:
-        memories = tuple(as_answer(each) for each in self.applied.values())[: question.limit]
+        visible = [each for each in self.memories.values() if question.include_forgotten or not each.forgotten_at]
+        memories = tuple(as_answer(each) for each in visible)[: question.limit]
         return Recalled(memories, len(memories), 2, question.strategy, 1.0, self.notices)
 
 
@@ -112,19 +159,26 @@ async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int
     await router.send(peer, body, in_reply_to=in_reply_to)
 
 
-def as_answer(operation: Operation) -> RecalledMemory:
+def content_of(operation: Operation) -> str:
+    """The text that an operation stores; of others, the id of the memory that they change."""
     change = operation.change
+    return change.content if isinstance(change, StoreMemory) else target_of(change)
+
+
+def as_answer(memory: PortableMemory) -> RecalledMemory:
     return RecalledMemory(
-        id=change.memory_id,
-        content=change.content,
-        type=change.type,
-        scope=change.scope,
-        importance=change.importance,
-        scores=Scores(0.876543, 0.9, change.importance, 1.0, vector=0.9, keyword=None),
-        tags=change.tags,
+        id=memory.id,
+        content=memory.content,
+        type=memory.type,
+        scope=memory.scope,
+        importance=memory.importance,
+        scores=Scores(0.876543, 0.9, memory.importance, 1.0, vector=0.9, keyword=None),
+        tags=memory.tags,
         created_at=1_700_000_000.0,
         access_count=3,
-        source=change.source,
+        source=memory.source,
+        version=memory.version,
+        forgotten=memory.forgotten_at is not None,
     )
 
 

@@ -223,6 +223,7 @@ class Worker:
         self.identity = identity
         self.jobs: list[PassageJob] = []
         """All jobs that it was ever given."""
+        self.questions: list[str] = []
         self.asked: list[WhoAreYou | Refused] = []
         self.holds = holds
         """Takes jobs and does not answer them."""
@@ -241,6 +242,7 @@ class Worker:
                 if not self.holds:
                     self.answer(jobs)
             case EmbedQuery(query_id=query_id, text=text):
+                self.questions.append(text)
                 vector = vector_of(text, self.identity.model).tobytes()
                 self._outbox.put_nowait(QueryEmbedded(query_id, self.garbles(vector)))
             case WhoAreYou() | Refused():

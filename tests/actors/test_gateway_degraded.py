@@ -43,7 +43,7 @@ async def test_a_queued_memory_keeps_the_id_that_its_answer_named(rig: Rig) -> N
         answer = await client.store("x")
         async with PlayedStore(rig.paths).open() as store:
             await until(lambda: gateway.vitals().queue_depth == 0)
-            assert [each.change.memory_id for each in store.applied.values()] == [answer["memory_id"]]
+            assert list(store.memories) == [answer["memory_id"]]
 
 
 async def test_a_request_that_comes_again_is_queued_once(rig: Rig) -> None:

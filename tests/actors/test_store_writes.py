@@ -26,7 +26,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.writes import Applied, ProjectRef, Submit
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, result_of, store_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -60,8 +60,8 @@ async def test_the_same_operation_is_one_memory_however_often_and_wherever_it_is
 
 async def test_the_very_same_content_is_reported_and_stored_all_the_same(rig: StoreRig) -> None:
     first, second = store_operation("first", "a lantern"), store_operation("second", "a lantern")
-    assert (await rig.gateway.submit(first)).result.duplicates == ()
-    assert (await rig.gateway.submit(second)).result.duplicates == (memory_id_of(first),)
+    assert result_of(await rig.gateway.submit(first)).duplicates == ()
+    assert result_of(await rig.gateway.submit(second)).duplicates == (memory_id_of(first),)
     assert len(stored_ids(rig)) == 2
 
 

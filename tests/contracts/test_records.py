@@ -15,7 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.keywords import match_expression
-from remembrancer.actors.store.records import EmbeddedMemory, Filters, Outcome, Records, SavedEmbeddings
+from remembrancer.actors.store.memory_rows import digest_of
+from remembrancer.actors.store.records import (
+    EmbeddedMemory,
+    Filters,
+    NearDuplicate,
+    Outcome,
+    Records,
+    SavedEmbeddings,
+)
 from remembrancer.protocol.errors import InvalidInput, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
@@ -26,7 +34,9 @@ from tests.operations import (
     PROJECT,
     REQUESTED_AT,
     SESSION,
+    change_of,
     memory_id_of,
+    result_of,
     store_operation,
 )
 
@@ -117,7 +127,7 @@ def test_everything_of_a_memory_comes_back(records: Records) -> None:
     )
     (number,) = store(records, operation)
     found = records.load([number], ALL)[number]
-    change = operation.change
+    change = change_of(operation)
     assert (found.id, found.content, found.type, found.scope) == (
         change.memory_id,
         change.content,
@@ -187,7 +197,7 @@ def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(f
 def test_the_very_same_content_is_reported_and_kept(records: Records) -> None:
     ops = [store_operation(f"op{n}", "the very same") for n in range(8)]
     ops.append(store_operation("other", "another text"))
-    outcomes = [applied(outcome).result for outcome in records.apply(ops)]
+    outcomes = [result_of(applied(outcome)) for outcome in records.apply(ops)]
     ids = [memory_id_of(operation) for operation in ops]
     assert outcomes[0].duplicates == ()
     assert outcomes[1].duplicates == (ids[0],)
@@ -202,7 +212,7 @@ def test_a_session_is_not_told_of_the_same_content_in_another_ones_memories(reco
     theirs = store_operation("theirs", "a secret", scope="session", session_id=OTHER_SESSION)
     shared = store_operation("shared", "a secret", scope="project", session_id=OTHER_SESSION)
     mine_again = store_operation("mine again", "a secret", scope="project", session_id=SESSION)
-    results = [applied(outcome).result for outcome in records.apply([mine, theirs, shared, mine_again])]
+    results = [result_of(applied(outcome)) for outcome in records.apply([mine, theirs, shared, mine_again])]
     assert results[1].duplicates == ()
     assert results[2].duplicates == (memory_id_of(theirs),)
     assert results[3].duplicates == (memory_id_of(mine), memory_id_of(shared))
@@ -213,7 +223,7 @@ def test_entities_are_kept_once_and_each_memory_has_its_edges(records: Records) 
     first = store_operation("a", "x", related_entities=(store_, launcher, store_))
     second = store_operation("b", "y", related_entities=(store_, EntityRef("store", "service", "breaks")))
     third = store_operation("c", "z", related_entities=(EntityRef("store", "shop", "about"),))
-    edges = [applied(outcome).result.graph_edges_created for outcome in records.apply([first, second, third])]
+    edges = [result_of(applied(outcome)).graph_edges_created for outcome in records.apply([first, second, third])]
     assert edges == [2, 2, 1]
     counts = records.counts(None)
     assert (counts.entities, counts.relationships) == (3, 5)
@@ -249,7 +259,7 @@ def build_library(records: Records) -> list[Stored]:
 
 def passes(stored: Stored, filters: Filters) -> bool:
     """The contract of `Filters`, said once more in other words."""
-    change = stored.operation.change
+    change = change_of(stored.operation)
     happened_at = stored.operation.requested_at if change.occurred_at is None else change.occurred_at
     return (
         (change.scope != "session" or change.session_id == filters.session_id)
@@ -335,7 +345,7 @@ def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(record
 def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, text: str) -> None:
     operation = store_operation(f"op-{text.encode().hex()}", text)
     outcome = records.apply([operation])[0]
-    number = records.number_of(applied(outcome).result.memory_id)
+    number = records.number_of(result_of(applied(outcome)).memory_id)
     assert number is not None
     assert records.texts([number])[number] == text
     expression = match_expression(text)
@@ -346,20 +356,24 @@ def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, t
 # Vectors
 
 
-def embedded(number: int, *vectors: Sequence[float]) -> EmbeddedMemory:
+def embedded(records: Records, number: int, *vectors: Sequence[float]) -> EmbeddedMemory:
+    """Vectors of what the memory is now."""
     matrix = np.array(vectors, dtype=np.float32)
-    return EmbeddedMemory(number, tuple(Passage(n, n + 1) for n in range(len(vectors))), matrix)
+    digest = digest_of(records.texts([number]).get(number, ""))
+    return EmbeddedMemory(number, digest, tuple(Passage(n, n + 1) for n in range(len(vectors))), matrix)
 
 
 def save(records: Records, number: int, *vectors: Sequence[float], model: str = MODEL) -> SavedEmbeddings:
-    return records.save_embeddings(model, [embedded(number, *vectors)])
+    return records.save_embeddings(model, [embedded(records, number, *vectors)])
 
 
 def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
     assert records.pending() == [one, two]
     assert not records.is_embedded(MODEL, one)
-    saved = records.save_embeddings(MODEL, [embedded(one, [1, 0, 0, 0], [0, 1, 0, 0]), embedded(two, [0, 0, 1, 0])])
+    saved = records.save_embeddings(
+        MODEL, [embedded(records, one, [1, 0, 0, 0], [0, 1, 0, 0]), embedded(records, two, [0, 0, 1, 0])]
+    )
     assert records.pending() == []
     assert records.is_embedded(MODEL, one)
     assert not records.is_embedded(OTHER_MODEL, one)
@@ -413,12 +427,12 @@ def test_only_memories_without_vectors_of_the_model_are_required(records: Record
 
 def test_a_memory_that_cannot_be_embedded_is_tried_again_until_that_is_final(records: Records) -> None:
     (one,) = store(records, store_operation("a", "x"))
-    records.fail_embedding(one, "not now", final=False)
+    records.fail_embedding(one, digest_of("x"), "not now", final=False)
     assert records.pending() == [one]
-    records.fail_embedding(one, "never", final=True)
+    records.fail_embedding(one, digest_of("x"), "never", final=True)
     assert records.pending() == []
     assert not records.is_embedded(MODEL, one)
-    records.fail_embedding(999, "gone", final=True)
+    records.fail_embedding(999, digest_of("x"), "gone", final=True)
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:
@@ -430,7 +444,8 @@ def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(recor
     ]
     a, b, mine, theirs = store(records, *ops)
     ids = dict(zip((a, b, mine, theirs), map(memory_id_of, ops), strict=True))
-    records.link_similar([(b, a, 0.96), (mine, a, 0.99), (theirs, a, 0.98), (999, a, 0.99), (b, a, 0.97)])
+    pairs = [(b, a, 0.96), (mine, a, 0.99), (theirs, a, 0.98), (999, a, 0.99), (b, a, 0.97)]
+    records.link_similar([NearDuplicate(*pair) for pair in pairs])
     assert records.similar_ids(a, SESSION) == (ids[mine], ids[b]), "the nearest first"
     assert records.similar_ids(b, SESSION) == (ids[a],)
     assert records.similar_ids(a, OTHER_SESSION) == (ids[theirs], ids[b])
@@ -470,11 +485,11 @@ def test_counts_agree_with_a_scan_for_each_session_and_for_all(records: Records)
     library = build_library(records)
     for session in (SESSION, OTHER_SESSION, "session:nobody", None):
         seen = [
-            each.operation.change
+            change_of(each.operation)
             for each in library
             if session is None
-            or each.operation.change.scope != "session"
-            or each.operation.change.session_id == session
+            or change_of(each.operation).scope != "session"
+            or change_of(each.operation).session_id == session
         ]
         assert records.counts(session) == Counts(
             total=len(seen),
@@ -492,7 +507,7 @@ def test_all_of_it_is_there_after_closing_and_opening_again(factory: RecordsFact
         records, store_operation("a", "the first", tags=("t",)), store_operation("b", "the second", importance=1.0)
     )
     save(records, one, [1, 0, 0, 0])
-    records.link_similar([(two, one, 0.97)])
+    records.link_similar([NearDuplicate(two, one, 0.97)])
     records.touch([one], 5.0)
     before = records.load([one, two], ALL)
     records.close()

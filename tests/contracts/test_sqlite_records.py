@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
-from remembrancer.actors.store.records import Filters
+from remembrancer.actors.store.records import Filters, NearDuplicate
 from remembrancer.actors.store.schema import SCHEMA_VERSION
 from remembrancer.actors.store.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import Applied
 from tests.contracts.records_factories import SqliteFactory
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, result_of, store_operation
 
 SEED = 7
 KILLS = 6
@@ -305,7 +305,7 @@ def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: Sql
     records = factory.open()
     operations = [store_operation(name, "the same lantern") for name in "abc"]
     records.apply(operations[:2])
-    records.link_similar([(2, 1, 0.99)])
+    records.link_similar([NearDuplicate(2, 1, 0.99)])
     with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
         connection.execute("UPDATE memories SET forgotten_at = 1 WHERE number = 1")
     plain, all_of_them = Filters(SESSION), Filters(SESSION, include_forgotten=True)
@@ -317,7 +317,7 @@ def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: Sql
     assert records.similar_ids(2, SESSION) == (), "nor is it named as a duplicate"
     reply = records.apply([operations[2]])[0].reply
     assert isinstance(reply, Applied)
-    assert reply.result.duplicates == (memory_id_of(operations[1]),)
+    assert result_of(reply).duplicates == (memory_id_of(operations[1]),)
 
 
 # The catalogue

@@ -50,7 +50,7 @@ def test_a_crash_of_the_gateway_is_not_seen_by_the_client(runtime: Path) -> None
             second = client.store("after the crash")
             tools = client.request("tools/list")["result"]["tools"]
     assert first["memory_id"] != second["memory_id"]
-    assert len(tools) == 3
+    assert "store_memory" in {tool["name"] for tool in tools}
     assert [json.loads(line)["id"] for line in client.lines] == [1, 2, 3, 4]
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
+from remembrancer.config import seeds
+from remembrancer.config.files import read_settings_file
+from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings
 from remembrancer.launcher import COMMANDS
 
@@ -22,6 +26,30 @@ def test_every_setting_is_documented_with_its_default() -> None:
 def test_every_variable_of_a_session_is_documented() -> None:
     for name in NOT_SETTINGS:
         assert f"`{PREFIX}{name}`" in settings_page()
+
+
+def test_every_name_of_another_memory_server_is_documented() -> None:
+    section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    variables = {*seeds.VARIABLES, *seeds.UNUSED_VARIABLES, *seeds.ELSEWHERE}
+    keys = {*seeds.VARIABLES.values(), *seeds.KEYS, seeds.DB_PATH, seeds.DIMENSIONS, *seeds.UNUSED_KEYS}
+    assert documented == {seeds.PREFIX + name for name in variables} | keys
+
+
+def test_the_example_of_each_form_of_the_configuration_file_says_the_same(tmp_path: Path) -> None:
+    examples = dict(re.findall(r"^```(toml|json|markdown)\n(.*?)^```", settings_page(), flags=re.MULTILINE | re.DOTALL))
+    for name, form in zip(CONFIG_FILES, ("toml", "markdown", "json"), strict=True):
+        assert f"`{name}`" in settings_page()
+        (tmp_path / name).write_text(examples[form])
+        assert read_settings_file(tmp_path / name) == {"embedders": 2, "log_level": "warning"}
+
+
+def test_every_deployment_mode_is_documented() -> None:
+    section = settings_page().partition("## Deployment modes")[2]
+    rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
+    modes = {field.name: field.type for field in msgspec.structs.fields(Settings)}["deployment_mode"]
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == {*get_args(modes), *seeds.LATER_MODES}
 
 
 def test_the_readme_lists_every_command() -> None:

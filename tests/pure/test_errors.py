@@ -21,11 +21,12 @@ def every_kind() -> list[type[RemembrancerError]]:
 
 @pytest.mark.parametrize("kind", every_kind(), ids=lambda kind: kind.__name__)
 def test_an_error_is_the_same_after_its_journey(kind: type[RemembrancerError]) -> None:
-    failure = kind("what to do", field="content").to_failure()
+    failure = kind("what to do", field="content", details={"limit_bytes": 5}).to_failure()
     travelled = msgspec.msgpack.decode(msgspec.msgpack.encode(failure), type=Failure)
     returned = from_failure(travelled)
     assert type(returned) is kind
     assert (returned.message, returned.field, returned.code) == ("what to do", "content", kind.code)
+    assert returned.details == {"limit_bytes": 5}
     assert returned.to_failure() == failure
     assert str(returned) == "what to do"
 

@@ -13,6 +13,7 @@ from remembrancer.actors.store.ranking import (
     MIN_COSINE,
     RECENCY_HALF_LIFE_S,
     Signals,
+    Weights,
     best_passages,
     noise,
     recency,
@@ -24,9 +25,11 @@ from remembrancer.protocol.reads import Strategy
 
 cosines = st.none() | st.floats(-1.0, 1.0001)
 bm25s = st.none() | st.floats(0.0, 50.0)
+nearnesses = st.none() | st.floats(0.01, 1.0)
 signals = st.builds(Signals, cosines, bm25s)
+connected = st.builds(Signals, cosines, bm25s, nearnesses)
 candidates = st.dictionaries(st.integers(0, 30), signals, max_size=12)
-strategies: st.SearchStrategy[Strategy] = st.sampled_from(["vector", "keyword", "hybrid"])
+strategies: st.SearchStrategy[Strategy] = st.sampled_from(["vector", "keyword", "hybrid", "graph"])
 shares = st.floats(0.0, 1.0)
 
 
@@ -87,6 +90,40 @@ def test_recency_falls_with_age_and_the_future_counts_as_now(now: float, one: fl
     assert 0.0 <= recency(one, now) <= 1.0
     assert recency(max(one, two), now) >= recency(min(one, two), now)
     assert recency(now + one, now) == 1.0
+
+
+@given(st.dictionaries(st.integers(0, 30), connected, max_size=12))
+def test_what_is_nearer_and_as_relevant_is_more_relevant_in_the_graph(found: dict[int, Signals]) -> None:
+    relevance, hybrid = relevances(found, "graph"), relevances(found, "hybrid")
+    for one, first in found.items():
+        assert 0.0 <= relevance[one] <= 1.0
+        for two, second in found.items():
+            if hybrid[one] >= hybrid[two] and (first.graph or 0.0) >= (second.graph or 0.0):
+                assert relevance[one] >= relevance[two] - 1e-12
+
+
+@given(st.dictionaries(st.integers(0, 30), connected, max_size=12))
+def test_what_is_connected_with_the_question_is_no_noise(found: dict[int, Signals]) -> None:
+    assert all(found[key].graph is None for key in noise(found))
+
+
+weights = st.builds(Weights, st.floats(0.01, 1.0), shares, shares)
+
+
+@given(weights, shares, shares, shares)
+def test_the_final_score_is_the_weighted_mean_whatever_the_weights_add_up_to(
+    weighing: Weights, relevance: float, importance: float, recent: float
+) -> None:
+    final = score(Signals(None, None), relevance, 0.0, importance, recent, weighing).final
+    assert min(relevance, importance, recent) - 1e-9 <= final <= max(relevance, importance, recent) + 1e-9
+    doubled = Weights(weighing.relevance * 2, weighing.importance * 2, weighing.recency * 2)
+    assert doubled.final(relevance, importance, recent) == pytest.approx(final)
+
+
+@pytest.mark.parametrize("parts", [(0.0, 0.0, 0.0), (-0.1, 0.5, 0.6)])
+def test_weights_that_weigh_nothing_or_less_are_refused(parts: tuple[float, float, float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        Weights(*parts)
 
 
 def test_recency_halves_in_its_half_life() -> None:

@@ -156,7 +156,7 @@ def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, A
         ({"limit": 51}, "limit", "an integer from 1 to 50"),
         ({"limit": 2.5}, "limit", "an integer from 1 to 50"),
         ({"limit": 10**30}, "limit", "an integer from 1 to 50"),
-        ({"strategy": "graph"}, "strategy", "one of hybrid, keyword, vector"),
+        ({"strategy": "magic"}, "strategy", "one of graph, hybrid, keyword, vector"),
         ({"scope": ["user", "team"]}, "scope[1]", "one of project, session, user"),
         ({"min_importance": 2}, "min_importance", "a number from 0 to 1"),
         ({"time_range": {"since": "2026"}}, "time_range.since", "known are after, before"),

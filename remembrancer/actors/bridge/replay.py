@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 
-from remembrancer.protocol.hello import INVALID_REQUEST, PARSE_ERROR, UNAVAILABLE, stamped
+from remembrancer.protocol.hello import INVALID_REQUEST, PARSE_ERROR, REPLAY_ID, UNAVAILABLE, stamped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class Conversation:
     def _again(self, message: dict[str, Any], stamp_ms: int) -> bytes:
         """A request that the client has its answer to, under an id of our own: the new answer is for nobody."""
         self._replays += 1
-        copy = {**message, "id": f"remembrancer-replay-{self._replays}"}
+        copy = {**message, "id": f"{REPLAY_ID}{self._replays}"}
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
     def disconnect(self) -> None:

@@ -7,14 +7,20 @@ import gc
 import anyio
 import anyio.abc
 
+from remembrancer.actors.gateway.change_tools import ChangeTools
+from remembrancer.actors.gateway.context_tools import ContextTools
 from remembrancer.actors.gateway.drain import Drain
+from remembrancer.actors.gateway.engine_watch import EngineWatch
+from remembrancer.actors.gateway.graph_tools import GraphTools
+from remembrancer.actors.gateway.handlers import compose_handlers
+from remembrancer.actors.gateway.happenings import Happenings
 from remembrancer.actors.gateway.listener import Listener
 from remembrancer.actors.gateway.memory_tools import MemoryTools
 from remembrancer.actors.gateway.read_cache import ReadCache
 from remembrancer.actors.gateway.reads import ReadPath
 from remembrancer.actors.gateway.server import build_server
 from remembrancer.actors.gateway.store_link import StoreLink
-from remembrancer.actors.gateway.tools import Toolbox
+from remembrancer.actors.gateway.tools import Toolbox, Toolset
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.gateway.writes import WritePath
 from remembrancer.actors.launch import ORPHANED, LaunchSpec
@@ -32,23 +38,33 @@ class GatewayActor(Actor):
         self._link = StoreLink(spec.paths.store_endpoint, self.speaker)
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._listener: Listener | None = None
+        self.happenings = Happenings()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths
         await acquire(self._lock, "gateway")
         await self._queue.open()
-        drain = Drain(self._queue, self._link)
+        cache, happenings = ReadCache(), self.happenings
+        drain = Drain(self._queue, self._link, cache, happenings)
         try:
             async with anyio.create_task_group() as tasks:
-                writes = WritePath(self._link, self._queue, settings)
-                reads = ReadPath(self._link, self._queue, ReadCache(), settings)
-                memory = MemoryTools(writes, reads, self._link, self._queue, drain, settings, str(paths.home), tasks)
-                server = build_server(lambda: not self._link.usable)
+                writes = WritePath(self._link, self._queue, cache, happenings, settings)
+                reads = ReadPath(self._link, self._queue, cache, settings)
+                engine = EngineWatch(reads, self._link, tasks)
+                memory = MemoryTools(
+                    writes, reads, self._link, self._queue, drain, settings, str(paths.home), engine, happenings
+                )
+                changes = ChangeTools(writes, reads, settings, engine)
+                context = ContextTools(reads, self._link, happenings, tasks)
+                graph = GraphTools(reads, happenings)
+                toolset = Toolset("memory", (*memory.tools(), *changes.tools(), *context.tools(), *graph.tools()))
+                handlers = compose_handlers(toolset.tools, reads, happenings, lambda: self._link.usable, tasks)
+                server = build_server(lambda: not self._link.usable, *handlers)
                 self._listener = Listener(
                     paths.gateway_socket,
                     self.spec.incarnation,
                     server,
-                    Toolbox([memory.toolset()]),
+                    Toolbox([toolset]),
                     settings,
                     tasks,
                 )
@@ -70,6 +86,8 @@ class GatewayActor(Actor):
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
             store=self._link.state,
+            store_attempts=self._link.attempts,
+            store_next_attempt_s=self._link.next_attempt_s,
         )
 
     def on_peer_failed(self, peer: PeerFailed) -> None:

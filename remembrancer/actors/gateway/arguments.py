@@ -24,14 +24,6 @@ class ArgumentDecoder(Generic[T]):
     def __init__(self, arguments: type[T]) -> None:
         self._type = arguments
         self.schema = input_schema(arguments)
-        properties = self.schema.get("properties", {})
-        required = set(self.schema.get("required", ()))
-        self._lists = frozenset(
-            name
-            for name, each in properties.items()
-            if each.get("type") == "array" and each["items"].get("type") == "string"
-        )
-        self._optional = frozenset(set(properties) - required)
 
     def decode(self, arguments: dict[str, Any]) -> T:
         """The arguments. A bare string stands for a list of one, and `null` for an optional field that is left out.
@@ -40,11 +32,7 @@ class ArgumentDecoder(Generic[T]):
             InvalidInput: a field is unknown, missing, of the wrong type or out of bounds.
         """
         self._refuse_unknown(arguments, [])
-        given = {
-            name: [value] if isinstance(value, str) and name in self._lists else value
-            for name, value in arguments.items()
-            if not (value is None and name in self._optional)
-        }
+        given = _lenient(arguments, self.schema)
         try:
             return msgspec.convert(given, self._type)
         except msgspec.ValidationError as error:
@@ -77,6 +65,24 @@ class ArgumentDecoder(Generic[T]):
         if steps and steps[-1]["index"]:
             node = node.get("items", {})
         return InvalidInput(f"{field} must be {describe(node)}, not {shown(_value_at(given, steps))}", field=field)
+
+
+def _lenient(value: Any, node: dict[str, Any]) -> Any:
+    """A value in the form that the decoder takes, where a schema says what was meant."""
+    properties = node.get("properties")
+    if isinstance(value, dict) and properties:
+        required = node.get("required", ())
+        return {
+            name: _lenient(each, properties.get(name, {}))
+            for name, each in value.items()
+            if not (each is None and name not in required)
+        }
+    if node.get("type") == "array":
+        if isinstance(value, str) and node["items"].get("type") == "string":
+            return [value]
+        if isinstance(value, list):
+            return [_lenient(each, node["items"]) for each in value]
+    return value
 
 
 def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:

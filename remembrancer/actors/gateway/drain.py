@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import anyio
 
+from remembrancer.actors.gateway.happenings import Happenings
+from remembrancer.actors.gateway.read_cache import ReadCache
 from remembrancer.actors.gateway.store_link import AWAY, StoreLink
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.protocol.errors import InternalError, RemembrancerError
@@ -26,9 +29,11 @@ logger = logging.getLogger(__name__)
 class Drain:
     """Run `run` as a task. Operations leave the queue only after the store has said that it has them."""
 
-    def __init__(self, queue: WriteQueue, link: StoreLink) -> None:
+    def __init__(self, queue: WriteQueue, link: StoreLink, cache: ReadCache, happenings: Happenings) -> None:
         self._queue = queue
         self._link = link
+        self._cache = cache
+        self._happenings = happenings
         self._internal_failures: dict[str, int] = {}
         self.stuck: str | None = None
         """Why the oldest operation is refused at the moment, if it is."""
@@ -66,7 +71,8 @@ class Drain:
         for each in reply.rejected:
             _log_rejected(each)
         self.stuck = None
-        await self._queue.settle(reply.applied, reply.rejected)
+        done = set(reply.applied)
+        await self._settle([operation for operation in batch if operation.operation_id in done], reply.rejected)
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
     async def _send_oldest(self, operation: Operation) -> None:
@@ -83,11 +89,18 @@ class Drain:
                 return
             rejected = Rejected(operation.operation_id, error.code, error.message)
             _log_rejected(rejected)
-            await self._queue.settle((), (rejected,))
+            await self._settle((), (rejected,))
         else:
-            await self._queue.settle((operation.operation_id,), ())
+            await self._settle((operation,), ())
         self.stuck = None
         self._internal_failures.pop(operation.operation_id, None)
+
+    async def _settle(self, applied: Sequence[Operation], rejected: Sequence[Rejected]) -> None:
+        """The cache hears of changes as they leave the mirror: no read sees them twice, or not at all."""
+        for operation in applied:
+            self._cache.note(operation)
+        await self._queue.settle([operation.operation_id for operation in applied], rejected)
+        self._happenings.applied(applied)
 
     def _is_final(self, operation_id: str, error: RemembrancerError) -> bool:
         if not isinstance(error, InternalError):

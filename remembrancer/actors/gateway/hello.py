@@ -10,14 +10,16 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from remembrancer.actors.gateway.text import clean_name
-from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, load_settings
-from remembrancer.protocol.errors import ConfigurationError, InvalidInput, VersionMismatch
+from remembrancer.config.reading import read_configuration
+from remembrancer.config.settings import PREFIX, Settings
+from remembrancer.protocol.errors import InvalidInput, VersionMismatch
 from remembrancer.protocol.hello import LINK_VERSION
 from remembrancer.protocol.reads import Notice
 
 MAX_SESSION_ID: Final = 200
 TOOLSETS_VARIABLE: Final = PREFIX + "TOOLSETS"
 PROJECT_VARIABLE: Final = PREFIX + "PROJECT"
+CONFIG_VARIABLE: Final = PREFIX + "CONFIG"
 
 
 class Hello(msgspec.Struct, frozen=True):
@@ -80,23 +82,18 @@ def path_of_uri(uri: str) -> Path | None:
 
 
 def setting_warnings(environment: dict[str, str], settings: Settings) -> list[Notice]:
-    """A warning for each setting that the session's environment gives and the runtime does not have."""
-    found: list[Notice] = []
-    for variable, value in sorted(environment.items()):
-        name = variable.removeprefix(PREFIX)
-        if name == variable or name in NOT_SETTINGS:
-            continue
-        try:
-            wanted = getattr(load_settings({variable: value}), name.lower())
-        except ConfigurationError as error:
-            found.append(Notice("setting_ignored", error.message))
-            continue
-        actual = getattr(settings, name.lower())
-        if wanted != actual:
+    """A warning for each setting that the session's environment or its configuration file gives and the runtime does
+    not have. The bridge has named the file, if there is one."""
+    file = environment.get(CONFIG_VARIABLE)
+    asked = read_configuration(environment, (Path(file),) if file else ())
+    found = [Notice("setting_ignored", problem) for problem in asked.problems]
+    for name, origin in asked.origins.items():
+        actual = getattr(settings, name)
+        if getattr(asked.settings, name) != actual:
             found.append(
                 Notice(
                     "setting_ignored",
-                    f"{variable} differs in this session, but the memory service was started with {actual}: "
+                    f"{origin} differs in this session, but the memory service was started with {actual}: "
                     "run `remembrancer down` to have the next session start it anew",
                 )
             )

@@ -29,6 +29,8 @@ def stored(result: StoredResult, embedding: EmbeddingState | None, notices: Sequ
         answer["duplicates"] = list(result.duplicates)
     if embedding is not None and embedding.near_duplicates:
         answer["near_duplicates"] = list(embedding.near_duplicates)
+    if any(notice.code == "embedding_failed" for notice in notices):
+        answer["searchable_by"] = "keyword_only"
     if notices:
         answer["warnings"] = warnings_of(notices)
     return answer
@@ -37,7 +39,7 @@ def stored(result: StoredResult, embedding: EmbeddingState | None, notices: Sequ
 def recalled(found: Recalled, *, degraded: bool, query_time_ms: float) -> Answer:
     """The answer of `recall_memories`."""
     answer: Answer = {
-        "memories": [_memory(memory) for memory in found.memories],
+        "memories": [memory_of(memory) for memory in found.memories],
         "total_matched": found.total_matched,
         "strategy_used": found.strategy_used,
         "query_time_ms": round(query_time_ms, 1),
@@ -51,7 +53,8 @@ def recalled(found: Recalled, *, degraded: bool, query_time_ms: float) -> Answer
     return answer
 
 
-def _memory(memory: RecalledMemory) -> dict[str, Any]:
+def memory_of(memory: RecalledMemory) -> dict[str, Any]:
+    """A memory as answers that found it show it."""
     scores = memory.scores
     shown: dict[str, Any] = {
         "id": memory.id,
@@ -63,13 +66,18 @@ def _memory(memory: RecalledMemory) -> dict[str, Any]:
         "score": round(scores.final, _ROUNDED),
         "scores": {
             name: round(value, _ROUNDED)
-            for name, value in (("vector", scores.vector), ("keyword", scores.keyword), ("recency", scores.recency))
+            for name, value in (
+                ("vector", scores.vector),
+                ("keyword", scores.keyword),
+                ("graph", scores.graph),
+                ("recency", scores.recency),
+            )
             if value is not None
         },
         "tags": list(memory.tags),
         "created_at": iso(memory.created_at),
         "access_count": memory.access_count,
-        "source": _source(memory.source),
+        "source": source_of(memory.source),
     }
     if memory.occurred_at is not None:
         shown["occurred_at"] = iso(memory.occurred_at)
@@ -80,7 +88,8 @@ def _memory(memory: RecalledMemory) -> dict[str, Any]:
     return shown
 
 
-def _source(source: SourceRef) -> dict[str, Any]:
+def source_of(source: SourceRef) -> dict[str, Any]:
+    """Where a memory came from, as answers have it."""
     fields = {"tool": source.tool, "file": source.file, "conversation_turn": source.conversation_turn}
     return {name: value for name, value in fields.items() if value is not None}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, Literal
 
@@ -26,6 +26,7 @@ MAX_TURN: Final = 2**53 - 1
 """What JSON carries exactly."""
 
 Tags = Annotated[list[str], Meta(description="Freeform labels")]
+AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
 Importance = Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.5})]
 
 
@@ -55,6 +56,7 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     )
     session_id: Annotated[str, Meta(description="Default: the current session")] | UnsetType = UNSET
     wait_for_embedding: Annotated[bool, Meta(description="Answer once it has its vector")] | UnsetType = UNSET
+    allow_secrets: AllowSecrets | UnsetType = UNSET
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,8 +72,8 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     type: Annotated[list[MemoryType], Meta(description="Default: all")] | UnsetType = UNSET
     strategy: (
         Annotated[
-            Literal["vector", "keyword", "hybrid"],
-            Meta(description="By words, by meaning, or both", extra_json_schema={"default": "hybrid"}),
+            Literal["vector", "keyword", "hybrid", "graph"],
+            Meta(description="graph: around the entities named", extra_json_schema={"default": "hybrid"}),
         ]
         | UnsetType
     ) = UNSET
@@ -98,7 +100,7 @@ def to_change(
     importance = 0.5 if arguments.importance is UNSET else arguments.importance
     tags = clean_tags(arguments.tags)
     source = _source(arguments.source)
-    entities = _entities(arguments.related_entities)
+    entities = clean_entities(arguments.related_entities)
     if arguments.session_id is not UNSET:
         session_id = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
 
@@ -143,7 +145,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
     )
 
 
-def clean_tags(tags: list[str] | UnsetType) -> tuple[str, ...]:
+def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str, ...]:
     """Tags as they are kept: each a name, none twice, in the order given.
 
     Raises:
@@ -152,9 +154,9 @@ def clean_tags(tags: list[str] | UnsetType) -> tuple[str, ...]:
     if tags is UNSET:
         return ()
     if len(tags) > MAX_TAGS:
-        raise InvalidInput(f"tags may have {MAX_TAGS} items at most, and has {len(tags)}", field="tags")
+        raise InvalidInput(f"{field} may have {MAX_TAGS} items at most, and has {len(tags)}", field=field)
     return tuple(
-        dict.fromkeys(clean_name(tag, field=f"tags[{place}]", longest=MAX_TAG) for place, tag in enumerate(tags))
+        dict.fromkeys(clean_name(tag, field=f"{field}[{place}]", longest=MAX_TAG) for place, tag in enumerate(tags))
     )
 
 
@@ -172,18 +174,24 @@ def _source(source: Source | UnsetType) -> SourceRef:
     )
 
 
-def _entities(entities: list[RelatedEntity] | UnsetType) -> tuple[EntityRef, ...]:
+def clean_entities(
+    entities: Sequence[RelatedEntity] | UnsetType, *, field: str = "related_entities"
+) -> tuple[EntityRef, ...]:
+    """Entities as they are kept: each with three names, none twice, in the order given.
+
+    Raises:
+        InvalidInput: there are too many, or one of the names is none.
+    """
     if entities is UNSET:
         return ()
     if len(entities) > MAX_ENTITIES:
-        message = f"related_entities may have {MAX_ENTITIES} items at most, and has {len(entities)}"
-        raise InvalidInput(message, field="related_entities")
+        raise InvalidInput(f"{field} may have {MAX_ENTITIES} items at most, and has {len(entities)}", field=field)
     found: dict[EntityRef, None] = {}
     for place, entity in enumerate(entities):
-        field = f"related_entities[{place}]"
-        name = clean_name(entity.name, field=f"{field}.name", longest=MAX_NAME)
-        kind = clean_name(entity.type, field=f"{field}.type", longest=MAX_NAME)
-        relationship = clean_name(entity.relationship, field=f"{field}.relationship", longest=MAX_NAME)
+        at = f"{field}[{place}]"
+        name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
+        kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
+        relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
         found[EntityRef(name, kind, relationship)] = None
     return tuple(found)
 

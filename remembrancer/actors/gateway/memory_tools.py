@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import anyio
-import anyio.abc
 
 from remembrancer.actors.gateway import memory_answers as answers
+from remembrancer.actors.gateway.credentials import refuse_credentials
 from remembrancer.actors.gateway.drain import Drain
+from remembrancer.actors.gateway.engine_watch import EngineWatch, not_embedded
+from remembrancer.actors.gateway.happenings import Happenings
 from remembrancer.actors.gateway.memory_arguments import (
     GetMemoryStatusArguments,
     RecallMemoriesArguments,
@@ -21,19 +21,13 @@ from remembrancer.actors.gateway.memory_arguments import (
 )
 from remembrancer.actors.gateway.reads import ReadPath
 from remembrancer.actors.gateway.store_link import StoreLink
-from remembrancer.actors.gateway.tools import Answer, Call, Tool, Toolset
+from remembrancer.actors.gateway.tools import Answer, Call, Tool
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.gateway.writes import WritePath
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice
-from remembrancer.protocol.writes import Operation
-
-LOOK_AT_ENGINE_S: Final = 5.0
-"""How often, while memories are stored, it is asked whether there is an engine to embed them."""
-
-logger = logging.getLogger(__name__)
+from remembrancer.protocol.writes import Operation, StoredResult
 
 
 class MemoryTools:
@@ -48,8 +42,8 @@ class MemoryTools:
         drain: Drain,
         settings: Settings,
         home: str,
-        tasks: anyio.abc.TaskGroup,
-        clock: Callable[[], float] = time.time,
+        engine: EngineWatch,
+        happenings: Happenings,
     ) -> None:
         self._writes = writes
         self._reads = reads
@@ -58,36 +52,31 @@ class MemoryTools:
         self._drain = drain
         self._settings = settings
         self._home = home
-        self._tasks = tasks
-        self._clock = clock
-        self._engine_error: str | None = None
-        self._engine_looked_at = 0.0
+        self._engine = engine
+        self._happenings = happenings
 
-    def toolset(self) -> Toolset:
+    def tools(self) -> tuple[Tool[Any], ...]:
         """The tools, as they are offered."""
-        return Toolset(
-            "memory",
-            (
-                Tool(
-                    "store_memory",
-                    "Remember something for later sessions. Stored durably when this answers.",
-                    StoreMemoryArguments,
-                    self.store_memory,
-                ),
-                Tool(
-                    "recall_memories",
-                    "Find memories by meaning and words, best first.",
-                    RecallMemoriesArguments,
-                    self.recall_memories,
-                    read_only=True,
-                ),
-                Tool(
-                    "get_memory_status",
-                    "Health and counts of the memory.",
-                    GetMemoryStatusArguments,
-                    self.get_memory_status,
-                    read_only=True,
-                ),
+        return (
+            Tool(
+                "store_memory",
+                "Remember something for later sessions. Stored durably when this answers.",
+                StoreMemoryArguments,
+                self.store_memory,
+            ),
+            Tool(
+                "recall_memories",
+                "Find memories by meaning and words, best first.",
+                RecallMemoriesArguments,
+                self.recall_memories,
+                read_only=True,
+            ),
+            Tool(
+                "get_memory_status",
+                "Health and counts of the memory.",
+                GetMemoryStatusArguments,
+                self.get_memory_status,
+                read_only=True,
             ),
         )
 
@@ -95,6 +84,7 @@ class MemoryTools:
         """Answers when the memory is durable; a retry of the same request is the same memory."""
         caller = call.caller
         change = to_change(arguments, caller.session_id, self._settings.content_limit_bytes)
+        await refuse_credentials(arguments.content, field="content", allowed=arguments.allow_secrets is True)
         operation_id = derive_operation_id(caller.bridge, call.request_id, "store_memory", call.raw_arguments)
         memory_id = derive_memory_id(operation_id, call.received_at)
         operation = Operation(
@@ -106,34 +96,17 @@ class MemoryTools:
         )
         with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
             written = await self._writes.apply(operation, call.received_at)
+        result = written.result or StoredResult(memory_id, arguments.type, arguments.scope)
+        assert isinstance(result, StoredResult)
         notices = list(written.notices)
         embedding: EmbeddingState | None = None
         if arguments.wait_for_embedding is True and not written.queued:
-            embedding = await self._writes.await_embedding(operation, written.result.memory_id, call.received_at)
+            embedding = await self._writes.await_embedding(operation, memory_id, call.received_at)
             if not embedding.embedded:
-                notices.append(_not_embedded(embedding.error))
-        elif self._known_engine_error(call) is not None:
-            notices.append(_not_embedded(self._engine_error))
-        return answers.stored(written.result, embedding, notices)
-
-    def _known_engine_error(self, call: Call) -> str | None:
-        """Why nothing can be embedded, as last heard. Asked again in the background, never waited for."""
-        now = self._clock()
-        if now - self._engine_looked_at > LOOK_AT_ENGINE_S and self._link.usable:
-            self._engine_looked_at = now
-            self._tasks.start_soon(
-                self._look_at_engine, DescribeStore(call.caller.project, call.caller.session_id), now
-            )
-        return self._engine_error
-
-    async def _look_at_engine(self, request: DescribeStore, now: float) -> None:
-        try:
-            description, is_fresh = await self._reads.describe(request, now)
-        except RemembrancerError as error:
-            logger.debug("the store was not described", extra={"code": error.code})
-            return
-        if description is not None and is_fresh:
-            self._engine_error = description.embedding.error
+                notices.append(not_embedded(embedding.error))
+        else:
+            notices.extend(self._engine.notices(caller))
+        return answers.stored(result, embedding, notices)
 
     async def recall_memories(self, call: Call, arguments: RecallMemoriesArguments) -> Answer:
         """The best memories, with their scores; says what was not searched."""
@@ -141,6 +114,7 @@ class MemoryTools:
         request = to_recall(arguments, call.caller.project, call.caller.session_id)
         answer = await self._reads.recall(request, call.received_at)
         took_ms = (time.perf_counter() - started) * 1000
+        self._happenings.recalled(call.caller, tuple(memory.id for memory in answer.recalled.memories))
         return answers.recalled(answer.recalled, degraded=answer.degraded, query_time_ms=took_ms)
 
     async def get_memory_status(self, call: Call, _: GetMemoryStatusArguments) -> Answer:
@@ -148,7 +122,7 @@ class MemoryTools:
         request = DescribeStore(call.caller.project, call.caller.session_id)
         description, is_fresh = await self._reads.describe(request, call.received_at)
         if is_fresh and description is not None:
-            self._engine_error = description.embedding.error
+            self._engine.heard(description)
         queue: dict[str, Any] = {"depth": self._queue.depth, "rejected": self._queue.rejected}
         notices: list[Notice] = []
         if not is_fresh:
@@ -162,9 +136,3 @@ class MemoryTools:
         return answers.status(
             call.caller, description, connected=is_fresh, home=self._home, queue=queue, notices=notices
         )
-
-
-def _not_embedded(error: str | None) -> Notice:
-    if error is None:
-        return Notice("embedding_pending", "The vector is still being made: for now it is found by its words only.")
-    return Notice("embedding_failed", f"Found by its words only for now (keyword_only): {error}")

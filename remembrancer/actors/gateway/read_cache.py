@@ -1,107 +1,199 @@
 """What a read without the store can be answered from: recent answers, and the writes that are still queued.
 
 Pure. Answers are kept for one project and one session together, and are looked at for those alone: nobody sees
-through the cache what the store would not have shown.
+through the cache what the store would not have shown. Changes that came later, applied or queued, are laid over what is
+kept: a forgotten memory does not come back, and an updated one is shown as it is now.
 """
 
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from remembrancer.protocol.reads import Recall, Recalled, RecalledMemory, Scores, StoreDescription
-from remembrancer.protocol.writes import Operation
+import msgspec
 
-MAX_ANSWERS: Final = 512
-MAX_CHARACTERS: Final = 8_000_000
-MAX_DESCRIPTIONS: Final = 256
+from remembrancer.actors.gateway.last_answers import KeptAnswer, LastAnswers, RecentChanges
+from remembrancer.actors.gateway.overlay import Overlay, Viewer, as_recalled
+from remembrancer.protocol.reads import (
+    ContextGathered,
+    DescribeSession,
+    DescribeStore,
+    GatherContext,
+    GetMemory,
+    GraphFound,
+    MemoryShown,
+    Recall,
+    Recalled,
+    RecalledMemory,
+    Scores,
+    SearchGraph,
+    Suggest,
+)
+from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.writes import Operation, PortableMemory
+
+_KEPT: Final = (Recall, DescribeStore, DescribeSession, GatherContext, GetMemory, SearchGraph, Suggest)
+"""The questions whose answers are kept."""
 _WORD: Final = re.compile(r"\w+")
 _STEM: Final = 4
 """Words match when one begins the other and the shorter has so many letters: a poor man's stemming."""
 
-Viewer = tuple[str, str]
-"""Whose answer it is: the project's id and the session's."""
-
 
 class ReadCache:
-    """The answers last given, the oldest going first when there is no more room."""
+    """The answers last given, and what has changed since."""
 
     def __init__(self) -> None:
-        self._answers: OrderedDict[Recall, Recalled] = OrderedDict()
-        self._characters = 0
-        self._descriptions: OrderedDict[Viewer, StoreDescription] = OrderedDict()
+        self._answers = LastAnswers()
+        self._changes = RecentChanges()
 
-    def put(self, request: Recall, answer: Recalled) -> None:
-        """Keep an answer of the store."""
-        self._drop(request)
-        self._answers[request] = answer
-        self._characters += _size(answer)
-        while self._answers and (len(self._answers) > MAX_ANSWERS or self._characters > MAX_CHARACTERS):
-            self._drop(next(iter(self._answers)))
+    @property
+    def mark(self) -> int:
+        """To be taken before a question is sent, and given with its answer."""
+        return self._changes.next_number
 
-    def put_description(self, viewer: Viewer, description: StoreDescription) -> None:
-        """Keep what the store said of itself."""
-        self._descriptions[viewer] = description
-        self._descriptions.move_to_end(viewer)
-        if len(self._descriptions) > MAX_DESCRIPTIONS:
-            self._descriptions.popitem(last=False)
+    def note(self, operation: Operation) -> None:
+        """The store has applied a change. (Not for a replay, whose turn was earlier.)"""
+        self._changes.note(operation)
 
-    def description(self, viewer: Viewer) -> StoreDescription | None:
-        """What the store last said of itself to this viewer."""
-        return self._descriptions.get(viewer)
+    def put(self, request: GatewayRequest, answer: ToGateway, mark: int, at: float) -> None:
+        """Keep an answer of the store that came at `at`, to a question that was sent at `mark`."""
+        if isinstance(request, _KEPT):
+            self._answers.put(request, answer, mark, at)
+
+    def last(self, request: GatewayRequest, queued: Iterable[Operation]) -> tuple[ToGateway, float] | None:
+        """The last answer to this very question as it is after all that changed since, and when it came."""
+        kept = self._kept(request)
+        viewer = viewer_of(request)
+        if kept is None or viewer is None:
+            return None
+        answer = _overlaid(request, kept, self._overlay(queued), viewer)
+        return None if answer is None else (answer, kept.at)
 
     def answer(self, request: Recall, queued: Iterable[Operation]) -> list[RecalledMemory]:
         """The best that can be said without the store: the answer to the very same question if there was one, else
         what this viewer was shown before and matches; and before these the queued writes that match."""
-        fresh = [memory for memory in (as_recalled(operation, request) for operation in queued) if memory]
-        exact = self._answers.get(request)
-        known = list(exact.memories) if exact is not None else self._matches(request)
+        overlay = self._overlay(queued)
+        viewer = (request.project.id, request.session_id)
+        fresh = _matching((as_recalled(memory) for memory in overlay.made(viewer)), request)
+        kept = self._kept(request)
+        exact = None if kept is None else _overlaid(request, kept, overlay, viewer)
+        if isinstance(exact, Recalled):
+            shown = list(exact.memories)
+        else:
+            shown = _matching(self._shown(viewer, overlay), request)
         best: dict[str, RecalledMemory] = {}
-        for memory in sorted(fresh, key=_by_score) + known:
+        for memory in fresh + shown:
             best.setdefault(memory.id, memory)
         return list(best.values())[: request.limit]
 
-    def _matches(self, request: Recall) -> list[RecalledMemory]:
-        viewer = (request.project.id, request.session_id)
-        seen: dict[str, RecalledMemory] = {}
-        for asked, answer in reversed(self._answers.items()):
-            if (asked.project.id, asked.session_id) == viewer:
-                for memory in answer.memories:
-                    seen.setdefault(memory.id, memory)
-        found = [_rescored(memory, request) for memory in seen.values() if passes(memory, request)]
-        return sorted((memory for memory in found if memory is not None), key=_by_score)
+    def known(self, viewer: Viewer, queued: Iterable[Operation]) -> list[RecalledMemory]:
+        """Everything that is known here and `viewer` may see, without the forgotten: queued writes, then what was shown
+        last. Their scores are as they were then."""
+        overlay = self._overlay(queued)
+        best: dict[str, RecalledMemory] = {}
+        for memory in (*map(as_recalled, reversed(overlay.made(viewer))), *self._shown(viewer, overlay)):
+            best.setdefault(memory.id, memory)
+        return [memory for memory in best.values() if not memory.forgotten]
 
-    def _drop(self, request: Recall) -> None:
-        answer = self._answers.pop(request, None)
-        if answer is not None:
-            self._characters -= _size(answer)
+    def find(
+        self, viewer: Viewer, memory_id: str, queued: Iterable[Operation]
+    ) -> PortableMemory | RecalledMemory | None:
+        """One memory as far as it is known here, forgotten or not: whole if `viewer` was shown it whole or it is
+        queued, else as an answer had it."""
+        overlay = self._overlay(queued)
+        for whole in overlay.made(viewer):
+            if whole.id == memory_id:
+                return whole
+        part: RecalledMemory | None = None
+        for kept in self._for(viewer):
+            if isinstance(kept.reply, MemoryShown) and kept.reply.memory.id == memory_id:
+                return overlay.on(kept.reply.memory, viewer, kept.since)
+            for memory in memories_of(kept.reply):
+                if part is None and memory.id == memory_id:
+                    part = overlay.on(memory, viewer, kept.since)
+        return part
+
+    def _overlay(self, queued: Iterable[Operation]) -> Overlay:
+        return Overlay(self._changes.numbered(), queued)
+
+    def _kept(self, request: GatewayRequest) -> KeptAnswer | None:
+        kept = self._answers.get(request)
+        return kept if kept is not None and self._changes.knows_all_since(kept.since) else None
+
+    def _for(self, viewer: Viewer) -> Iterator[KeptAnswer]:
+        for request, kept in self._answers.newest_first():
+            if viewer_of(request) == viewer and self._changes.knows_all_since(kept.since):
+                yield kept
+
+    def _shown(self, viewer: Viewer, overlay: Overlay) -> Iterator[RecalledMemory]:
+        """What answers had, as it is now: each memory once, as it was shown last."""
+        seen: set[str] = set()
+        for kept in self._for(viewer):
+            for memory in memories_of(kept.reply):
+                if memory.id not in seen:
+                    seen.add(memory.id)
+                    changed = overlay.on(memory, viewer, kept.since)
+                    if changed is not None:
+                        yield changed
 
 
-def as_recalled(operation: Operation, request: Recall) -> RecalledMemory | None:
-    """A queued write as an answer to `request`, if whoever asks may see it and it matches in filters and words."""
-    change = operation.change
-    if change.scope == "project" and operation.project.id != request.project.id:
-        return None
-    if change.scope == "session" and (
-        operation.project.id != request.project.id or change.session_id != request.session_id
-    ):
-        return None
-    memory = RecalledMemory(
-        id=change.memory_id,
-        content=change.content,
-        type=change.type,
-        scope=change.scope,
-        importance=change.importance,
-        scores=Scores(final=0.0, relevance=0.0, importance=change.importance, recency=1.0),
-        tags=change.tags,
-        created_at=operation.requested_at,
-        access_count=0,
-        source=change.source,
-        occurred_at=change.occurred_at,
-    )
-    return _rescored(memory, request) if passes(memory, request) else None
+def viewer_of(request: GatewayRequest) -> Viewer | None:
+    """For whom a question is asked; None when its answer is not to be kept."""
+    return (request.project.id, request.session_id) if isinstance(request, _KEPT) else None
+
+
+def memories_of(reply: ToGateway) -> tuple[RecalledMemory, ...]:
+    """The memories that an answer shows."""
+    match reply:
+        case Recalled(memories=memories) | GraphFound(memories=memories):
+            return memories
+        case ContextGathered(sections=sections):
+            return tuple(memory for section in sections for memory in section.memories)
+        case MemoryShown(memory=memory):
+            return (as_recalled(memory),)
+        case _:
+            return ()
+
+
+def _overlaid(request: GatewayRequest, kept: KeptAnswer, overlay: Overlay, viewer: Viewer) -> ToGateway | None:
+    """A kept answer after the changes since; None when nothing of it is known any more."""
+    reply = kept.reply
+
+    def present(memories: tuple[RecalledMemory, ...]) -> tuple[RecalledMemory, ...]:
+        changed = ((memory, overlay.on(memory, viewer, kept.since)) for memory in memories)
+        return tuple(new for old, new in changed if new is not None and (new is old or _still_fits(old, new, request)))
+
+    match reply:
+        case Recalled(memories=memories):
+            return msgspec.structs.replace(reply, memories=present(memories))
+        case GraphFound(memories=memories):
+            return msgspec.structs.replace(reply, memories=present(memories))
+        case ContextGathered(sections=sections):
+            kept_sections = [
+                msgspec.structs.replace(section, memories=present(section.memories)) for section in sections
+            ]
+            return msgspec.structs.replace(reply, sections=tuple(kept_sections))
+        case MemoryShown(memory=memory):
+            whole = overlay.on(memory, viewer, kept.since)
+            return None if whole is None else msgspec.structs.replace(reply, memory=whole)
+        case _:
+            return reply
+
+
+def _still_fits(old: RecalledMemory, new: RecalledMemory, request: GatewayRequest) -> bool:
+    """Whether a memory that has changed still belongs into the answer that it was in."""
+    if not isinstance(request, Recall):
+        return not new.forgotten
+    if not passes(new, request):
+        return False
+    return new.content == old.content or word_match(request.query, new.content) > 0.0
+
+
+def _matching(memories: Iterable[RecalledMemory], request: Recall) -> list[RecalledMemory]:
+    """Those that pass the filters and have a word of the query, the best first."""
+    found = (rescored(memory, request.query) for memory in memories if passes(memory, request))
+    return sorted((memory for memory in found if memory is not None), key=lambda memory: -memory.scores.final)
 
 
 def passes(memory: RecalledMemory, request: Recall) -> bool:
@@ -133,34 +225,12 @@ def _alike(one: str, other: str) -> bool:
     return len(short) >= _STEM and long.startswith(short)
 
 
-def _rescored(memory: RecalledMemory, request: Recall) -> RecalledMemory | None:
-    """With the composite score of the first seed, its relevance being the share of the query's words."""
-    relevance = word_match(request.query, memory.content)
+def rescored(memory: RecalledMemory, query: str) -> RecalledMemory | None:
+    """With the composite score of the first seed, its relevance being the share of the query's words; None for none."""
+    relevance = word_match(query, memory.content)
     if relevance == 0.0:
         return None
     recency = memory.scores.recency
     final = relevance * 0.6 + memory.importance * 0.2 + recency * 0.2
     scores = Scores(final=final, relevance=relevance, importance=memory.importance, recency=recency, keyword=relevance)
-    return RecalledMemory(
-        id=memory.id,
-        content=memory.content,
-        type=memory.type,
-        scope=memory.scope,
-        importance=memory.importance,
-        scores=scores,
-        tags=memory.tags,
-        created_at=memory.created_at,
-        access_count=memory.access_count,
-        source=memory.source,
-        version=memory.version,
-        occurred_at=memory.occurred_at,
-        forgotten=memory.forgotten,
-    )
-
-
-def _by_score(memory: RecalledMemory) -> float:
-    return -memory.scores.final
-
-
-def _size(answer: Recalled) -> int:
-    return sum(len(memory.content) for memory in answer.memories)
+    return msgspec.structs.replace(memory, scores=scores, near_duplicates=())

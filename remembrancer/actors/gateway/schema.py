@@ -47,7 +47,8 @@ def describe(schema: dict[str, Any]) -> str:
     if kind == "array":
         return f"a list, each item {describe(schema.get('items', {}))}"
     if kind == "object":
-        return f"an object with the fields {', '.join(schema.get('properties', {}))}"
+        fields = ", ".join(schema.get("properties", {}))
+        return f"an object with the fields {fields}" if fields else "an object"
     if kind in ("integer", "number"):
         noun = "an integer" if kind == "integer" else "a number"
         low, high = schema.get("minimum"), schema.get("maximum")

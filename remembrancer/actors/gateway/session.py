@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import mcp_types as mcp
@@ -17,14 +17,19 @@ from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
+from remembrancer.actors.gateway.arrival import Arrival
 from remembrancer.actors.gateway.hello import Hello, directory_of
-from remembrancer.actors.gateway.server import Arrival
 from remembrancer.actors.gateway.tools import Caller, Tool
 from remembrancer.config.project import project_of
 from remembrancer.protocol.hello import BYE, INVALID_REQUEST, PARSE_ERROR, split_stamp
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.writes import ProjectRef
 
+if TYPE_CHECKING:
+    from remembrancer.actors.gateway.subscriptions import SessionWatcher
+
+STREAM: Final = "subscriptions/listen"
+"""A request that is answered when the client wants no more: nobody waits for that."""
 ROOTS_WAIT_S: Final = 1.0
 """How long a tool call waits for the client to say which directories it works on."""
 MAX_IN_FLIGHT: Final = 512
@@ -53,29 +58,42 @@ class Session:
         self._notices = notices
         self._reader = reader
         self._writer = writer
-        self._started_at = time.time()
+        self.started_at = time.time()
+        """When the connection came about (seconds since the epoch)."""
+        self.watcher: SessionWatcher | None = None
+        """What the session has subscribed to, once it has."""
+        self._at_end: list[Callable[[], None]] = []
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
         self._roots: list[str] = []
         self._project: ProjectRef | None = None
         self._in_flight: set[int | str] = set()
+        self._streams: set[int | str] = set()
         self._fewer = anyio.Event()
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the conversation is over."""
+        self._at_end.append(callback)
 
     async def serve(self, server: Server[Any]) -> None:
         """Serve until the connection ends. Writes that were begun are finished."""
         inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._write_lines, outbox_receive)
-            tasks.start_soon(self._read_lines, inbox_send)
-            await server.run(inbox, outbox, server.create_initialization_options())
-            self._reader.feed_eof()  # nobody listens any more, whatever the bridge still has to say
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._write_lines, outbox_receive)
+                tasks.start_soon(self._read_lines, inbox_send)
+                await server.run(inbox, outbox, server.create_initialization_options())
+                self._reader.feed_eof()  # nobody listens any more, whatever the bridge still has to say
+        finally:
+            for callback in self._at_end:
+                callback()
 
     @property
     def is_idle(self) -> bool:
-        """Whether every request has its answer."""
-        return not self._in_flight
+        """Whether every request has its answer, apart from streams of events."""
+        return self._in_flight <= self._streams
 
     def say_goodbye(self, reason: str) -> None:
         """Tell the bridge that the runtime stops in good order."""
@@ -95,7 +113,7 @@ class Session:
             project = await anyio.to_thread.run_sync(project_of, directory_of(self.hello, self._roots))
             path = project.path.encode("utf-8", "replace").decode()
             self._project = self._project or ProjectRef(project.id, path)
-        return Caller(self.hello.bridge, self.hello.session, self._project, self._started_at)
+        return Caller(self.hello.bridge, self.hello.session, self._project, self.started_at)
 
     # --- lines in ---
 
@@ -116,7 +134,7 @@ class Session:
                     await inbox.send(message)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     return
-                while len(self._in_flight) >= MAX_IN_FLIGHT:
+                while len(self._in_flight) - len(self._streams) >= MAX_IN_FLIGHT:
                     await self._fewer.wait()
 
     def _parse(self, line: bytes) -> SessionMessage | None:
@@ -152,6 +170,8 @@ class Session:
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
         self._in_flight.add(request.id)
+        if request.method == STREAM:
+            self._streams.add(request.id)
         if request.method == "initialize":
             capabilities = (request.params or {}).get("capabilities")
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
@@ -172,6 +192,7 @@ class Session:
     def _answered(self, request_id: int | str | None) -> None:
         if request_id is not None:
             self._in_flight.discard(request_id)
+            self._streams.discard(request_id)
             self._fewer.set()
             self._fewer = anyio.Event()
 

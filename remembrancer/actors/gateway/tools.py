@@ -48,13 +48,18 @@ class Call:
 
 @dataclass(frozen=True)
 class Tool(Generic[T]):
-    """A tool: how it is described, and what carries it out."""
+    """A tool: how it is described, and what carries it out.
+
+    `destructive`: it may hide or replace what is remembered. `idempotent`: to call it again with the same arguments
+    changes nothing more.
+    """
 
     name: str
     description: str
     arguments: type[T]
     run: Callable[[Call, T], Awaitable[Answer]]
     read_only: bool = False
+    destructive: bool = False
     idempotent: bool = False
     decoder: ArgumentDecoder[T] = field(init=False)
 
@@ -127,12 +132,13 @@ def result(answer: Answer, *, is_error: bool = False) -> dict[str, Any]:
 
 
 def error_result(error: RemembrancerError, *, degraded: bool) -> dict[str, Any]:
-    """The first seed's error envelope, with the field at fault where there is one."""
+    """The first seed's error envelope, with the field at fault and further facts where there are any."""
     envelope: Answer = {
         "error": error.code,
         "message": error.message,
         "degraded": degraded,
         "retry_possible": error.retry_possible,
+        **error.details,
     }
     if error.field is not None:
         envelope["field"] = error.field

@@ -19,6 +19,7 @@ import anyio
 
 from remembrancer.actors.gateway.queue_file import QueueFile
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, RemembrancerError
+from remembrancer.protocol.wire import encoder
 from remembrancer.protocol.writes import Operation, Rejected
 
 MAX_GROUP: Final = 512
@@ -113,17 +114,22 @@ class WriteQueue:
         return found
 
     async def settle(self, applied: Sequence[str], rejected: Sequence[Rejected]) -> None:
-        """These have left: the store has the first, and will never take the second."""
+        """These leave: the store has the first, and will never take the second. They are not mirrored from now on."""
+        for operation_id in (*applied, *(each.operation_id for each in rejected)):
+            self._forget(operation_id)
         left = await self._do(lambda file: file.settle(applied, rejected, time.time()))
         self.depth -= left
         self.rejected += len(rejected)
-        for operation_id in (*applied, *(each.operation_id for each in rejected)):
-            self._forget(operation_id)
         self._announce()
 
     def mirrored(self) -> list[Operation]:
         """What is queued and kept in memory, oldest first."""
         return list(self._mirror.values())
+
+    @property
+    def unmirrored(self) -> int:
+        """How many queued operations are on disk alone."""
+        return max(0, self.depth - len(self._mirror))
 
     async def wait_changed(self) -> None:
         """Wait until something is appended or leaves."""
@@ -139,7 +145,7 @@ class WriteQueue:
         self._changed = anyio.Event()
 
     def _remember(self, operation: Operation) -> None:
-        size = len(operation.change.content)
+        size = _size(operation)
         if len(self._mirror) < MIRROR_OPERATIONS and self._mirror_bytes + size <= MIRROR_BYTES:
             self._mirror[operation.operation_id] = operation
             self._mirror_bytes += size
@@ -147,7 +153,7 @@ class WriteQueue:
     def _forget(self, operation_id: str) -> None:
         operation = self._mirror.pop(operation_id, None)
         if operation is not None:
-            self._mirror_bytes -= len(operation.change.content)
+            self._mirror_bytes -= _size(operation)
 
     def _do(self, work: Callable[[QueueFile], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
@@ -203,6 +209,10 @@ class WriteQueue:
 
     def _hand_over(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
         self._loop.call_soon_threadsafe(_resolve, results)
+
+
+def _size(operation: Operation) -> int:
+    return len(encoder.encode(operation))
 
 
 def _resolve(results: list[tuple[asyncio.Future[Any], Any]]) -> None:

@@ -8,12 +8,14 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.gateway.happenings import Happenings
+from remembrancer.actors.gateway.read_cache import ReadCache
 from remembrancer.actors.gateway.store_link import AWAY, StoreLink
 from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import QueueFull, RemembrancerError
 from remembrancer.protocol.reads import AwaitEmbedding, EmbeddingState, Notice
-from remembrancer.protocol.writes import Applied, Operation, StoredResult, Submit
+from remembrancer.protocol.writes import Applied, Operation, Result, Submit
 
 LEAST_BUDGET_S: Final = 0.25
 """What a replayed write still gets when the client has waited long for it."""
@@ -22,21 +24,33 @@ MARGIN_S: Final = 0.2
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write that is durable. `queued` says that the store has yet to apply it."""
+    """A write that is durable. `result` is None when it is queued: the store has yet to apply it."""
 
-    result: StoredResult
-    queued: bool
+    result: Result | None
     notices: tuple[Notice, ...] = ()
+
+    @property
+    def queued(self) -> bool:
+        """Whether the store has yet to apply it."""
+        return self.result is None
 
 
 class WritePath:
     """Takes operations and makes them durable."""
 
     def __init__(
-        self, link: StoreLink, queue: WriteQueue, settings: Settings, clock: Callable[[], float] = time.time
+        self,
+        link: StoreLink,
+        queue: WriteQueue,
+        cache: ReadCache,
+        happenings: Happenings,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._link = link
         self._queue = queue
+        self._cache = cache
+        self._happenings = happenings
         self._settings = settings
         self._clock = clock
 
@@ -58,9 +72,13 @@ class WritePath:
                 pass  # whatever the store did with it: it knows the operation's id when it comes again
             else:
                 assert isinstance(reply, Applied)
-                return Written(reply.result, queued=False)
+                if not reply.replayed:
+                    self._cache.note(operation)
+                self._happenings.applied((operation,))
+                return Written(reply.result)
         await self._queue.append(operation)
-        return Written(_expected(operation), queued=True, notices=(self._queued_notice(),))
+        self._happenings.queued(operation)
+        return Written(None, (self._queued_notice(),))
 
     async def _is_store_there(self, budget_s: float) -> bool:
         """At the very start the store may take a moment longer than this process. Later nobody waits for it."""
@@ -81,9 +99,3 @@ class WritePath:
             return EmbeddingState(memory_id, embedded=False, error=error.message)
         assert isinstance(reply, EmbeddingState)
         return reply
-
-
-def _expected(operation: Operation) -> StoredResult:
-    """What the store is going to say of a queued operation, as far as it is known now."""
-    change = operation.change
-    return StoredResult(memory_id=change.memory_id, type=change.type, scope=change.scope)

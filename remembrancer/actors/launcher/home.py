@@ -32,6 +32,20 @@ def prepare_home(paths: RuntimePaths) -> None:
         raise unusable(paths.home, error) from error
 
 
+def refuse_half_restored(paths: RuntimePaths) -> None:
+    """Look whether a restore was killed in this home. Only with the lock of the home, which a restore holds too.
+
+    Raises:
+        HomeUnusable: some of its files may be of the backup, and some of before.
+    """
+    if paths.restore_mark.exists():
+        from remembrancer.protocol.errors import HomeUnusable
+
+        raise HomeUnusable(
+            f"a restore of {paths.home} was interrupted while it replaced files: run 'remembrancer restore' again"
+        )
+
+
 def _make_private(directory: Path) -> None:
     about = directory.stat()
     if about.st_uid != os.getuid():

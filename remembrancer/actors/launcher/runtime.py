@@ -14,6 +14,7 @@ from remembrancer.actors.launcher.home import (
     already_running,
     leave_run_directory,
     prepare_home,
+    refuse_half_restored,
     remove_sockets,
     try_lock_home,
     unusable,
@@ -83,6 +84,7 @@ class Runtime:
             cleared = clear_leftovers(self._paths)
             if self._in_memory:
                 prepare_home(self._paths)
+            refuse_half_restored(self._paths)
             remove_sockets(self._paths)
             try:
                 write_record(self._paths, Record(os.getpid()))

@@ -11,9 +11,9 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from remembrancer.actors.store.records import Outcome, Records
+from remembrancer.actors.store.records import Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull
 from remembrancer.protocol.writes import Operation
 
@@ -25,8 +25,17 @@ MAX_GROUPS_IN_A_ROW: Final = 4
 """Groups of operations that may pass other work that waits."""
 
 T = TypeVar("T")
-Submission = tuple[Records, tuple[Operation, ...], "asyncio.Future[list[Outcome]]"]
 logger = logging.getLogger(__name__)
+
+
+class Appliable(Protocol):
+    """What operations are committed to: a file of records, or two of them between which memories move."""
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Apply each in order, durably, and answer each."""
+
+
+Submission = tuple[Appliable, tuple[Operation, ...], "asyncio.Future[list[Outcome]]"]
 
 
 class Committer:
@@ -44,7 +53,7 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
         self._thread.start()
 
-    def submit(self, records: Records, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
+    def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
         """Commit these in order; the future gives an outcome for each.
 
         Raises:
@@ -58,7 +67,7 @@ class Committer:
             if self._waiting + len(operations) > MAX_WAITING:
                 raise QueueFull(f"{self._waiting} operations wait for their commit already: try again in a moment")
             self._waiting += len(operations)
-            self._operations.append((records, tuple(operations), future))
+            self._operations.append((target, tuple(operations), future))
             self._wake.notify()
         return future
 
@@ -99,7 +108,7 @@ class Committer:
                 return
 
     def _take_group(self) -> list[Submission]:
-        """The longest run of submissions to one file, within `MAX_GROUP` operations; others keep their order."""
+        """The longest run of submissions to one target, within `MAX_GROUP` operations; others keep their order."""
         group: list[Submission] = []
         size = 0
         while self._operations and (not group or self._operations[0][0] is group[0][0]):

@@ -11,8 +11,9 @@ import logging
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -23,6 +24,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.embedding_work import EmbeddingWork, Lease
 from remembrancer.actors.store.index_keeper import IndexKeeper
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.memory_rows import digest_of
 from remembrancer.actors.store.query_vectors import QueryVectors, vectors_fit
 from remembrancer.actors.store.quiet import JOBS_UNDER_LOAD, Quiet
 from remembrancer.actors.store.records import EmbeddedMemory, Records, Vectors
@@ -59,6 +61,16 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
+
+    job: Job
+    message: PassagesEmbedded
+    made_by: ModelIdentity
+    digest: bytes
+
+
 class EmbeddingDesk:
     """`send` sends to a worker; False: it is gone. `model_changed` is told the workers' model when it is new."""
 
@@ -79,11 +91,13 @@ class EmbeddingDesk:
         self._quiet = quiet
         self.work: EmbeddingWork[Job, Peer] = EmbeddingWork(secrets.randbits(FIRST_ID_BITS))
         self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
-        self._arrived: list[tuple[Job, PassagesEmbedded, ModelIdentity]] = []
+        self._arrived: list[_Arrival] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
         self._given_up: dict[Job, str] = {}
         self._unsaved: Counter[Job] = Counter()
+        self._digests: dict[Job, bytes] = {}
+        """Of the texts that were handed out last, to tell what the vectors that come back are made of."""
         self._handing = asyncio.Event()
         self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
@@ -110,8 +124,11 @@ class EmbeddingDesk:
             tasks.start_soon(self._catch_up)
 
     def enqueue(self, name: str, numbers: Iterable[int]) -> None:
-        """These memories of a file need vectors."""
-        self.work.enqueue((name, number) for number in numbers)
+        """These memories of a file need vectors: they are new, or their content is another."""
+        jobs = [(name, number) for number in numbers]
+        for job in jobs:
+            self._given_up.pop(job, None)
+        self.work.enqueue(jobs)
         self._handing.set()
 
     async def embed_query(self, text: str, timeout_s: float) -> Vectors:
@@ -120,24 +137,32 @@ class EmbeddingDesk:
 
     async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any."""
-        future: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        waiters = self._waiters.setdefault((records.name, number), [])
-        waiters.append(future)
+        job = (records.name, number)
+        with anyio.move_on_after(timeout_s):
+            while True:
+                with self._waiting_for(job) as told:
+                    if self.is_embedded(records, number):
+                        return True, None
+                    if job in self._given_up:
+                        return False, self._given_up[job]
+                    self._awaited.set()
+                    error = await told
+                if error is not None:
+                    return False, error
+        return False, self.error
+
+    @contextlib.contextmanager
+    def _waiting_for(self, job: Job) -> Iterator[asyncio.Future[str | None]]:
+        """What is said of a job next: None when its vectors are kept, or else why it has none."""
+        told: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(job, [])
+        waiters.append(told)
         try:
-            if self.is_embedded(records, number):
-                return True, None
-            given_up = self._given_up.get((records.name, number))
-            if given_up is not None:
-                return False, given_up
-            self._awaited.set()
-            with anyio.move_on_after(timeout_s):
-                error = await future
-                return error is None, error
-            return False, self.error
+            yield told
         finally:
-            waiters.remove(future)
+            waiters.remove(told)
             if not waiters:
-                self._waiters.pop((records.name, number), None)
+                self._waiters.pop(job, None)
 
     def is_embedded(self, records: Records, number: int) -> bool:
         """Whether a memory has its vectors under the present model."""
@@ -183,7 +208,7 @@ class EmbeddingDesk:
             return
         job = self.work.finish(worker, message.job_id)
         if job is not None:
-            self._arrived.append((job, message, identity))
+            self._arrived.append(_Arrival(job, message, identity, self._digests.pop(job, b"")))
             self._unsaved[job] += 1
             self._saving.set()
         self._handing.set()
@@ -235,12 +260,13 @@ class EmbeddingDesk:
         if failed is None:
             return
         (name, number), final = failed
-        records = self._files.get(name)
+        records, digest = self._files.get(name), self._digests.get((name, number), b"")
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if records is not None:
-            noted = self._committer.run(lambda: records.fail_embedding(number, reason, final=final))
+            noted = self._committer.run(lambda: records.fail_embedding(number, digest, reason, final=final))
             noted.add_done_callback(_log_error)
         if final:
+            self._digests.pop((name, number), None)
             self._given_up[name, number] = reason
             if len(self._given_up) > REMEMBERED_FAILURES:
                 del self._given_up[next(iter(self._given_up))]
@@ -280,6 +306,7 @@ class EmbeddingDesk:
             texts = await self._texts_of(name, list(wanted))
             for number, lease in wanted.items():
                 if number in texts:
+                    self._digests[name, number] = digest_of(texts[number])
                     jobs.append(PassageJob(lease.job_id, texts[number]))
                 else:
                     self.work.finish(worker, lease.job_id)
@@ -292,9 +319,9 @@ class EmbeddingDesk:
             batch, self._arrived = self._arrived[:SAVE_BATCH], self._arrived[SAVE_BATCH:]
             if not self._arrived:
                 self._saving.clear()
-            by_file: dict[str, list[tuple[Job, PassagesEmbedded, ModelIdentity]]] = {}
+            by_file: dict[str, list[_Arrival]] = {}
             for each in batch:
-                by_file.setdefault(each[0][0], []).append(each)
+                by_file.setdefault(each.job[0], []).append(each)
             for name, arrived in by_file.items():
                 try:
                     await self._save_file(name, arrived)
@@ -304,24 +331,33 @@ class EmbeddingDesk:
                     self._saving.set()
                     await anyio.sleep(RETRY_S)
                 else:
-                    self._unsaved -= Counter(job for job, _, _ in arrived)
+                    self._unsaved -= Counter(each.job for each in arrived)
 
-    async def _save_file(self, name: str, arrived: list[tuple[Job, PassagesEmbedded, ModelIdentity]]) -> None:
-        """Save the present model's vectors. Those of an earlier one are dropped: their memories are queued anew."""
+    async def _save_file(self, name: str, arrived: list[_Arrival]) -> None:
+        """Save the present model's vectors of what the memories are now. The others are dropped, and made again.
+
+        (Of an earlier model's memories the welcome of the new one takes care.)
+        """
         records, identity = self._files.get(name), self.identity
         if records is None or identity is None:
             return
         embedded = [
             EmbeddedMemory(
-                number, message.passages, np.frombuffer(message.vectors, dtype="<f4").reshape(-1, identity.dimensions)
+                each.job[1],
+                each.digest,
+                each.message.passages,
+                np.frombuffer(each.message.vectors, dtype="<f4").reshape(-1, identity.dimensions),
             )
-            for (_, number), message, made_by in arrived
-            if made_by.key == identity.key
+            for each in arrived
+            if each.made_by.key == identity.key
         ]
         saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
         self._index.add(name, identity.key, saved)
         for memory in embedded:
-            self._tell((name, memory.number), None)
+            if memory.number not in saved.outdated:
+                self._tell((name, memory.number), None)
+        self.work.enqueue_missing((name, number) for number in saved.outdated)
+        self._handing.set()
 
     async def _texts_of(self, name: str, numbers: list[int]) -> dict[int, str]:
         """The contents of memories. Of a file that cannot be read: none, and their jobs end."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import time
 from collections import defaultdict
@@ -15,29 +14,54 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.context import Gathering, visible_numbers
 from remembrancer.actors.store.counting import total_counts
 from remembrancer.actors.store.embedding_desk import EmbeddingDesk
+from remembrancer.actors.store.graph_search import search_graph, suggest
 from remembrancer.actors.store.index_keeper import IndexKeeper
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
+from remembrancer.actors.store.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.actors.store.recalls import Source, recall
-from remembrancer.actors.store.records import Outcome, Records, Vectors
+from remembrancer.actors.store.records import Records, Vectors
 from remembrancer.actors.store.schema import SCHEMA_VERSION
+from remembrancer.actors.store.session_story import describe_session
+from remembrancer.actors.store.showing import show_memory
+from remembrancer.actors.store.write_desk import WriteDesk
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
+    ContextGathered,
+    DescribeSession,
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    GatherContext,
+    GetMemory,
+    GraphFound,
+    MemoryShown,
+    NoteAccess,
+    Noted,
     Recall,
     Recalled,
+    SearchGraph,
+    SessionDescription,
     StoreDescription,
+    Suggest,
+    Suggestions,
 )
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import GatewayRequest, ToStore
-from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Rejected, Submit, SubmitBatch
+from remembrancer.protocol.writes import (
+    ImportSessions,
+    Operation,
+    ProjectRef,
+    SessionsImported,
+    Submit,
+    SubmitBatch,
+)
 
 QUERY_VECTOR_TIMEOUT_S: Final = 1.0
 """How long a recall waits for its query's vector before it goes on with words alone."""
@@ -64,6 +88,7 @@ class GatewayDesk:
         threads: Executor,
         quiet: Quiet,
         embedding: Callable[[], EmbeddingSummary],
+        weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         self._paths = paths
         self._files = files
@@ -73,6 +98,8 @@ class GatewayDesk:
         self._threads = threads
         self._quiet = quiet
         self._embedding = embedding
+        self._weights = weights
+        self._writes = WriteDesk(files, committer, index, desk, quiet)
         self._started_at = time.monotonic()
         self._touched: dict[str, list[int]] = defaultdict(list)
         self.draining = False
@@ -85,30 +112,11 @@ class GatewayDesk:
 
     def submit_now(self, router: Router[ToStore], peer: Peer, envelope: Envelope, operation: Operation) -> bool:
         """Take a write whose file is open without a task of its own; False when it is not. Most writes go this way."""
-        records = self._files.open_for(operation.change.scope, operation.project)
-        if records is None or self.draining:
-            return False
-        try:
-            committed = self._committer.submit(records, [operation])
-        except RemembrancerError as error:
-            router.refuse_now(peer, error.to_failure(), in_reply_to=envelope.message_id)
-            return True
-
-        def answer(done: asyncio.Future[list[Outcome]]) -> None:
-            self._quiet.end(time.monotonic())
-            reply = self._embed_and_reply(records, done.result())[0]
-            if isinstance(reply, RemembrancerError):
-                router.refuse_now(peer, reply.to_failure(), in_reply_to=envelope.message_id)
-            else:
-                router.send_now(peer, reply, in_reply_to=envelope.message_id)
-
-        self._quiet.begin()
-        committed.add_done_callback(answer)
-        return True
+        return not self.draining and self._writes.submit_now(router, peer, envelope, operation)
 
     async def serve(self, router: Router[ToStore], peer: Peer, envelope: Envelope, request: GatewayRequest) -> None:
         """Carry out a request and answer it."""
-        if not isinstance(request, (Submit, Recall)):
+        if not isinstance(request, (Submit, Recall, GatherContext, SearchGraph)):
             await self._answer(router, peer, envelope, request)
             return
         self._quiet.begin()
@@ -135,66 +143,76 @@ class GatewayDesk:
     def _carry_out(self, request: GatewayRequest, envelope: Envelope) -> Awaitable[Any]:
         match request:
             case Submit(operation=operation):
-                return self._submit(operation)
+                return self._writes.submit(operation)
             case SubmitBatch(operations=operations):
-                return self._submit_batch(operations)
+                return self._writes.submit_batch(operations)
             case Recall():
                 return self._recall(request, envelope)
+            case GetMemory():
+                return self._show(request)
             case AwaitEmbedding():
                 return self._await_embedding(request, envelope)
+            case SearchGraph():
+                return self._search_graph(request)
+            case Suggest():
+                return self._suggest(request)
+            case GatherContext():
+                return self._gather_context(request, envelope)
+            case NoteAccess():
+                return self._note_access(request)
             case DescribeStore():
                 return self._describe(request)
-
-    async def _submit(self, operation: Operation) -> Applied:
-        outcome = (await self._commit([operation]))[0]
-        if isinstance(outcome, RemembrancerError):
-            raise outcome
-        return outcome
-
-    async def _submit_batch(self, operations: tuple[Operation, ...]) -> BatchApplied:
-        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there."""
-        applied: list[str] = []
-        rejected: list[Rejected] = []
-        for _, run in itertools.groupby(operations, _file_of):
-            together = list(run)
-            try:
-                outcomes = await self._commit(together)
-            except RemembrancerError as error:
-                outcomes = [error] * len(together)
-            for operation, outcome in zip(together, outcomes, strict=True):
-                if isinstance(outcome, Applied):
-                    applied.append(outcome.operation_id)
-                elif outcome.retry_possible:
-                    return BatchApplied(tuple(applied), tuple(rejected))
-                else:
-                    rejected.append(Rejected(operation.operation_id, outcome.code, outcome.message))
-        return BatchApplied(tuple(applied), tuple(rejected))
-
-    async def _commit(self, operations: list[Operation]) -> list[Applied | RemembrancerError]:
-        """Commit operations that belong to one file, together."""
-        first = operations[0]
-        records = await self._files.for_scope(first.change.scope, first.project)
-        return self._embed_and_reply(records, await self._committer.submit(records, operations))
-
-    def _embed_and_reply(self, records: Records, outcomes: list[Outcome]) -> list[Applied | RemembrancerError]:
-        to_embed = [outcome.to_embed for outcome in outcomes if outcome.to_embed is not None]
-        if to_embed:
-            self._desk.enqueue(records.name, to_embed)
-        return [outcome.reply for outcome in outcomes]
+            case DescribeSession():
+                return self._describe_session(request)
+            case ImportSessions():
+                return self._import_sessions(request)
 
     async def _recall(self, request: Recall, envelope: Envelope) -> Recalled:
         files = await self._files_in_scope(request)
         sources = [Source(records, self._index.searchable(records.name)) for records in files]
+        embed = self._embed_within(envelope)
+        answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights)
+        for place, numbers in seen.items():
+            self._touched[files[place].name].extend(numbers)
+        return answer
+
+    def _embed_within(self, envelope: Envelope) -> Callable[[str], Awaitable[Vectors]]:
+        """What makes a question's vector in good time for the answer."""
         remaining_s = envelope.remaining_s()
         timeout_s = min(QUERY_VECTOR_TIMEOUT_S, (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) * 0.6)
 
         async def embed(text: str) -> Vectors:
             return await self._desk.embed_query(text, timeout_s)
 
-        answer, seen = await recall(request, sources, embed, self._threads, time.time())
+        return embed
+
+    async def _search_graph(self, request: SearchGraph) -> GraphFound:
+        files = await self._graph_files(request.project)
+        answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
         for place, numbers in seen.items():
             self._touched[files[place].name].extend(numbers)
         return answer
+
+    async def _suggest(self, request: Suggest) -> Suggestions:
+        files = await self._graph_files(request.project)
+        return await self._read(lambda: suggest(request, files))
+
+    async def _graph_files(self, project: ProjectRef) -> list[Records]:
+        """The project's file first: a name is shown as the project spells it."""
+        return (await self._files_that_exist(project))[::-1]
+
+    async def _gather_context(self, request: GatherContext, envelope: Envelope) -> ContextGathered:
+        files = await self._files_that_exist(request.project)
+        user, *project = [Source(records, self._index.searchable(records.name)) for records in files]
+        embed, now = self._embed_within(envelope), time.time()
+        its = project[0] if project else None
+        return await Gathering(request, its, user, embed, self._threads, now, self._weights).gathered()
+
+    async def _note_access(self, request: NoteAccess) -> Noted:
+        for records in await self._files_that_exist(request.project):
+            seen = await self._read(partial(visible_numbers, records, request.memory_ids, request.session_id))
+            self._touched[records.name].extend(seen)
+        return Noted()
 
     async def _files_in_scope(self, request: Recall) -> list[Records]:
         scopes = request.scopes or ("session", "project", "user")
@@ -220,9 +238,24 @@ class GatewayDesk:
             return EmbeddingState(request.memory_id, embedded, similar, error)
         return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")
 
+    async def _show(self, request: GetMemory) -> MemoryShown:
+        files = await self._files_that_exist(request.project)
+        return await self._read(lambda: show_memory(request, files, self._desk.is_embedded))
+
     async def _describe(self, request: DescribeStore) -> StoreDescription:
         files = await self._files_that_exist(request.project)
         return await self._read(lambda: self._description(files, request))
+
+    async def _describe_session(self, request: DescribeSession) -> SessionDescription:
+        files = await self._files_that_exist(request.project)
+        return await self._read(
+            lambda: describe_session([records.session_story(request.session_id) for records in files])
+        )
+
+    async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
+        records = self._files.user if request.project is None else await self._files.project(request.project)
+        await self._committer.run(partial(records.import_sessions, request.sessions))
+        return SessionsImported()
 
     async def _files_that_exist(self, project: ProjectRef) -> list[Records]:
         """The user's file, and the project's if it has one: to ask makes none."""
@@ -245,8 +278,3 @@ class GatewayDesk:
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _file_of(operation: Operation) -> str:
-    """The file that an operation changes, so far as it can be told without opening it."""
-    return "user" if operation.change.scope == "user" else operation.project.id

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
@@ -99,6 +99,13 @@ class IndexKeeper:
         file = self._files.get(name)
         if file is not None and file.model == model:
             file.add(saved)
+            self._wake.set()
+
+    def remove(self, name: str, passages: Sequence[int]) -> None:
+        """Passages are gone from a file's records: they are not to be found any more."""
+        file = self._files.get(name)
+        if file is not None:
+            file.remove(passages)
             self._wake.set()
 
     def nudge(self) -> None:

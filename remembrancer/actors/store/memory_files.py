@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import Final
 
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.move import Move
 from remembrancer.actors.store.records import Records
 from remembrancer.actors.store.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import ProjectRef, Scope
 
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """The id is a part of a path: nothing else may get there."""
+logger = logging.getLogger(__name__)
 
 
 class MemoryFiles:
@@ -40,6 +43,7 @@ class MemoryFiles:
         self._on_open = on_open
         self._open: dict[str, Records] = {}
         self._opening: dict[str, asyncio.Task[Records]] = {}
+        self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.user: Records = self._connect(paths.user_database, USER)
 
@@ -84,18 +88,30 @@ class MemoryFiles:
         """The file that memories of a scope live in: the user's, or the project's for it and its sessions."""
         return self.user if scope == "user" else await self.project(project)
 
+    def move_from(self, project: Records) -> Move:
+        """What moves memories from an open project's file to the user's: one for each file."""
+        return self._moves.setdefault(project.name, Move(project, self.user))
+
     def close(self) -> None:
         """Close all. May be called twice."""
         for records in self:
             records.close()
         self._open.clear()
+        self._moves.clear()
         self.catalog.close()
 
     async def _open_project(self, project: ProjectRef) -> Records:
         path = self._paths.project_database(project.id)
         records = await self._committer.run(lambda: self._connect(path, project.id))
         await self._committer.run(lambda: self.catalog.note_project(project))
+        try:
+            finished = await self._committer.run(self.move_from(records).finish)
+        except RemembrancerError as error:  # a full disk, say: what is in both files is the user's
+            logger.warning("a move cannot be finished yet", extra={"file": project.id, "reason": error.message})
+            finished = True
         self._open[project.id] = records
+        if finished:
+            self._on_open(self.user)  # which has got memories without vectors
         self._on_open(records)
         return records
 

@@ -8,12 +8,13 @@ making the vector.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from remembrancer.actors.store.records import PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records import NearDuplicate, PassageVectors, Records, SavedEmbeddings, Vectors
 from remembrancer.actors.store.vector_index import Collection, ExactCollection, IndexLost, VectorHit
 
 MAX_NEWEST: Final = 4096
@@ -34,6 +35,15 @@ class PassageHit:
     cosine: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Unchecked:
+    """A memory that has not been compared with the others: its first passage, and the vector of that."""
+
+    memory: int
+    passage: int
+    vector: Vectors
+
+
 class PassageIndex:
     """Search and upkeep for one file and one model. Methods block; `search` may run beside the others."""
 
@@ -44,7 +54,7 @@ class PassageIndex:
         self._all_are_newest = not records.has_passages(model)
         self._collection_is_filled = False
         self._newest = ExactCollection()
-        self._unchecked: list[tuple[int, Vectors]] = []
+        self._unchecked: list[_Unchecked] = []
         self._replaced: set[int] = set()
         self._lost = False
         self._lock = threading.Lock()
@@ -76,13 +86,23 @@ class PassageIndex:
 
     def add(self, saved: SavedEmbeddings) -> None:
         """Make passages findable that are in the records now, and those that they replaced not."""
+        self.remove(saved.replaced)
         kept = saved.kept
         with self._lock:
-            self._newest.delete(saved.replaced)
-            self._replaced.update(saved.replaced)
             if kept.numbers:
                 self._newest.upsert(kept)
+                self._newest.delete([number for number in kept.numbers if number in self._replaced])
         self._leave_unchecked(kept)
+
+    def remove(self, passages: Sequence[int]) -> None:
+        """Make passages unfindable that are not in the records any more. Those of other models are passed over."""
+        if not passages:
+            return
+        gone = set(passages)
+        with self._lock:
+            self._newest.delete(passages)
+            self._replaced.update(gone)
+            self._unchecked = [each for each in self._unchecked if each.passage not in gone]
 
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
         """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
@@ -145,23 +165,28 @@ class PassageIndex:
                 self._newest.delete(batch.numbers)
         return len(self._newest) > 0
 
-    def near_duplicates(self, least_cosine: float, memory: int | None = None) -> list[tuple[int, int, float]]:
-        """Pairs (later memory, earlier memory, cosine) among those not checked yet; or for `memory` alone.
+    def near_duplicates(self, least_cosine: float, memory: int | None = None) -> list[NearDuplicate]:
+        """Memories that are nearly the same, among those not checked yet; or for `memory` alone.
 
         A memory is compared by its first passage: two that begin alike and differ later are reported as well.
         """
         with self._lock:
-            chosen = [each for each in self._unchecked if memory is None or each[0] == memory][:FLUSH_BATCH]
-            taken = {number for number, _ in chosen}
-            self._unchecked = [each for each in self._unchecked if each[0] not in taken]
+            chosen = [each for each in self._unchecked if memory is None or each.memory == memory][:FLUSH_BATCH]
+            taken = {each.memory for each in chosen}
+            self._unchecked = [each for each in self._unchecked if each.memory not in taken]
         if not chosen:
             return []
-        hits_of_each = self._search_all(np.vstack([vector for _, vector in chosen]), 6)
+        hits_of_each = self._search_all(np.vstack([each.vector for each in chosen]), 6)
         return [
-            (max(number, hit.memory), min(number, hit.memory), hit.cosine)
-            for (number, _), hits in zip(chosen, hits_of_each, strict=True)
+            NearDuplicate(
+                later=max(each.memory, hit.memory),
+                earlier=min(each.memory, hit.memory),
+                cosine=hit.cosine,
+                seen=(each.passage, hit.passage),
+            )
+            for each, hits in zip(chosen, hits_of_each, strict=True)
             for hit in hits
-            if hit.memory != number and hit.ordinal == 0 and hit.cosine >= least_cosine
+            if hit.memory != each.memory and hit.ordinal == 0 and hit.cosine >= least_cosine
         ]
 
     def _search_all(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
@@ -184,7 +209,7 @@ class PassageIndex:
     def _leave_unchecked(self, passages: PassageVectors) -> None:
         with self._lock:
             self._unchecked.extend(
-                (passages.memories[place], passages.vectors[place])
+                _Unchecked(passages.memories[place], passages.numbers[place], passages.vectors[place])
                 for place, ordinal in enumerate(passages.ordinals)
                 if ordinal == 0
             )

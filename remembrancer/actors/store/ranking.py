@@ -1,7 +1,8 @@
 """How a memory is ranked. Pure functions; the clock is passed in.
 
-Relevance is a fusion of the candidates' min-max scores of the best passage's cosine and of BM25; the final score is the
-first seed's composite: 0.6 relevance + 0.2 importance + 0.2 recency.
+Relevance is a fusion of the candidates' min-max scores of the best passage's cosine and of BM25, and under `graph` of
+that with nearness in the graph; the final score is the first seed's composite: 0.6 relevance + 0.2 importance + 0.2
+recency, unless the configuration weighs them otherwise.
 """
 
 from __future__ import annotations
@@ -16,13 +17,12 @@ from numpy.typing import NDArray
 
 from remembrancer.protocol.reads import Scores, Strategy
 
-RELEVANCE_WEIGHT: Final = 0.6
-IMPORTANCE_WEIGHT: Final = 0.2
-RECENCY_WEIGHT: Final = 0.2
 RECENCY_HALF_LIFE_S: Final = 30 * 86_400.0
 """The third seed's half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
 VECTOR_SHARE: Final = 0.5
 """Share of the cosine in hybrid relevance; the rest is BM25's."""
+GRAPH_SHARE: Final = 0.5
+"""Share of the graph in the relevance of what it connects; the rest is hybrid."""
 COSINE_FLOOR: Final = 0.1
 """What two unrelated texts have in common for a sentence model: below it, a cosine says nothing."""
 MIN_COSINE: Final = 0.25
@@ -39,11 +39,38 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """What the parts of the final score weigh, which is their mean: in [0, 1] as they are."""
+
+    relevance: float = 0.6
+    importance: float = 0.2
+    recency: float = 0.2
+
+    def __post_init__(self) -> None:
+        if min(self.relevance, self.importance, self.recency) < 0 or self.total <= 0:
+            raise ValueError("weights must not be negative, and one of them must be more than 0")
+
+    @property
+    def total(self) -> float:
+        return self.relevance + self.importance + self.recency
+
+    def final(self, relevance: float, importance: float, recent: float) -> float:
+        """The weighted mean."""
+        weighed = self.relevance * relevance + self.importance * importance + self.recency * recent
+        return weighed / self.total
+
+
+DEFAULT_WEIGHTS: Final = Weights()
+
+
+@dataclass(frozen=True, slots=True)
 class Signals:
-    """What the searches said of one memory: the best passage's cosine, and BM25. None: the search did not see it."""
+    """What the searches said of one memory: the best passage's cosine, BM25, and the nearness of its entities in the
+    graph to those that the query names. None: the search did not see it."""
 
     cosine: float | None
     bm25: float | None
+    graph: float | None = None
 
 
 def recency(created_at: float, now: float) -> float:
@@ -76,17 +103,19 @@ def side_by_side(files: Sequence[Mapping[int, Signals]]) -> dict[tuple[int, int]
         best = max((each.bm25 for each in candidates.values() if each.bm25 is not None), default=0.0)
         for number, each in candidates.items():
             bm25 = each.bm25 if each.bm25 is None or best <= 0.0 else each.bm25 / best
-            together[place, number] = Signals(each.cosine, bm25)
+            together[place, number] = Signals(each.cosine, bm25, each.graph)
     return together
 
 
 def noise(candidates: Mapping[Key, Signals]) -> set[Key]:
-    """The candidates for which nothing speaks: no word of the query in them, and no likeness of meaning."""
+    """The candidates for which nothing speaks: no word of the query, no likeness of meaning, no entity near its own."""
     has_words = any(each.bm25 is not None for each in candidates.values())
     best = max((each.cosine for each in candidates.values() if each.cosine is not None), default=0.0)
     least = MIN_COSINE if has_words or best >= ANSWERABLE_COSINE else 1.0
     return {
-        key for key, each in candidates.items() if each.bm25 is None and (each.cosine is None or each.cosine < least)
+        key
+        for key, each in candidates.items()
+        if each.bm25 is None and each.graph is None and (each.cosine is None or each.cosine < least)
     }
 
 
@@ -94,8 +123,15 @@ def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Ke
     """Relevance in [0, 1] of each candidate, relative to the best of them.
 
     A signal is scaled between the floor below which it says nothing and the best candidate's value. Under `hybrid` a
-    question in which no word was found rests on the cosine alone, and the reverse.
+    question in which no word was found rests on the cosine alone, and the reverse. Under `graph` nearness has a share,
+    as it is, beside what the candidate would have under `hybrid`.
     """
+    if strategy == "graph":
+        hybrid = relevances(candidates, "hybrid")
+        return {
+            key: GRAPH_SHARE * (each.graph or 0.0) + (1.0 - GRAPH_SHARE) * hybrid[key]
+            for key, each in candidates.items()
+        }
     cosines = _scaled({key: each.cosine for key, each in candidates.items()}, COSINE_FLOOR)
     bm25s = _scaled({key: each.bm25 for key, each in candidates.items()}, 0.0)
     share = {"vector": 1.0, "keyword": 0.0, "hybrid": VECTOR_SHARE}[strategy]
@@ -113,14 +149,21 @@ def _scaled(values: Mapping[Key, float | None], floor: float) -> dict[Key, float
     return {key: 0.0 if value is None else max(0.0, value - floor) / (best - floor) for key, value in values.items()}
 
 
-def score(signals: Signals, relevance: float, best_bm25: float, importance: float, recent: float) -> Scores:
+def score(
+    signals: Signals,
+    relevance: float,
+    best_bm25: float,
+    importance: float,
+    recent: float,
+    weights: Weights = DEFAULT_WEIGHTS,
+) -> Scores:
     """The composite score of one memory, with what it is made of."""
-    final = RELEVANCE_WEIGHT * relevance + IMPORTANCE_WEIGHT * importance + RECENCY_WEIGHT * recent
     return Scores(
-        final=final,
+        final=weights.final(relevance, importance, recent),
         relevance=relevance,
         importance=importance,
         recency=recent,
         vector=None if signals.cosine is None else min(1.0, max(0.0, signals.cosine)),
         keyword=None if signals.bm25 is None or best_bm25 <= 0 else max(0.0, signals.bm25) / best_bm25,
+        graph=signals.graph,
     )

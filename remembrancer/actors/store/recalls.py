@@ -12,10 +12,14 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.graph_files import JoinedGraph
+from remembrancer.actors.store.graph_recall import connections
 from remembrancer.actors.store.keywords import match_expression
 from remembrancer.actors.store.passage_index import PassageIndex
 from remembrancer.actors.store.ranking import (
+    DEFAULT_WEIGHTS,
     Signals,
+    Weights,
     best_passages,
     noise,
     recency,
@@ -32,8 +36,12 @@ CANDIDATES: Final = 50
 """Memories that each search brings to the fusion."""
 DEEPEST_SEARCH: Final = 3200
 """Passages looked at when the filters turn most of the nearest away."""
+FEW: Final = 1000
+"""Memories that pass the filters and are compared one by one, when a first search has not found enough of them."""
 EXACT_LIMIT: Final = 5000
 """Memories that pass the filters and are compared one by one, when a deep search has not found enough of them."""
+SPARE: Final = 3
+"""Memories loaded beyond the limit: for a moment, one that is being promoted is in two files."""
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +86,7 @@ async def recall(
     embed: Callable[[str], Awaitable[Vectors]],
     threads: Executor,
     now: float,
+    weights: Weights = DEFAULT_WEIGHTS,
 ) -> tuple[Recalled, dict[int, list[int]]]:
     """The answer, and the numbers of the memories in it by their source's place (their accesses are to be counted).
 
@@ -91,7 +100,9 @@ async def recall(
     query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
     # One piece of work for one thread, after the vector: the parts are too short to be handed around, and a keyword
     # search beside the model's threads slows these down by more than it saves on a machine with few cores.
-    answer, seen = await loop.run_in_executor(threads, lambda: _answer(request, sources, query, filters, notices, now))
+    answer, seen = await loop.run_in_executor(
+        threads, lambda: _answer(request, sources, query, filters, notices, now, weights)
+    )
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
@@ -102,6 +113,7 @@ def _answer(
     filters: Filters,
     notices: list[Notice],
     now: float,
+    weights: Weights,
 ) -> tuple[Recalled, dict[int, list[int]]]:
     match = match_expression(request.query)
     found = [_candidates(source, request.strategy, match, query, filters) for source in sources]
@@ -109,24 +121,43 @@ def _answer(
         notices.append(
             Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
         )
-    strategy = _strategy_used(request.strategy, query, found)
-    ranked, below = _rank(strategy, found, now)
-    best = ranked[: request.limit]
-    by_source = _by_source([place for place, _ in best])
-    records = {
-        (place, number): record
-        for place, numbers in by_source
-        for number, record in sources[place].records.load(numbers, filters).items()
-    }
+    strategy = request.strategy
+    connected = _connected(request, sources, found, query, filters) if strategy == "graph" else None
+    if connected is not None:
+        found = connected
+    else:
+        if strategy == "graph":
+            notices.append(Notice("no_entity", "The query names no known entity: meaning and words were searched."))
+            strategy = "hybrid"
+        strategy = _strategy_used(strategy, query, found)
+    ranked, below = _rank(strategy, found, now, weights)
+    memories = _load(sources, ranked[: request.limit + SPARE], filters)[: request.limit]
     answer = Recalled(
-        memories=tuple(_as_recalled(records[place], scores) for place, scores in best if place in records),
+        memories=tuple(as_recalled(record, scores) for _, record, scores in memories),
         total_matched=len(ranked),
         below_threshold=below,
         strategy_used=strategy,
         query_time_ms=0.0,
         notices=tuple(notices),
     )
-    return answer, dict(by_source)
+    return answer, dict(_by_source([place for place, _, _ in memories]))
+
+
+def _load(
+    sources: Sequence[Source], ranked: Sequence[tuple[Place, Scores]], filters: Filters
+) -> list[tuple[Place, MemoryRecord, Scores]]:
+    """The memories of ranked candidates. Of one that is on its way to the user's file, what is there counts."""
+    records = {
+        (place, number): record
+        for place, numbers in _by_source([place for place, _ in ranked])
+        for number, record in sources[place].records.load(numbers, filters).items()
+    }
+    memories: dict[str, tuple[Place, MemoryRecord, Scores]] = {}
+    for place, scores in ranked:
+        record = records.get(place)
+        if record is not None and (record.id not in memories or record.scope == "user"):
+            memories[record.id] = (place, record, scores)
+    return list(memories.values())
 
 
 async def _query_vector(text: str, embed: Callable[[str], Awaitable[Vectors]], notices: list[Notice]) -> Vectors | None:
@@ -174,14 +205,41 @@ def _candidates(
     return Found(nearest is not None, signals, source.records.ranking_facts(numbers, filters))
 
 
+def _connected(
+    request: Recall, sources: Sequence[Source], found: Sequence[Found], query: Vectors | None, filters: Filters
+) -> list[Found] | None:
+    """Of each file the memories that are connected with an entity that the query names, with all their signals.
+
+    None: it names none.
+    """
+    graph = JoinedGraph([source.records.graph for source in sources], request.session_id)
+    links = connections(graph, request.query, filters, [each.facts for each in found])
+    if links is None:
+        return None
+    connected: list[Found] = []
+    for source, each, named in zip(sources, found, links, strict=True):
+        unseen = [number for number in named if number not in each.facts]
+        cosines: dict[int, float] = {}
+        if query is not None and source.passages is not None and unseen:
+            known = source.records.memory_vectors(source.passages.model, unseen)
+            cosines = best_passages(known.memories, known.vectors, query)
+        signals: dict[int, Signals] = {}
+        for number, (_, nearness) in named.items():
+            seen = each.signals.get(number) or Signals(cosines.get(number), None)
+            signals[number] = Signals(seen.cosine, seen.bm25, nearness)
+        connected.append(Found(each.by_meaning, signals, {number: facts for number, (facts, _) in named.items()}))
+    return connected
+
+
 def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: Filters) -> dict[int, float]:
     """The cosines of the `CANDIDATES` nearest memories that pass the filters.
 
-    The index knows nothing of filters: the search goes deeper while they turn too many away, and in the end compares
-    the few memories that pass them one by one. So it does when the index runs out: among hundreds of equal vectors
+    The index knows nothing of filters. Where these turn too many away, the few memories that pass them are compared one
+    by one; if they are not few the search goes deeper. The index may also run out: among hundreds of equal vectors
     HNSW does not reach everything that it holds.
     """
     limit = CANDIDATES
+    few: Sequence[int] | None = None
     while True:
         best: dict[int, float] = {}
         hits = passages.search(query, limit)
@@ -191,8 +249,10 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
         passing = {number: cosine for number, cosine in best.items() if number in allowed}
         if len(passing) >= CANDIDATES:
             break
-        if len(hits) < limit or limit >= DEEPEST_SEARCH:
-            numbers = records.matching(filters, EXACT_LIMIT) or ()
+        if limit == CANDIDATES:
+            few = records.matching(filters, FEW)
+        if few is not None or len(hits) < limit or limit >= DEEPEST_SEARCH:
+            numbers = records.matching(filters, EXACT_LIMIT) or () if few is None else few
             unseen = [number for number in numbers if number not in best]
             known = records.memory_vectors(passages.model, unseen)
             passing |= best_passages(known.memories, known.vectors, query)
@@ -201,7 +261,9 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
     return dict(sorted(passing.items(), key=lambda item: -item[1])[:CANDIDATES])
 
 
-def _rank(strategy: Strategy, found: Sequence[Found], now: float) -> tuple[list[tuple[Place, Scores]], int]:
+def _rank(
+    strategy: Strategy, found: Sequence[Found], now: float, weights: Weights
+) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
     signals = side_by_side([{number: each.signals[number] for number in each.facts} for each in found])
     facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
@@ -211,7 +273,17 @@ def _rank(strategy: Strategy, found: Sequence[Found], now: float) -> tuple[list[
     relevance = relevances(signals, strategy)
     best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
     ranked = [
-        (key, score(signal, relevance[key], best_bm25, facts[key].importance, recency(facts[key].happened_at, now)))
+        (
+            key,
+            score(
+                signal,
+                relevance[key],
+                best_bm25,
+                facts[key].importance,
+                recency(facts[key].happened_at, now),
+                weights,
+            ),
+        )
         for key, signal in signals.items()
     ]
     ranked.sort(key=lambda item: (-item[1].final, item[0]))
@@ -225,7 +297,8 @@ def _by_source(places: Sequence[Place]) -> list[tuple[int, list[int]]]:
     return list(numbers.items())
 
 
-def _as_recalled(record: MemoryRecord, scores: Scores) -> RecalledMemory:
+def as_recalled(record: MemoryRecord, scores: Scores) -> RecalledMemory:
+    """A record as an answer shows it."""
     return RecalledMemory(
         id=record.id,
         content=record.content,

@@ -7,8 +7,8 @@ block, and may be called from any thread; the store calls the writing ones from 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +16,13 @@ from numpy.typing import NDArray
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, MemoryType, Operation, Scope, SourceRef
+from remembrancer.protocol.writes import Applied, MemoryType, Operation, PortableMemory, Scope, SessionSpan, SourceRef
+
+if TYPE_CHECKING:
+    from remembrancer.actors.store.graph_records import GraphRecords  # which takes `Filters` from here
 
 Vectors = NDArray[np.float32]
+Order = Literal["important", "latest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +72,13 @@ class KeywordHit:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedMemory:
-    """The passages of a memory with their vectors, (len(passages), dimensions), unit length."""
+    """The passages of a memory with their vectors, (len(passages), dimensions), unit length.
+
+    `digest` is the SHA-256 of the text that was embedded.
+    """
 
     number: int
+    digest: bytes
     passages: tuple[Passage, ...]
     vectors: Vectors
 
@@ -87,18 +95,32 @@ class PassageVectors:
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """What was kept of the vectors that came, and the numbers of the older passages that it replaced."""
+    """What was kept of the vectors that came, and the numbers of the older passages that it replaced.
+
+    `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
+    """
 
     kept: PassageVectors
     replaced: list[int]
+    outdated: list[int] = field(default_factory=list)
+
+
+class NearDuplicate(NamedTuple):
+    """Two memories that are nearly the same. `seen` are the passages whose vectors were compared."""
+
+    later: int
+    earlier: int
+    cosine: float
+    seen: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one operation, and the memory that needs vectors because of it."""
+    """What came of one operation, the memory that needs vectors because of it, and the passages that are gone."""
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
+    removed_passages: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +131,29 @@ class RankingFacts:
     happened_at: float
 
 
+@dataclass(frozen=True, slots=True)
+class SessionStory:
+    """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
+
+    `changes` counts what the session did to memories apart from storing them, by the names that the history has.
+    """
+
+    started_at: float | None
+    stored: dict[tuple[MemoryType, Scope], int]
+    changes: dict[str, int]
+    topics: dict[str, int]
+
+
 class Records(Protocol):
     """One file of records."""
 
     @property
     def name(self) -> str:
         """`user`, or the project's id."""
+
+    @property
+    def graph(self) -> GraphRecords:
+        """The entities that its memories name, and their edges."""
 
     # Every method may raise `RecordsUnusable` (the file is damaged), `StorageFull` (from those that write) or
     # `InternalError` (anything else that the database says); `apply` answers with them.
@@ -128,11 +167,15 @@ class Records(Protocol):
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
 
-        A memory that is gone, or that has no pending entry any more, is passed over.
+        A memory that is gone, or that has no pending entry any more, is passed over; so is one whose content is not
+        what was embedded any more, which stays on the list.
         """
 
-    def fail_embedding(self, number: int, error: str, *, final: bool) -> None:
-        """Note that a memory could not be embedded; `final` takes it off the list of those to try."""
+    def fail_embedding(self, number: int, digest: bytes, error: str, *, final: bool) -> None:
+        """Note that a memory could not be embedded; `final` takes it off the list of those to try.
+
+        One whose content has not the `digest` of what was tried is passed over.
+        """
 
     def require_embeddings(self, model: str) -> None:
         """Put every memory that has no passages of `model` on the pending list."""
@@ -143,8 +186,8 @@ class Records(Protocol):
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         """The contents of memories."""
 
-    def link_similar(self, links: Sequence[tuple[int, int, float]]) -> None:
-        """Note near-duplicates: the later memory, the earlier one, their cosine."""
+    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
+        """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
 
     def touch(self, numbers: Sequence[int], at: float) -> None:
         """Count an access to each memory (twice in the list counts twice)."""
@@ -152,14 +195,51 @@ class Records(Protocol):
     def touch_session(self, session_id: str, at: float) -> None:
         """Note that a session is active, and register it when it is new."""
 
+    def import_sessions(self, sessions: Sequence[SessionSpan]) -> None:
+        """Register sessions that were active at another time or place."""
+
+    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
+        """The first step of a promotion to another file: note it, and give the memory whole.
+
+        What comes of the operation when it is refused, or was ended before. Repeating it is harmless.
+        """
+
+    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        """The second step, in the other file: take the memory in under the promotion's scope. Done once."""
+
+    def end_move(self, operation: Operation, reply: Applied) -> tuple[int, ...]:
+        """The third step: let the memory go, but for its history. Returns its passages, which are gone."""
+
+    def cancel_move(self, operation: Operation) -> None:
+        """Undo the first step."""
+
+    def moves(self) -> list[Operation]:
+        """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
+
     def number_of(self, memory_id: str) -> int | None:
         """The number of a memory."""
+
+    def outcome_of(self, operation_id: str) -> Applied | None:
+        """What came of an operation when it was applied here; None when it was not."""
+
+    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
+        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
+
+        Its links are those that begin at it, and whose other end the session may see.
+        """
 
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
         """The best `limit` memories for a full-text expression, best first."""
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
+        later goes first among the equally important, what was stored later among the simultaneous)."""
+
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        """The latest `limit` memories that pass the filters and in whose source a file's path holds one of `names`."""
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """What ranks those of the memories that pass the filters."""
@@ -193,6 +273,9 @@ class Records(Protocol):
 
     def session(self, session_id: str) -> tuple[float | None, int]:
         """When a session began (None: unknown), and how many memories it has stored."""
+
+    def session_story(self, session_id: str) -> SessionStory:
+        """What a session has stored and changed here, forgotten memories included (but not in its topics)."""
 
     def size_bytes(self) -> int:
         """Bytes on disk."""

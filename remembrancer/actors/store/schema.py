@@ -192,6 +192,17 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         operation BLOB NOT NULL,
         begun_at REAL NOT NULL
     ) WITHOUT ROWID;
+
+    -- Links of imported memories whose other end has not been imported yet.
+    CREATE TABLE awaited_links (
+        source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        target TEXT NOT NULL,
+        relation TEXT NOT NULL,
+        strength REAL NOT NULL,
+        created_at REAL NOT NULL,
+        PRIMARY KEY (source, target, relation)
+    ) WITHOUT ROWID;
+    CREATE INDEX awaited_links_by_target ON awaited_links (target);
     """,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)

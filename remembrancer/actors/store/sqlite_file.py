@@ -6,9 +6,9 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.schema import migrate, refuse_newer
 from remembrancer.protocol.errors import InternalError, RecordsUnusable, RemembrancerError, StorageFull
@@ -22,6 +22,7 @@ PRIMARY_CODE: Final = 0xFF
 """The part of SQLite's extended result codes that names the sort of error."""
 OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -74,6 +75,18 @@ class SqliteFile:
         """All rows of a query, as of the last commit. From any thread."""
         try:
             return self._reader.execute(query, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise as_error(self.path, error) from error
+
+    def read_together(self, work: Callable[[Callable[[str, Sequence[object]], list[Any]]], T]) -> T:
+        """What `work` makes of several queries, all as of one commit. From any thread."""
+        reader = self._reader
+        try:
+            reader.execute("BEGIN")
+            try:
+                return work(lambda query, arguments: reader.execute(query, arguments).fetchall())
+            finally:
+                reader.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
 

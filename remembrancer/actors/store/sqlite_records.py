@@ -15,24 +15,42 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.changes import apply_operation, register_session, replay_operation
+from remembrancer.actors.store.changes import apply_operation, decode_result, record_done, replay_operation
+from remembrancer.actors.store.memory_rows import SIMILAR, register_session
+from remembrancer.actors.store.moving import begin_move, cancel_move, end_move, read_moves, receive_move
+from remembrancer.actors.store.portable import read_portable
 from remembrancer.actors.store.records import (
     EmbeddedMemory,
     Filters,
     KeywordHit,
     MemoryRecord,
+    NearDuplicate,
+    Order,
     Outcome,
     PassageVectors,
     RankingFacts,
     SavedEmbeddings,
+    SessionStory,
 )
+from remembrancer.actors.store.session_spans import import_sessions
+from remembrancer.actors.store.session_story import read_session_story
 from remembrancer.actors.store.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.sqlite_filters import condition_of, places_for
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError, StorageFull
+from remembrancer.actors.store.sqlite_graph import SqliteGraph
+from remembrancer.actors.store.sqlite_passages import fail_embedding, link_similar, save_embeddings
+from remembrancer.actors.store.tallies import read_counts
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.reads import Counts
-from remembrancer.protocol.writes import Operation, SourceRef
+from remembrancer.protocol.writes import (
+    Applied,
+    Operation,
+    PortableMemory,
+    PromotedResult,
+    PromoteMemory,
+    SessionSpan,
+    SourceRef,
+)
 
-SIMILAR: Final = "similar_to"
 NAMED_DUPLICATES: Final = 5
 """Near-duplicates that an answer names; more would only cost tokens."""
 UNACCEPTABLE: Final = (
@@ -58,21 +76,23 @@ class SqliteRecords:
         self._name = name
         self._clock = clock
         self._limit_bytes = limit_bytes
+        self._graph = SqliteGraph(self._file)
 
     @property
     def name(self) -> str:
         return self._name
 
+    @property
+    def graph(self) -> SqliteGraph:
+        return self._graph
+
     # Writing: from the store's one writer thread.
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        if self._limit_bytes is not None and self.size_bytes() >= self._limit_bytes:
-            message = (
-                f"{self._file.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
-                "raise database_limit_bytes, or forget and purge what is not needed"
-            )
-            full = Outcome(StorageFull(message))
-            return [replay_operation(self._file.writer, operation) or full for operation in operations]
+        full = self._full()
+        if full is not None:
+            refused = Outcome(full)
+            return [replay_operation(self._file.writer, operation) or refused for operation in operations]
         now = self._clock()
         try:
             with self._file.transaction() as connection:
@@ -85,43 +105,52 @@ class SqliteRecords:
         except RemembrancerError as error:
             return [Outcome(error) for _ in operations]
 
-    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        replaced: list[int] = []
-        numbers: list[int] = []
-        memories: list[int] = []
-        ordinals: list[int] = []
-        rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
         with self._file.transaction() as connection:
-            for memory in embedded:
-                taken = connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (memory.number,)).rowcount
-                if not taken:
-                    continue
-                older = connection.execute(
-                    "DELETE FROM passages WHERE memory = ? AND model = ? RETURNING number", (memory.number, model)
-                )
-                replaced.extend(row[0] for row in older)
-                for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
-                    inserted = connection.execute(
-                        'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
-                        (memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
-                    ).lastrowid
-                    assert inserted is not None
-                    numbers.append(inserted)
-                    memories.append(memory.number)
-                    ordinals.append(ordinal)
-                    rows.append(vector)
-        vectors = np.vstack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
-        return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), replaced)
+            earlier = replay_operation(connection, operation)
+            if earlier is not None:
+                return earlier
+            try:
+                return begin_move(connection, operation, _promotion(operation), self._clock())
+            except (InvalidInput, NotFound) as refusal:
+                return Outcome(refusal)
 
-    def fail_embedding(self, number: int, error: str, *, final: bool) -> None:
+    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        full, now = self._full(), self._clock()
         with self._file.transaction() as connection:
-            if final:
-                connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (number,))
-            else:
-                connection.execute(
-                    "UPDATE pending_embeddings SET attempts = attempts + 1, error = ? WHERE memory = ?",
-                    (error, number),
-                )
+            earlier = replay_operation(connection, operation)
+            if earlier is not None:
+                return earlier
+            if full is not None:
+                return Outcome(full)
+            try:
+                done = receive_move(connection, operation, _promotion(operation), memory, now)
+            except InvalidInput as refusal:
+                return Outcome(refusal)
+            return record_done(connection, operation, done, now)
+
+    def end_move(self, operation: Operation, reply: Applied) -> tuple[int, ...]:
+        assert isinstance(reply.result, PromotedResult)
+        with self._file.transaction() as connection:
+            done = end_move(connection, operation, reply.result)
+            record_done(connection, operation, done, self._clock())
+            return done.removed_passages
+
+    def cancel_move(self, operation: Operation) -> None:
+        with self._file.transaction() as connection:
+            cancel_move(connection, operation)
+
+    def moves(self) -> list[Operation]:
+        with self._file.transaction() as connection:
+            return read_moves(connection)
+
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        with self._file.transaction() as connection:
+            return save_embeddings(connection, model, embedded)
+
+    def fail_embedding(self, number: int, digest: bytes, error: str, *, final: bool) -> None:
+        with self._file.transaction() as connection:
+            fail_embedding(connection, number, digest, error, final=final)
 
     def require_embeddings(self, model: str) -> None:
         with self._file.transaction() as connection:
@@ -133,15 +162,10 @@ class SqliteRecords:
                 (model,),
             )
 
-    def link_similar(self, links: Sequence[tuple[int, int, float]]) -> None:
+    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()
         with self._file.transaction() as connection:
-            connection.executemany(
-                """INSERT OR REPLACE INTO memory_links
-                   SELECT ?, ?, ?, ?, ? WHERE EXISTS (SELECT 1 FROM memories WHERE number = ?)
-                   AND EXISTS (SELECT 1 FROM memories WHERE number = ?)""",
-                [(later, earlier, SIMILAR, cosine, now, later, earlier) for later, earlier, cosine in links],
-            )
+            link_similar(connection, links, now)
 
     def touch(self, numbers: Sequence[int], at: float) -> None:
         with self._file.transaction() as connection:
@@ -153,6 +177,10 @@ class SqliteRecords:
     def touch_session(self, session_id: str, at: float) -> None:
         with self._file.transaction() as connection:
             register_session(connection, session_id, at)
+
+    def import_sessions(self, sessions: Sequence[SessionSpan]) -> None:
+        with self._file.transaction() as connection:
+            import_sessions(connection, sessions)
 
     # Reading: from any thread.
 
@@ -169,6 +197,16 @@ class SqliteRecords:
     def number_of(self, memory_id: str) -> int | None:
         rows = self._file.read("SELECT number FROM memories WHERE id = ?", (memory_id,))
         return int(rows[0][0]) if rows else None
+
+    def outcome_of(self, operation_id: str) -> Applied | None:
+        rows = self._file.read("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
+        return Applied(operation_id, decode_result(rows[0][0]), replayed=True) if rows else None
+
+    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
+        try:
+            return self._file.read_together(lambda query: read_portable(query, memory_id, session_id))
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
 
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
         condition, arguments = condition_of(filters)
@@ -187,6 +225,32 @@ class SqliteRecords:
             (*arguments, limit + 1),
         )
         return None if len(rows) > limit else [row[0] for row in rows]
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        condition, arguments = condition_of(filters)
+        if filters.scopes == ("session",):  # said so plainly that the index of sessions is used
+            condition = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
+            arguments = [filters.session_id, *arguments]
+        important = "m.importance DESC," if order == "important" else ""
+        rows = self._file.read(
+            f"""SELECT m.number FROM memories AS m WHERE {condition}
+                ORDER BY {important} coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
+            (*arguments, limit),
+        )
+        return [row[0] for row in rows]
+
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        if not names:
+            return []
+        condition, arguments = condition_of(filters)
+        named = " OR ".join(["instr(json_extract(m.source, '$.file'), ?)"] * len(names))
+        rows = self._file.read(
+            f"""SELECT m.number FROM memories AS m
+                WHERE m.source != '{{}}' AND ({named}) AND {condition}
+                ORDER BY coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
+            (*names, *arguments, limit),
+        )
+        return [row[0] for row in rows]
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         condition, arguments = condition_of(filters)
@@ -271,33 +335,15 @@ class SqliteRecords:
         return () if found is None else found.near_duplicates
 
     def counts(self, session_id: str | None) -> Counts:
-        by_scope: Counter[str] = Counter()
-        by_type: Counter[str] = Counter()
-        forgotten = 0
-        if session_id is None:
-            sorts = self._file.read("SELECT scope, type, forgotten, count FROM tallies WHERE count > 0")
-        else:
-            sorts = self._file.read(
-                """SELECT scope, type, forgotten, count FROM tallies WHERE scope != 'session' AND count > 0
-                   UNION ALL SELECT scope, type, forgotten_at IS NOT NULL, count(*) FROM memories
-                   WHERE session_id = ? AND scope = 'session' GROUP BY 1, 2, 3""",
-                (session_id,),
-            )
-        for scope, kind, is_forgotten, count in sorts:
-            if is_forgotten:
-                forgotten += count
-            else:
-                by_scope[scope] += count
-                by_type[kind] += count
-        ((entities, relationships),) = self._file.read(
-            "SELECT (SELECT count(*) FROM entities), (SELECT count(*) FROM memory_entities)"
-        )
-        return Counts(by_scope.total(), dict(by_scope), dict(by_type), forgotten, entities, relationships)
+        return self._file.read_together(lambda query: read_counts(query, session_id))
 
     def session(self, session_id: str) -> tuple[float | None, int]:
         started = self._file.read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
         ((stored,),) = self._file.read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
         return (started[0][0] if started else None), stored
+
+    def session_story(self, session_id: str) -> SessionStory:
+        return read_session_story(self._file.read, session_id)
 
     def size_bytes(self) -> int:
         return self._file.size_bytes()
@@ -307,6 +353,16 @@ class SqliteRecords:
 
     def close(self) -> None:
         self._file.close()
+
+    def _full(self) -> StorageFull | None:
+        """The error for a file that has reached its limit."""
+        if self._limit_bytes is None or (size_bytes := self.size_bytes()) < self._limit_bytes:
+            return None
+        message = (
+            f"{self._file.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
+            "raise database_limit_bytes, or forget and purge what is not needed"
+        )
+        return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
     def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
         rows = self._file.read(query, arguments)
@@ -327,6 +383,11 @@ def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: floa
         outcome = Outcome(InvalidInput(f"the records refuse this operation: {error}"))
     connection.execute("RELEASE operation")  # not after any other error: that has ended the transaction, or will
     return outcome
+
+
+def _promotion(operation: Operation) -> PromoteMemory:
+    assert isinstance(operation.change, PromoteMemory)
+    return operation.change
 
 
 def _record(row: Any, near_duplicates: tuple[str, ...]) -> MemoryRecord:

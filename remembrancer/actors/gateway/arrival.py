@@ -1,0 +1,25 @@
+"""What travels beside a request from its connection to its handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.context import ServerRequestContext
+
+if TYPE_CHECKING:
+    from remembrancer.actors.gateway.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """Whose a request is, and when the client sent it (seconds since the epoch)."""
+
+    session: Session
+    received_at: float
+
+
+def arrival_of(ctx: ServerRequestContext[Any, Any]) -> Arrival:
+    """The arrival of the request that a handler answers: every one has it as its transport's context."""
+    assert isinstance(ctx.request, Arrival)
+    return ctx.request

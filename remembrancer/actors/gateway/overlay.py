@@ -1,0 +1,200 @@
+"""What memories are after changes that the store has not been asked about since. Pure.
+
+A change counts only where whoever asked for it may see the memory, as the store will have it (or has had it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.writes import (
+    Change,
+    EntityRef,
+    ForgetMemory,
+    ImportMemory,
+    Operation,
+    PortableMemory,
+    PromoteMemory,
+    RestoreMemory,
+    Scope,
+    StoreMemory,
+    TagMemory,
+    UpdateMemory,
+)
+
+Viewer = tuple[str, str]
+"""Who looks, or whose a memory is: the project's id and the session's."""
+Memory = TypeVar("Memory", bound=RecalledMemory | PortableMemory)
+BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
+
+
+class Overlay:
+    """Changes in the order in which they came. `logged` ones have a number; the `queued` come after all of them."""
+
+    def __init__(self, logged: Iterable[tuple[int, Operation]], queued: Iterable[Operation]) -> None:
+        self._changes: dict[str, list[tuple[float, Operation]]] = {}
+        self._made: dict[str, Operation] = {}
+        for number, operation in (*logged, *((math.inf, each) for each in queued)):
+            memory_id = target_of(operation.change)
+            if isinstance(operation.change, StoreMemory | ImportMemory):
+                self._made.setdefault(memory_id, operation)
+            else:
+                self._changes.setdefault(memory_id, []).append((number, operation))
+
+    def on(self, memory: Memory, home: Viewer, since: float = -math.inf) -> Memory | None:
+        """A memory of `home` after the changes from number `since` on; None when nobody here can know what it is."""
+        for number, operation in self._changes.get(memory.id, ()):
+            if number >= since and may_see(memory.scope, home, asker_of(operation)):
+                changed = after(memory, operation)
+                if changed is None:
+                    return None
+                memory = changed
+        return memory
+
+    def made(self, viewer: Viewer) -> list[PortableMemory]:
+        """The memories that the changes themselves make and that `viewer` may see, oldest first."""
+        found: list[PortableMemory] = []
+        for operation in self._made.values():
+            memory = as_portable(operation)
+            home = (operation.project.id, memory.session_id)
+            changed = self.on(memory, home)
+            if changed is not None and may_see(changed.scope, home, viewer):
+                found.append(changed)
+        return found
+
+
+def may_see(scope: Scope, home: Viewer, viewer: Viewer) -> bool:
+    """Whether `viewer` may see a memory of that scope whose project and session are `home`."""
+    match scope:
+        case "user":
+            return True
+        case "project":
+            return home[0] == viewer[0]
+        case "session":
+            return home == viewer
+
+
+def asker_of(operation: Operation) -> Viewer:
+    """Who asked for an operation."""
+    return operation.project.id, operation.session_id
+
+
+def target_of(change: Change) -> str:
+    """The id of the memory that a change makes or changes."""
+    return change.memory.id if isinstance(change, ImportMemory) else change.memory_id
+
+
+def after(memory: Memory, operation: Operation) -> Memory | None:
+    """A memory after one change: itself where the change does nothing or would be refused, None where it is unknown."""
+    change = operation.change
+    fields: dict[str, Any]
+    match change:
+        case StoreMemory() | ImportMemory():
+            return memory
+        case RestoreMemory(version=None):
+            fields = _forgetting(memory, None, None)
+        case RestoreMemory():
+            return None
+        case _ if is_forgotten(memory):
+            return memory
+        case ForgetMemory(reason=reason):
+            fields = _forgetting(memory, operation.requested_at, reason)
+        case TagMemory(add=add, remove=remove):
+            fields = {"tags": tags_after(memory.tags, add, remove)}
+        case PromoteMemory(target_scope=scope):
+            fields = {"scope": scope} if BREADTH[scope] > BREADTH[memory.scope] else {}
+        case UpdateMemory():
+            fields = _updated(memory, change)
+    if all(getattr(memory, name) == value for name, value in fields.items()):
+        return memory
+    fields["version"] = memory.version + 1
+    if isinstance(memory, PortableMemory):
+        fields["updated_at"] = operation.requested_at
+    return msgspec.structs.replace(memory, **fields)
+
+
+def is_forgotten(memory: RecalledMemory | PortableMemory) -> bool:
+    """Whether recalls leave it out."""
+    return memory.forgotten if isinstance(memory, RecalledMemory) else memory.forgotten_at is not None
+
+
+def tags_after(tags: tuple[str, ...], add: tuple[str, ...], remove: tuple[str, ...]) -> tuple[str, ...]:
+    """Tags with some taken away and some added, in the order in which they came."""
+    return tuple(dict.fromkeys([*(tag for tag in tags if tag not in remove), *add]))
+
+
+def _forgetting(memory: RecalledMemory | PortableMemory, at: float | None, reason: str | None) -> dict[str, Any]:
+    if isinstance(memory, RecalledMemory):
+        return {"forgotten": at is not None}
+    return {"forgotten_at": at, "forgotten_reason": reason}
+
+
+def _updated(memory: RecalledMemory | PortableMemory, change: UpdateMemory) -> dict[str, Any]:
+    fields: dict[str, Any] = {"tags": tags_after(memory.tags, change.add_tags, change.remove_tags)}
+    if change.content is not None:
+        fields["content"] = change.content
+    if change.importance is not None:
+        fields["importance"] = change.importance
+        if isinstance(memory, RecalledMemory):
+            fields["scores"] = msgspec.structs.replace(memory.scores, importance=change.importance)
+    if isinstance(memory, PortableMemory):
+        changes = change.metadata or {}
+        merged = {**memory.metadata, **changes}
+        fields["metadata"] = {name: value for name, value in merged.items() if value is not None or name not in changes}
+        fields["related_entities"] = _entities_after(memory.related_entities, change)
+    return fields
+
+
+def _entities_after(entities: tuple[EntityRef, ...], change: UpdateMemory) -> tuple[EntityRef, ...]:
+    kept = list(entities)
+    for name in change.remove_entities:
+        exact = [each for each in entities if each.name == name]
+        named = exact or [each for each in entities if each.name.casefold() == name.casefold()]
+        kept = [each for each in kept if each not in named]
+    return tuple(dict.fromkeys([*kept, *change.add_entities]))
+
+
+def as_portable(operation: Operation) -> PortableMemory:
+    """The memory that a `StoreMemory` or `ImportMemory` makes."""
+    change = operation.change
+    if isinstance(change, ImportMemory):
+        return change.memory
+    assert isinstance(change, StoreMemory)
+    return PortableMemory(
+        id=change.memory_id,
+        content=change.content,
+        type=change.type,
+        scope=change.scope,
+        session_id=change.session_id,
+        created_at=operation.requested_at,
+        updated_at=operation.requested_at,
+        importance=change.importance,
+        tags=change.tags,
+        source=change.source,
+        related_entities=change.related_entities,
+        occurred_at=change.occurred_at,
+    )
+
+
+def as_recalled(memory: PortableMemory) -> RecalledMemory:
+    """A memory as a recall shows it, before anybody has said how relevant it is."""
+    return RecalledMemory(
+        id=memory.id,
+        content=memory.content,
+        type=memory.type,
+        scope=memory.scope,
+        importance=memory.importance,
+        scores=Scores(final=0.0, relevance=0.0, importance=memory.importance, recency=1.0),
+        tags=memory.tags,
+        created_at=memory.created_at,
+        access_count=memory.access_count,
+        source=memory.source,
+        version=memory.version,
+        occurred_at=memory.occurred_at,
+        forgotten=memory.forgotten_at is not None,
+    )

@@ -1,0 +1,172 @@
+"""Where writes are taken in: each goes to its file, is committed with those that wait beside it, and is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.embedding_desk import EmbeddingDesk
+from remembrancer.actors.store.index_keeper import IndexKeeper
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.move import Move
+from remembrancer.actors.store.quiet import Quiet
+from remembrancer.actors.store.records import Outcome
+from remembrancer.actors.store.routing import (
+    Answer,
+    Target,
+    find_open_target,
+    find_target,
+    memory_id_of,
+    stays_in,
+)
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.errors import NotFound, RemembrancerError
+from remembrancer.protocol.sockets import Peer, Router
+from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.writes import Applied, BatchApplied, Operation, Rejected
+
+
+class WriteDesk:
+    """Carries out writes; what they change is embedded anew, and not found any more by what it was."""
+
+    def __init__(
+        self, files: MemoryFiles, committer: Committer, index: IndexKeeper, desk: EmbeddingDesk, quiet: Quiet
+    ) -> None:
+        self._files = files
+        self._committer = committer
+        self._index = index
+        self._desk = desk
+        self._quiet = quiet
+
+    def submit_now(self, router: Router[ToStore], peer: Peer, envelope: Envelope, operation: Operation) -> bool:
+        """Take a write whose file is open without a task of its own; False when it is not. Most writes go this way."""
+        try:
+            target = find_open_target(self._files, operation)
+        except RemembrancerError as error:
+            target = error
+        if target is None:
+            return False
+
+        def answer(reply: Answer) -> None:
+            self._quiet.end(time.monotonic())
+            if isinstance(reply, RemembrancerError):
+                router.refuse_now(peer, reply.to_failure(), in_reply_to=envelope.message_id)
+            else:
+                router.send_now(peer, reply, in_reply_to=envelope.message_id)
+
+        self._quiet.begin()
+        self._commit_one(target, operation, answer)
+        return True
+
+    async def submit(self, operation: Operation) -> Applied:
+        """Apply one operation. Raises what it is refused with."""
+        replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._commit_one(await find_target(self._files, operation), operation, replied.set_result)
+        reply = await replied
+        if isinstance(reply, RemembrancerError):
+            raise reply
+        return reply
+
+    async def submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
+        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there."""
+        applied: list[str] = []
+        rejected: list[Rejected] = []
+        left = list(operations)
+        while left:
+            target, run = await self._next_run(left)
+            left = left[len(run) :]
+            for operation, reply in zip(run, await self._commit_run(target, run), strict=True):
+                if isinstance(reply, Applied):
+                    applied.append(reply.operation_id)
+                elif reply.retry_possible:
+                    return BatchApplied(tuple(applied), tuple(rejected))
+                else:
+                    rejected.append(Rejected(operation.operation_id, reply.code, reply.message))
+        return BatchApplied(tuple(applied), tuple(rejected))
+
+    async def _next_run(self, operations: Sequence[Operation]) -> tuple[Target | Answer, list[Operation]]:
+        """The first operations that surely belong together: where a memory is may depend on what comes before."""
+        target = await self._find(operations[0])
+        run = [operations[0]]
+        if isinstance(target, (Applied, RemembrancerError)):
+            return target, run
+        touched = {_memory_of(operations[0])}
+        for operation in operations[1:]:
+            memory = _memory_of(operation)
+            if memory in touched and not stays_in(target, operation):
+                break
+            if memory not in touched and await self._find(operation) is not target:
+                break
+            run.append(operation)
+            touched.add(memory)
+        return target, run
+
+    async def _find(self, operation: Operation) -> Target | Answer:
+        try:
+            return await find_target(self._files, operation)
+        except RemembrancerError as error:  # a file that cannot be read
+            return error
+
+    async def _commit_run(self, target: Target | Answer, run: list[Operation]) -> list[Answer]:
+        if isinstance(target, (Applied, RemembrancerError)):
+            return [target]
+        try:
+            outcomes = await self._committer.submit(target, run)
+        except RemembrancerError as error:
+            return [error] * len(run)
+        replies = self._follow_up(target, outcomes)
+        for place, operation in enumerate(run):
+            elsewhere = self._moved_from(target, operation, replies[place])
+            if elsewhere is not None:
+                replies[place] = (await self._commit_run(elsewhere, [operation]))[0]
+        return replies
+
+    def _commit_one(self, target: Target | Answer, operation: Operation, answer: Callable[[Answer], None]) -> None:
+        """Commit an operation and answer it, at once or when it is committed."""
+        if isinstance(target, (Applied, RemembrancerError)):
+            answer(target)
+            return
+        try:
+            committed = self._committer.submit(target, [operation])
+        except RemembrancerError as error:
+            answer(error)
+            return
+
+        def done(future: asyncio.Future[list[Outcome]]) -> None:
+            (reply,) = self._follow_up(target, future.result())
+            elsewhere = self._moved_from(target, operation, reply)
+            if elsewhere is None:
+                answer(reply)
+            else:
+                self._commit_one(elsewhere, operation, answer)
+
+        committed.add_done_callback(done)
+
+    def _moved_from(self, target: Target, operation: Operation, reply: Answer) -> Target | None:
+        """Where to try again: the memory was moved between the look for it and the commit. None: it was not."""
+        if not isinstance(reply, NotFound) or target is self._files.user:
+            return None
+        try:
+            moved = self._files.user.number_of(memory_id_of(operation)) is not None
+        except RemembrancerError:  # then it stays as it was answered
+            return None
+        return self._files.user if moved else None
+
+    def _follow_up(self, target: Target, outcomes: list[Outcome]) -> list[Answer]:
+        """Have embedded what is new, and taken out of the index what is gone. The replies."""
+        gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
+        to_embed = [outcome.to_embed for outcome in outcomes if outcome.to_embed is not None]
+        removed = [passage for outcome in outcomes for passage in outcome.removed_passages]
+        if removed:
+            self._index.remove(loses.name, removed)
+        if to_embed:
+            self._desk.enqueue(gains.name, to_embed)
+        return [outcome.reply for outcome in outcomes]
+
+
+def _memory_of(operation: Operation) -> tuple[str, str]:
+    """What an operation is about: the same id in two projects may be two memories, and is never a way from one into
+    the other."""
+    return operation.project.id, memory_id_of(operation)

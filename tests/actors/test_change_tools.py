@@ -1,0 +1,256 @@
+"""The tools that change a memory or show one, while the store answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from remembrancer.protocol.reads import GetMemory, Refused
+from remembrancer.protocol.writes import (
+    EntityRef,
+    ForgetMemory,
+    MemoryLink,
+    Operation,
+    PromoteMemory,
+    RestoreMemory,
+    TagMemory,
+    UpdateMemory,
+)
+from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, Rig, until
+
+pytestmark = pytest.mark.anyio
+TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "restore_memory", "get_memory")
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
+
+
+def last(store: PlayedStore) -> Operation:
+    return list(store.applied.values())[-1]
+
+
+async def test_each_tool_says_what_it_does_to_what_is_remembered_and_costs_little(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        listed = (await client.request("tools/list"))["result"]["tools"]
+    tools = {tool["name"]: tool for tool in listed if tool["name"] in TOOLS}
+    assert set(tools) == set(TOOLS)
+    assert sum(len(msgspec.json.encode(tool)) for tool in tools.values()) / 4 <= 660
+    assert b"$ref" not in msgspec.json.encode(listed)
+    assert b"anyOf" not in msgspec.json.encode(listed)
+    hints = {name: tool["annotations"] for name, tool in tools.items()}
+    assert hints["get_memory"] == {"readOnlyHint": True, "openWorldHint": False}
+    for name in ("update_memory", "forget_memory"):
+        assert hints[name] == {"idempotentHint": True, "openWorldHint": False}  # destructive is the default
+    assert hints["tag_memory"] == {"destructiveHint": False, "idempotentHint": True, "openWorldHint": False}
+    assert hints["promote_memory"] == {"destructiveHint": False, "openWorldHint": False}
+
+
+async def test_an_update_answers_with_what_differs_and_the_new_version(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        identity = (await client.store("Java 17", tags=["old"]))["memory_id"]
+        answer = await client.call(
+            "update_memory",
+            memory_id=identity,
+            content="Java 21",
+            importance=0.9,
+            tags={"add": "new", "remove": ["old"]},
+            metadata={"checked": True},
+            related_entities={"add": [{"name": "Maven", "type": "tool", "relationship": "uses"}]},
+        )
+        assert answer == {
+            "memory_id": identity,
+            "updated_fields": ["content", "importance", "tags", "metadata", "related_entities"],
+            "re_embedded": True,
+            "embedding": "pending",
+            "version": 2,
+        }
+        assert last(store).change == UpdateMemory(
+            identity,
+            content="Java 21",
+            importance=0.9,
+            add_tags=("new",),
+            remove_tags=("old",),
+            metadata={"checked": True},
+            add_entities=(EntityRef("Maven", "tool", "uses"),),
+        )
+        answer = await client.call("update_memory", memory_id=identity, importance=0.9)
+        assert answer == {"memory_id": identity, "updated_fields": [], "re_embedded": False, "version": 2}
+
+
+async def test_tags_forgetting_restoring_and_promotion_answer_as_the_first_seed_says(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        identity = (await client.store("x", scope="session", tags=["a"]))["memory_id"]
+
+        answer = await client.call("tag_memory", memory_id=identity, add=["b", "c"], remove="a")
+        assert answer == {"memory_id": identity, "tags": ["b", "c"]}
+        assert last(store).change == TagMemory(identity, ("b", "c"), ("a",))
+
+        answer = await client.call("promote_memory", memory_id=identity, target_scope="project", reason="of use")
+        expected: dict[str, Any] = {"previous_scope": "session", "new_scope": "project", "reason": "of use"}
+        assert answer == {"memory_id": identity, **expected}
+        assert last(store).change == PromoteMemory(identity, "project", "of use")
+
+        answer = await client.call("forget_memory", memory_id=identity, reason="outdated")
+        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
+        assert last(store).change == ForgetMemory(identity, "outdated")
+        answer = await client.call("forget_memory", memory_id=identity, reason="again")
+        assert answer["reason"] == "outdated"
+        assert answer["already_forgotten"] is True
+
+        answer = await client.call("restore_memory", memory_id=identity)
+        expected = {"status": "active", "restored_fields": [], "re_embedded": False, "version": 5}
+        assert answer == {"memory_id": identity, **expected}
+        answer = await client.call("restore_memory", memory_id=identity, version=1, reason="it was right")
+        assert answer["restored_fields"] == ["tags"]
+        assert last(store).change == RestoreMemory(identity, 1, "it was right")
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("update_memory", {"content": "y"}),
+        ("tag_memory", {"add": ["y"]}),
+        ("forget_memory", {}),
+        ("promote_memory", {"target_scope": "user"}),
+        ("restore_memory", {}),
+    ],
+)
+async def test_a_change_that_comes_again_is_made_once(rig: Rig, tool: str, arguments: dict[str, Any]) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        async with rig.session() as client:
+            identity = (await client.store("x", 1))["memory_id"]
+        answers = []
+        for _ in range(2):
+            async with rig.session() as client:
+                params = {"name": tool, "arguments": {"memory_id": identity, **arguments}}
+                await client.send(stamp_ms=1_700_000_000_000, id=5, method="tools/call", params=params)
+                answers.append((await client.hear())["result"]["structuredContent"])
+        assert answers[0] == answers[1]
+        assert len(store.applied) == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("update_memory", {"content": "y"}),
+        ("tag_memory", {"add": ["y"]}),
+        ("forget_memory", {}),
+        ("promote_memory", {"target_scope": "user"}),
+        ("restore_memory", {}),
+        ("get_memory", {}),
+    ],
+)
+async def test_a_memory_that_is_not_there_is_an_error_of_the_tool(
+    rig: Rig, tool: str, arguments: dict[str, Any]
+) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running() as gateway, rig.session() as client:
+        await client.store("x")
+        answer = await client.call(tool, memory_id=NEAR, **arguments)
+        assert (answer["error"], answer["field"]) == ("not_found", "memory_id")
+        assert answer["retry_possible"] is False
+        assert gateway.vitals().queue_depth == 0
+
+
+async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        identity = (await client.store("x"))["memory_id"]
+        await client.call("forget_memory", memory_id=identity)
+        answer = await client.call("update_memory", memory_id=identity, content="y")
+        assert answer["error"] == "invalid_input"
+        assert "restore it first" in answer["message"]
+
+
+async def test_a_client_that_leaves_does_not_take_its_change_with_it(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        async with rig.session() as client:
+            identity = (await client.store("x"))["memory_id"]
+            store.hangs = True
+            params = {"name": "forget_memory", "arguments": {"memory_id": identity}}
+            await client.send(id=99, method="tools/call", params=params)
+            await until(lambda: identity in store.submitted)
+        await until(lambda: gateway.vitals().sessions == 0)
+        store.hangs = False
+        await until(lambda: store.memories[identity].forgotten_at is not None)
+        await until(lambda: gateway.vitals().queue_depth == 0)
+
+
+async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        stored = await client.store(
+            "Java 17",
+            source={"file": "pom.xml"},
+            related_entities=[{"name": "Maven", "type": "tool", "relationship": "uses"}],
+        )
+        identity = stored["memory_id"]
+        await client.call("update_memory", memory_id=identity, content="Java 21", metadata={"a": [1, None]})
+        await client.call("forget_memory", memory_id=identity, reason="outdated")
+        link = MemoryLink(NEAR, "similar_to", 0.97654321, 1.0)
+        store.memories[identity] = msgspec.structs.replace(
+            store.memories[identity], links=(link,), access_count=4, last_accessed_at=1_700_000_000.0
+        )
+        answer = await client.call("get_memory", memory_id=identity.removeprefix("memory:").lower())
+        (question,) = (each for each in store.requests if isinstance(each, GetMemory))
+    assert question.memory_id == identity
+    times = {name: answer.pop(name) for name in ("created_at", "updated_at", "forgotten_at")}
+    assert all(time.startswith("20") and time.endswith("Z") for time in times.values())
+    history = answer.pop("history")
+    assert answer == {
+        "id": identity,
+        "content": "Java 21",
+        "type": "semantic",
+        "scope": "project",
+        "importance": 0.5,
+        "tags": [],
+        "metadata": {"a": [1, None]},
+        "source": {"file": "pom.xml"},
+        "related_entities": [{"name": "Maven", "type": "tool", "relationship": "uses", "stale": True}],
+        "session_id": "session:test",
+        "version": 3,
+        "status": "forgotten",
+        "forgotten_reason": "outdated",
+        "embedded": True,
+        "links": [{"target": NEAR, "relation": "similar_to", "strength": 0.9765}],
+        "near_duplicates": [NEAR],
+        "access_count": 4,
+        "last_accessed": "2023-11-14T22:13:20Z",
+    }
+    assert [(line["version"], line["change"]) for line in history] == [(1, "stored"), (2, "updated"), (3, "forgotten")]
+    assert history[2]["reason"] == "outdated"
+    assert history[2]["session_id"] == "session:test"
+    assert all("content" not in line for line in history)
+
+
+async def test_an_earlier_version_is_shown_as_it_was(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        identity = (await client.store("Java 17", tags=["a"]))["memory_id"]
+        await client.call("update_memory", memory_id=identity, content="Java 21", tags={"remove": "a"})
+        answer = await client.call("get_memory", memory_id=identity, version=1)
+        assert (answer["content"], answer["tags"]) == ("Java 17", ["a"])
+        assert (answer["version"], answer["current_version"], answer["status"]) == (1, 2, "active")
+        answer = await client.call("get_memory", memory_id=identity, version=7)
+        assert (answer["error"], answer["field"]) == ("invalid_input", "version")
+        assert "(1, 2)" in answer["message"]
+
+
+async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        identity = (await client.store("x"))["memory_id"]
+        for number in range(60):
+            await client.call("tag_memory", memory_id=identity, add=[f"t{number}"])
+        answer = await client.call("get_memory", memory_id=identity)
+        assert [line["version"] for line in answer["history"]] == list(range(12, 62))
+        assert answer["history_omitted"] == 11
+        assert (await client.call("get_memory", memory_id=identity, version=2))["tags"] == ["t0"]
+
+
+async def test_a_full_disk_is_an_error_of_the_change(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        identity = (await client.store("x"))["memory_id"]
+        store.refuses = Refused("storage_full", "the disk is full", retry_possible=True)
+        answer = await client.call("tag_memory", memory_id=identity, add=["x"])
+        assert (answer["error"], answer["retry_possible"]) == ("storage_full", True)

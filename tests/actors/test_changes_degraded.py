@@ -1,0 +1,206 @@
+"""Changes and questions about a memory while the store is away, hangs, or comes back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.gateway.overlay import target_of
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.writes import Operation
+from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
+
+
+def warned(answer: dict[str, Any]) -> list[str]:
+    return [warning["code"] for warning in answer.get("warnings", ())]
+
+
+async def recalled(client: RawClient, query: str = "harbour", **arguments: Any) -> list[str]:
+    answer = await client.call("recall_memories", query=query, **arguments)
+    return [memory["content"] for memory in answer["memories"]]
+
+
+async def test_changes_without_a_store_are_queued_and_answered_with_what_is_known(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        async with PlayedStore(rig.paths).open():
+            identity = (await client.store("The harbour is deep", scope="session", tags=["sea"]))["memory_id"]
+            await client.call("recall_memories", query="harbour")
+        await until(lambda: gateway.vitals().store != "connected")
+
+        async def change(tool: str, **arguments: Any) -> dict[str, Any]:
+            answer = await client.call(tool, memory_id=identity, **arguments)
+            assert warned(answer) == ["queued"]
+            del answer["warnings"]
+            assert answer.pop("memory_id") == identity
+            return answer
+
+        assert await change("update_memory", content="The harbour is shallow", tags={"add": ["new"]}) == {
+            "updated_fields": ["content", "tags"],
+            "re_embedded": True,
+            "embedding": "pending",
+        }
+        assert await change("tag_memory", add=["x"], remove=["sea"]) == {"tags": ["new", "x"]}
+        promotion = {"previous_scope": "session", "new_scope": "project", "reason": None}
+        assert await change("promote_memory", target_scope="project") == promotion
+        assert await change("forget_memory", reason="why") == {"status": "forgotten", "reason": "why"}
+        assert await change("restore_memory") == {"status": "active"}
+        assert gateway.vitals().queue_depth == 5
+
+        unknown = await client.call("tag_memory", memory_id=NEAR, add=["x"])
+        assert unknown["tags"] == ["x"]
+        unknown = await client.call("promote_memory", memory_id=NEAR, target_scope="user")
+        assert "previous_scope" not in unknown
+
+
+async def test_queued_changes_reach_the_store_in_order_and_those_that_it_refuses_are_kept_aside(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        identity = (await client.store("first"))["memory_id"]
+        await client.call("update_memory", memory_id=identity, content="second")
+        await client.call("forget_memory", memory_id=identity)
+        await client.call("update_memory", memory_id=identity, content="never")
+        await client.call("tag_memory", memory_id=NEAR, add=["never"])
+        await client.call("restore_memory", memory_id=identity)
+        await client.call("tag_memory", memory_id=identity, add=["last"])
+        async with PlayedStore(rig.paths).open() as store:
+            await until(lambda: gateway.vitals().queue_depth == 0)
+            assert gateway.vitals().queue_rejected == 2
+            (memory,) = store.memories.values()
+            assert (memory.content, memory.tags, memory.forgotten_at, memory.version) == ("second", ("last",), None, 5)
+
+
+async def test_reads_without_the_store_show_what_was_changed_before_it_left_and_after(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        async with PlayedStore(rig.paths).open():
+            ids = [(await client.store(f"harbour {name}"))["memory_id"] for name in ("one", "two", "three", "four")]
+            await client.call("recall_memories", query="harbour")
+            await client.call("forget_memory", memory_id=ids[0])
+            await client.call("update_memory", memory_id=ids[1], content="harbour II")
+        await until(lambda: gateway.vitals().store != "connected")
+        assert await recalled(client) == ["harbour II", "harbour three", "harbour four"]
+        await client.call("forget_memory", memory_id=ids[2])
+        await client.call("promote_memory", memory_id=ids[3], target_scope="user")
+        await client.call("tag_memory", memory_id=ids[3], add=["kept"])
+        assert await recalled(client) == ["harbour II", "harbour four"]
+        assert await recalled(client, "harbours", scope="user") == ["harbour four"]
+        assert await recalled(client, "harbours", tags="kept") == ["harbour four"]
+        assert await recalled(client, "harbours", include_forgotten=True, limit=50) == [
+            "harbour one",
+            "harbour II",
+            "harbour three",
+            "harbour four",
+        ]
+
+
+async def test_what_the_queue_brought_to_the_store_is_not_forgotten_when_it_goes_away_again(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        played = PlayedStore(rig.paths)
+        async with played.open():
+            identity = (await client.store("The harbour is deep"))["memory_id"]
+            await client.call("recall_memories", query="harbour")
+        await until(lambda: gateway.vitals().store != "connected")
+        await client.call("forget_memory", memory_id=identity)
+        again = PlayedStore(rig.paths)
+        again.memories.update(played.memories)
+        async with again.open():
+            await until(lambda: gateway.vitals().queue_depth == 0)
+        await until(lambda: gateway.vitals().store != "connected")
+        assert await recalled(client) == []
+
+
+async def test_a_memory_is_shown_without_the_store_as_far_as_it_is_known(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        async with PlayedStore(rig.paths).open():
+            whole, part, unseen = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(3)]
+            await client.call("get_memory", memory_id=whole)
+            await client.call("recall_memories", query="harbour", limit=2)
+        await until(lambda: gateway.vitals().store != "connected")
+        queued = (await client.store("queued", tags=["t"]))["memory_id"]
+        await client.call("update_memory", memory_id=whole, content="new", metadata={"a": 1})
+        await client.call("forget_memory", memory_id=part)
+
+        answer = await client.call("get_memory", memory_id=whole)
+        assert (answer["content"], answer["metadata"], answer["degraded"]) == ("new", {"a": 1}, True)
+        assert len(answer["history"]) == 1
+        assert warned(answer) == ["memory_unavailable"]
+        assert (await client.call("get_memory", memory_id=whole, version=1))["content"] == "harbour 0"
+
+        answer = await client.call("get_memory", memory_id=part)
+        assert (answer["content"], answer["status"], answer["degraded"]) == ("harbour 1", "forgotten", True)
+        assert "history" not in answer
+        answer = await client.call("get_memory", memory_id=queued)
+        assert (answer["tags"], answer["session_id"], answer["degraded"]) == (["t"], "session:test", True)
+
+        answer = await client.call("get_memory", memory_id=unseen)
+        assert (answer["error"], answer["degraded"], answer["retry_possible"]) == ("memory_unavailable", True, True)
+        answer = await client.call("get_memory", memory_id=part, version=1)
+        assert answer["error"] == "memory_unavailable"
+        async with rig.session("22" * 16, directory="/elsewhere") as other:
+            assert (await other.call("get_memory", memory_id=whole))["error"] == "memory_unavailable"
+
+
+async def test_a_memory_on_its_way_to_the_store_is_shown_all_the_same(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        identity = (await client.store("older"))["memory_id"]
+        async with PlayedStore(rig.paths).open() as store:
+            store.refuses_writes = Refused("storage_full", "the disk is full", retry_possible=True)
+            await until(lambda: "older" in store.submitted)
+            answer = await client.call("get_memory", memory_id=identity)
+            assert (answer["content"], answer["degraded"]) == ("older", True)
+            assert warned(answer) == ["partial_results"]
+            assert (await client.call("get_memory", memory_id=NEAR))["error"] == "not_found"
+
+
+async def test_a_question_that_times_out_says_so_and_the_next_does_not_wait(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        identity = (await client.store("The harbour is deep"))["memory_id"]
+        await client.call("recall_memories", query="harbour")
+        store.hangs = True
+        answer = await client.call("recall_memories", query="harbour")
+        assert [memory["content"] for memory in answer["memories"]] == ["The harbour is deep"]
+        assert (warned(answer), answer["degraded"]) == (["query_timeout"], True)
+        answer = await client.call("recall_memories", query="harbour")
+        assert warned(answer) == ["memory_unavailable"]
+        assert warned(await client.call("get_memory", memory_id=identity)) == ["memory_unavailable"]
+
+
+async def test_a_memory_of_which_nothing_is_known_times_out_with_that_error(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        await client.store("x")
+        store.hangs = True
+        answer = await client.call("get_memory", memory_id=NEAR)
+        assert (answer["error"], answer["degraded"], answer["retry_possible"]) == ("query_timeout", True, True)
+
+
+async def test_whoever_listens_hears_of_writes_when_they_are_queued_and_when_they_are_applied(rig: Rig) -> None:
+    heard: list[tuple[str, bool]] = []
+    seen: list[tuple[str, int]] = []
+
+    def hear(operation: Operation, is_applied: bool) -> None:
+        heard.append((target_of(operation.change), is_applied))
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a listener's own trouble")
+
+    async with rig.running() as gateway, rig.session() as client:
+        gateway.happenings.on_write.extend([fail, hear])
+        gateway.happenings.on_recall.extend([fail, lambda caller, ids: seen.append((caller.session_id, len(ids)))])
+        identity = (await client.store("x"))["memory_id"]
+        await client.call("tag_memory", memory_id=identity, add=["y"])
+        assert heard == [(identity, False)] * 2
+        async with PlayedStore(rig.paths).open():
+            await until(lambda: gateway.vitals().queue_depth == 0)
+            assert heard[2:] == [(identity, True)] * 2
+            await client.call("forget_memory", memory_id=identity)
+            assert heard[4:] == [(identity, True)]
+            await client.call("recall_memories", query="x", include_forgotten=True)
+            await client.call("recall_memories", query="x")
+        assert seen == [("session:test", 1), ("session:test", 0)]

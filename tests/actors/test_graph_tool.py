@@ -1,0 +1,189 @@
+"""`search_knowledge_graph` through the gateway, with a real store behind it that comes and goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.config.settings import Settings
+from tests.actors.gateway_rig import RawClient, Rig
+from tests.actors.store_process import StoreRig, store_rig
+
+pytestmark = pytest.mark.anyio
+
+TOOL = "search_knowledge_graph"
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+
+
+@asynccontextmanager
+async def session(rig: Rig) -> AsyncIterator[tuple[StoreRig, RawClient]]:
+    """A store, a gateway, and a client that the gateway serves."""
+    async with store_rig(rig.paths.home) as store, rig.running(), rig.session() as client:
+        yield store, client
+
+
+async def say(client: RawClient, content: str, *entities: tuple[str, str, str], **fields: Any) -> str:
+    """Store a memory that names entities; its id."""
+    named = [dict(zip(("name", "type", "relationship"), each, strict=True)) for each in entities]
+    answer = await client.store(content, related_entities=named, **fields)
+    memory_id: str = answer["memory_id"]
+    return memory_id
+
+
+async def auth(client: RawClient) -> tuple[str, str]:
+    """Two memories about one service."""
+    first = await say(
+        client,
+        "Tokens are checked.",
+        ("AuthService", "component", "is"),
+        ("TokenValidator", "component", "depends_on"),
+        importance=0.9,
+    )
+    second = await say(
+        client, "The gateway logs in.", ("APIGateway", "component", "is"), ("AuthService", "component", "uses")
+    )
+    return first, second
+
+
+def warned(answer: dict[str, Any]) -> list[str]:
+    return [warning["code"] for warning in answer.get("warnings", ())]
+
+
+async def test_the_answer_has_the_seeds_shape_and_fields(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        first, second = await auth(client)
+        answer = await client.call(TOOL, entity="AuthService")
+        recalled = await client.call("recall_memories", query="tokens", strategy="keyword")
+    assert set(answer) == {"entities", "memories", "graph_stats", "relationship_types"}
+    assert answer["graph_stats"] == {"entities_traversed": 3, "relationships_found": 2, "depth_reached": 1}
+    assert answer["entities"][0] == {
+        "name": "AuthService",
+        "type": "component",
+        "relationships": [
+            {"type": "uses", "target": "APIGateway", "direction": "incoming"},
+            {"type": "depends_on", "target": "TokenValidator", "direction": "outgoing"},
+        ],
+        "memory_count": 2,
+    }
+    assert [each["distance"] for each in answer["entities"][1:]] == [1, 1]
+    assert [each["id"] for each in answer["memories"]] == [first, second]
+    assert set(answer["memories"][0]) == set(recalled["memories"][0]), "memories as recall_memories shows them"
+    assert set(answer["memories"][0]["scores"]) == {"graph", "recency"}
+
+
+async def test_every_argument_is_carried_out(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        await auth(client)
+        outgoing = await client.call(TOOL, entity="auth service", direction="outgoing", depth=3, include_memories=False)
+        assert [each["name"] for each in outgoing["entities"]] == ["AuthService", "TokenValidator"]
+        assert outgoing["memories"] == []
+        chosen = await client.call(TOOL, entity="AuthService", relationship_type="Depends On", limit=1)
+        assert [each["name"] for each in chosen["entities"]] == ["AuthService"]
+        assert [each["type"] for each in chosen["entities"][0]["relationships"]] == ["depends_on"]
+
+
+async def test_without_an_entity_there_is_an_overview(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        nothing = await client.call(TOOL)
+        stats = {"entities_traversed": 0, "relationships_found": 0, "depth_reached": 0}
+        assert nothing == {"entities": [], "memories": [], "graph_stats": stats}
+        await auth(client)
+        for arguments in ({}, {"entity": "  "}, {"entity": None}):
+            answer = await client.call(TOOL, **arguments)
+            assert answer["entities"][0]["name"] == "AuthService"
+            assert answer["relationship_types"] == {"depends_on": 1, "uses": 1}
+            assert answer["entity_types"] == {"component": 3}
+            assert answer["totals"] == {"entities": 3, "relationships": 2}
+
+
+async def test_an_unknown_entity_is_answered_with_names_like_it(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        await auth(client)
+        answer = await client.call(TOOL, entity="AuthServise")
+        assert (answer["entities"], answer["suggestions"][0]) == ([], "AuthService")
+        assert "error" not in answer
+        guessed = await client.call(TOOL, entity="validator")
+        assert guessed["entities"][0]["name"] == "TokenValidator"
+        assert warned(guessed) == ["similar_name"]
+        assert "degraded" not in guessed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"depth": 0}, "depth"),
+        ({"depth": 4}, "depth"),
+        ({"limit": 0}, "limit"),
+        ({"limit": 101}, "limit"),
+        ({"direction": "up"}, "direction"),
+        ({"entity": "a\nb"}, "entity"),
+        ({"entity": "x" * 201}, "entity"),
+        ({"relationship_type": "a\x00b"}, "relationship_type"),
+        ({"entities": "a"}, "entities"),
+    ],
+)
+async def test_what_is_not_allowed_is_refused_with_the_field_named(
+    rig: Rig, arguments: dict[str, Any], field: str
+) -> None:
+    async with rig.running(), rig.session() as client:
+        answer = await client.call(TOOL, **arguments)
+    assert (answer["error"], answer["field"]) == ("invalid_input", field)
+
+
+async def test_what_is_forgotten_is_stale_in_the_answer(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        first, second = await auth(client)
+        await client.call("forget_memory", memory_id=first)
+        answer = await client.call(TOOL, entity="AuthService")
+    assert answer["entities"][0]["relationships"] == [
+        {"type": "uses", "target": "APIGateway", "direction": "incoming"},
+        {"type": "depends_on", "target": "TokenValidator", "direction": "outgoing", "stale": True},
+    ]
+    assert [each["id"] for each in answer["memories"]] == [second]
+
+
+async def test_without_the_store_the_last_answer_stands_or_what_is_known_of_the_name(rig: Rig) -> None:
+    async with session(rig) as (store, client):
+        await auth(client)
+        fresh = await client.call(TOOL, entity="AuthService")
+        await store.store.kill()
+        again = await client.call(TOOL, entity="AuthService")
+        assert again["entities"] == fresh["entities"]
+        assert again["degraded"] is True
+        assert warned(again)[0] in ("memory_unavailable", "query_timeout")
+        queued = await say(client, "The token validator was written by Ada.", ("TokenValidator", "component", "is"))
+        other = await client.call(TOOL, entity="validator")
+        assert (other["entities"], [each["id"] for each in other["memories"]]) == ([], [queued])
+        assert other["degraded"] is True
+        unknown = await client.call(TOOL)
+        assert (unknown["memories"], unknown["degraded"]) == ([], True)
+
+
+async def test_a_recall_may_go_through_the_graph(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        first, second = await auth(client)
+        answer = await client.call("recall_memories", query="what about the auth service", strategy="graph")
+        assert answer["strategy_used"] == "graph"
+        assert {each["id"] for each in answer["memories"]} == {first, second}
+        assert all(each["scores"]["graph"] > 0 for each in answer["memories"])
+        named = await client.call("recall_memories", query="logs", strategy="graph")
+        assert "no_entity" in warned(named)
+        assert named["strategy_used"] in ("hybrid", "keyword")
+        assert [each["id"] for each in named["memories"]] == [second]
+
+
+async def test_the_tool_costs_a_client_two_hundred_tokens(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        tools = (await client.request("tools/list"))["result"]["tools"]
+    (tool,) = [tool for tool in tools if tool["name"] == TOOL]
+    assert tool["annotations"]["readOnlyHint"] is True
+    assert len(json.dumps(tool, separators=(",", ":"), ensure_ascii=False)) / 4 <= 220

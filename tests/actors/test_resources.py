@@ -1,0 +1,383 @@
+"""Resources and subscriptions through the SDK's own client, in both eras, and what a bridge's connection adds."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.client.subscriptions import ResourceUpdated
+from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
+
+from remembrancer.actors.bridge.replay import Conversation
+from remembrancer.actors.gateway import resource_handlers, subscriptions, watches
+from remembrancer.actors.gateway.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.reads import Refused
+from tests.actors.gateway_rig import QUICK, Rig, until
+from tests.actors.resource_store import ResourceStore
+from tests.actors.sdk_client import ERAS, sdk_client
+
+pytestmark = pytest.mark.anyio
+NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
+REFERENCE = {"type": "ref/prompt", "name": "recall"}
+NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, Settings())
+
+
+@pytest.fixture
+def quick_rig(home: Path) -> Rig:
+    """For a store that hangs."""
+    return Rig(home, QUICK)
+
+
+async def read(client: Client, uri: str) -> str:
+    (content,) = (await client.read_resource(uri)).contents
+    assert isinstance(content, mcp.TextResourceContents)
+    assert content.uri == uri
+    return content.text
+
+
+async def store(client: Client, content: str, **arguments: Any) -> str:
+    given = {"content": content, "type": "semantic", "scope": "project", **arguments}
+    answer = (await client.call_tool("store_memory", given)).structured_content
+    assert answer is not None
+    return str(answer["memory_id"])
+
+
+async def subscribe(client: Client, *uris: str) -> None:
+    for uri in uris:
+        with pytest.warns(MCPDeprecationWarning):
+            await client.subscribe_resource(uri)
+
+
+class Heard:
+    """What a client of the handshake was told of. `updated` has the URIs in order."""
+
+    def __init__(self) -> None:
+        self.updated: list[str] = []
+
+    async def __call__(self, message: object) -> None:
+        assert isinstance(message, mcp.ResourceUpdatedNotification), message
+        self.updated.append(str(message.params.uri))
+
+    async def wait_for(self, uri: str, count: int = 1, timeout_s: float = 5.0) -> None:
+        await until(lambda: self.updated.count(uri) >= count, timeout_s)
+
+
+@asynccontextmanager
+async def subscriber(rig: Rig, *uris: str, **options: Any) -> AsyncIterator[tuple[Client, Heard]]:
+    heard = Heard()
+    async with sdk_client(rig, "legacy", message_handler=heard, **options) as client:
+        await subscribe(client, *uris)
+        yield client, heard
+
+
+def watchers() -> int:
+    return sum("Subscriptions._run" in str(task.name) for task in anyio.get_running_tasks())
+
+
+# --- reading ---
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_resources_are_listed_as_the_seed_names_them(rig: Rig, era: str) -> None:
+    async with rig.running(), sdk_client(rig, era) as client:
+        resources = (await client.list_resources()).resources
+        templates = (await client.list_resource_templates()).resource_templates
+    assert [(each.uri, each.name, each.mime_type) for each in resources] == [
+        (STATUS, "Memory System Status", "application/json"),
+        (SUMMARY, "Current Session Summary", "text/markdown"),
+        (GRAPH, "Project Knowledge Graph", "text/markdown"),
+        (PREFERENCES, "User Preferences", "text/markdown"),
+    ]
+    assert [(each.uri_template, each.mime_type) for each in templates] == [("memory://memory/{id}", "application/json")]
+
+
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+async def test_the_capabilities_say_what_works(rig: Rig, era: str) -> None:
+    async with rig.running(), sdk_client(rig, era) as client:
+        capabilities = client.server_capabilities
+        assert (client.session.protocol_version == "2026-07-28") == (era == "auto")
+    assert capabilities.resources == mcp.ResourcesCapability(subscribe=True, list_changed=False)
+    assert capabilities.prompts == mcp.PromptsCapability(list_changed=False)
+    assert capabilities.tools == mcp.ToolsCapability(list_changed=False)
+    assert capabilities.completions is not None
+    assert capabilities.logging is None
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_each_resource_says_what_is_there(rig: Rig, era: str) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+        entity = {"name": "Gateway", "type": "component", "relationship": "is"}
+        memory_id = await store(client, "writes British English", scope="user", tags=["style"])
+        await store(client, "the gateway owns the queue", related_entities=[entity])
+        await client.call_tool("recall_memories", {"query": "queue"})
+        status = json.loads(await read(client, STATUS))
+        tool = (await client.call_tool("get_memory_status", {})).structured_content
+        summary = await read(client, SUMMARY)
+        graph = await read(client, GRAPH)
+        preferences = await read(client, PREFERENCES)
+        memory = json.loads(await read(client, MEMORY_START + memory_id))
+        bare = json.loads(await read(client, MEMORY_START + memory_id.removeprefix("memory:")))
+    assert status == tool
+    assert "**Memories stored:** 2 (2 semantic)" in summary
+    assert "**Memories recalled:** 1 query, 2 unique memories served (since " in summary
+    assert "**Key topics:** style" in summary
+    assert "- Gateway (component, 1 memory)" in graph
+    assert "- writes British English [importance 0.5; tags: style]" in preferences
+    assert memory == bare
+    assert memory["id"] == memory_id
+    assert memory["content"] == "writes British English"
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("uri", ["memory://nothing", "memory://memory/x", "file:///etc/passwd", MEMORY_START + NOBODY])
+async def test_what_is_not_there_is_an_error_that_names_what_is(rig: Rig, era: str, uri: str) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(uri)
+    assert caught.value.error.code == NOT_FOUND[era]
+    assert caught.value.error.data["uri"] == uri
+    if uri != MEMORY_START + NOBODY:
+        assert all(known in caught.value.error.message for known in FIXED)
+
+
+async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
+        await read(client, PREFERENCES)
+        played.refuses = Refused("records_unusable", "user/memory.db is damaged: restore a backup")
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(PREFERENCES)
+    assert caught.value.error.code == -32603
+    assert caught.value.error.message == "user/memory.db is damaged: restore a backup"
+    assert caught.value.error.data == {"error": "records_unusable", "retry_possible": False}
+
+
+async def test_without_the_store_the_last_known_content_stands_and_says_so(quick_rig: Rig) -> None:
+    async with (
+        ResourceStore(quick_rig.paths).open() as played,
+        quick_rig.running(),
+        sdk_client(quick_rig, "legacy") as client,
+    ):
+        await store(client, "writes British English", scope="user")
+        known = await read(client, PREFERENCES)
+        await read(client, STATUS)
+        played.hangs = True
+        text = await read(client, PREFERENCES)
+        status = json.loads(await read(client, STATUS))
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(GRAPH)
+    assert text.startswith("> **Degraded:** ")
+    assert text.endswith(known)
+    assert status["degraded"] is True
+    assert caught.value.error.code == -32000
+    assert caught.value.error.data == {"error": "memory_unavailable", "retry_possible": True}
+
+
+# --- subscriptions ---
+
+
+async def test_a_change_is_told_once_however_many_writes_made_it(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, PREFERENCES) as (client, heard):
+        for number in range(5):
+            await store(client, f"preference {number}", scope="user")
+        await heard.wait_for(PREFERENCES)
+        assert "preference 4" in await read(client, PREFERENCES)
+        await store(client, "another", scope="user")
+        await heard.wait_for(PREFERENCES, 2)
+        assert heard.updated == [PREFERENCES, PREFERENCES]
+
+
+async def test_a_write_that_changes_nothing_of_a_resource_is_not_told(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, GRAPH, SUMMARY) as (client, heard):
+        await store(client, "without an entity")
+        await heard.wait_for(SUMMARY)
+        entity = {"name": "Gateway", "type": "component", "relationship": "is"}
+        await store(client, "with an entity", related_entities=[entity])
+        await heard.wait_for(GRAPH)
+        assert heard.updated.count(GRAPH) == 1
+
+
+async def test_other_sessions_of_the_project_hear_of_it_and_other_projects_do_not(rig: Rig) -> None:
+    elsewhere = rig.paths.home / "elsewhere"
+    elsewhere.mkdir()
+    async with (
+        ResourceStore(rig.paths).open(),
+        rig.running(),
+        sdk_client(rig, "legacy") as writer,
+        subscriber(rig, GRAPH, PREFERENCES, bridge="11" * 16, session="session:two") as (_, near),
+        subscriber(rig, GRAPH, PREFERENCES, bridge="22" * 16, directory=str(elsewhere)) as (_, far),
+    ):
+        entity = {"name": "Gateway", "type": "component", "relationship": "is"}
+        await store(writer, "the gateway owns the queue", related_entities=[entity])
+        await near.wait_for(GRAPH)
+        assert far.updated == []
+        await store(writer, "writes British English", scope="user")
+        await near.wait_for(PREFERENCES)
+        await far.wait_for(PREFERENCES)
+        assert near.updated == [GRAPH, PREFERENCES]
+
+
+async def test_one_memory_can_be_watched(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig) as (client, heard):
+        memory_id = await store(client, "the build needs Java 17")
+        await subscribe(client, MEMORY_START + memory_id)
+        await client.call_tool("update_memory", {"memory_id": memory_id, "content": "the build needs Java 21"})
+        await heard.wait_for(MEMORY_START + memory_id)
+        assert "Java 21" in await read(client, MEMORY_START + memory_id)
+
+
+async def test_a_recall_changes_the_summary(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, SUMMARY) as (client, heard):
+        await client.call_tool("recall_memories", {"query": "anything"})
+        await heard.wait_for(SUMMARY)
+        assert heard.updated == [SUMMARY]
+
+
+async def test_what_is_unsubscribed_is_not_told_any_more(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, PREFERENCES, SUMMARY) as (client, heard):
+        with pytest.warns(MCPDeprecationWarning):
+            await client.unsubscribe_resource(PREFERENCES)
+        await store(client, "writes British English", scope="user")
+        await heard.wait_for(SUMMARY)
+        await store(client, "and so on", scope="user")
+        await heard.wait_for(SUMMARY, 2)
+        assert PREFERENCES not in heard.updated
+
+
+async def test_a_subscription_to_what_is_not_there_is_refused(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
+        for uri in ("memory://nothing", MEMORY_START + NOBODY):
+            with pytest.raises(MCPError) as caught:
+                await subscribe(client, uri)
+            assert caught.value.error.code == -32002
+
+
+async def test_a_session_has_so_many_subscriptions_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watches, "MAX_WATCHES", 2)
+    async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, STATUS, GRAPH, GRAPH) as (client, _):
+        with pytest.raises(MCPError, match="2 resources at most") as caught:
+            await subscribe(client, PREFERENCES)
+        assert caught.value.error.code == -32602
+
+
+async def test_the_status_is_looked_at_without_a_write(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "LOOK_S", 0.2)
+    async with (
+        ResourceStore(quick_rig.paths).open() as played,
+        quick_rig.running(),
+        subscriber(quick_rig, STATUS) as (_, heard),
+    ):
+        looks = len(played.requests)
+        await until(lambda: len(played.requests) > looks + 2)
+        assert heard.updated == []
+        played.hangs = True
+        await heard.wait_for(STATUS)
+
+
+async def test_queued_writes_are_told_of_when_the_store_has_them(quick_rig: Rig) -> None:
+    async with (
+        ResourceStore(quick_rig.paths).open() as played,
+        quick_rig.running(),
+        subscriber(quick_rig, PREFERENCES) as (client, heard),
+    ):
+        played.hangs = True
+        await store(client, "written while the store was away", scope="user")
+        played.hangs = False
+        await heard.wait_for(PREFERENCES)
+        await until(lambda: len(played.memories) == 1)
+        assert "written while the store was away" in await read(client, PREFERENCES)
+
+
+async def test_nothing_is_left_of_a_session_that_has_gone(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running():
+        async with subscriber(rig, *FIXED):
+            assert watchers() == 1
+        await until(lambda: watchers() == 0)
+
+
+async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) -> None:
+    """What changed while there was no gateway is not known to the new one."""
+    conversation = Conversation(1.0, 1.0)
+    request = {"jsonrpc": "2.0", "id": 1, "method": "resources/subscribe", "params": {"uri": PREFERENCES}}
+    conversation.from_client(json.dumps(request).encode(), 0.0, 0)
+    conversation.from_gateway(b'{"jsonrpc":"2.0","id":1,"result":{}}')
+    (repeated,) = conversation.connect(int(time.time() * 1000))
+    async with ResourceStore(rig.paths).open(), rig.running(), rig.session() as client:
+        await client.say(repeated.partition(b" ")[2].strip())
+        assert (await client.hear())["result"] == {}
+        with anyio.fail_after(5):
+            told = await client.hear()
+        assert told["method"] == "notifications/resources/updated"
+        assert told["params"] == {"uri": PREFERENCES}
+
+
+# --- the streams of 2026-07-28 ---
+
+
+async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> None:
+    wanted = [PREFERENCES, "memory://nothing", MEMORY_START + NOBODY, SUMMARY]
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
+        async with client.listen(resource_subscriptions=wanted, tools_list_changed=True) as stream:
+            assert stream.honored == mcp.SubscriptionFilter(resource_subscriptions=[PREFERENCES, SUMMARY])
+            await store(client, "writes British English", scope="user")
+            with anyio.fail_after(5):
+                told = {await anext(stream), await anext(stream)}
+            assert told == {ResourceUpdated(PREFERENCES), ResourceUpdated(SUMMARY)}
+        async with client.listen(resource_subscriptions=[GRAPH]) as stream:
+            entity = {"name": "Gateway", "type": "component", "relationship": "is"}
+            await store(client, "the gateway owns the queue", scope="user", related_entities=[entity])
+            with anyio.fail_after(5):
+                assert await anext(stream) == ResourceUpdated(GRAPH)
+
+
+async def test_a_stream_does_not_hold_up_a_stop(rig: Rig) -> None:
+    async with (
+        ResourceStore(rig.paths).open(),
+        rig.running() as gateway,
+        sdk_client(rig, "2026-07-28") as client,
+        client.listen(resource_subscriptions=[STATUS]),
+    ):
+        with anyio.fail_after(2):
+            await gateway.drain("test")
+
+
+async def test_a_session_has_so_many_streams_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource_handlers, "MAX_STREAMS", 1)
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
+        for _ in range(2):
+            async with client.listen(resource_subscriptions=[STATUS]):
+                with pytest.raises(MCPError, match="1 streams of events"):
+                    await client.listen().__aenter__()
+
+
+async def test_an_older_client_sees_nothing_of_the_newest_protocol(rig: Rig) -> None:
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("resources/list", {}),
+        ("resources/templates/list", {}),
+        ("resources/read", {"uri": STATUS}),
+        ("resources/subscribe", {"uri": STATUS}),
+        ("resources/unsubscribe", {"uri": STATUS}),
+        ("prompts/list", {}),
+        ("prompts/get", {"name": "remember", "arguments": {"what": "this"}}),
+        (
+            "completion/complete",
+            {"ref": {"type": "ref/prompt", "name": "recall"}, "argument": {"name": "topic", "value": "a"}},
+        ),
+    ]
+    async with ResourceStore(rig.paths).open(), rig.running(), rig.session() as client:
+        for method, params in requests:
+            result = (await client.request(method, **params))["result"]
+            assert result.keys().isdisjoint({"resultType", "ttlMs", "cacheScope"}), method

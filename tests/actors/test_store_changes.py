@@ -1,0 +1,378 @@
+"""The store as a process: each change finds its memory's file, is embedded anew, and is not found by what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import pytest
+
+from remembrancer.actors.store.chroma_index import ChromaIndex
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EntityRef,
+    ForgetMemory,
+    ForgottenResult,
+    ImportedResult,
+    ImportMemory,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+    PromotedResult,
+    PromoteMemory,
+    RestoredResult,
+    RestoreMemory,
+    TaggedResult,
+    TagMemory,
+    UpdatedResult,
+    UpdateMemory,
+)
+from tests.actors.store_process import IDENTITY, StoreRig, Worker, store_rig
+from tests.operations import (
+    OTHER_PROJECT,
+    OTHER_SESSION,
+    PROJECT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+ResultT = TypeVar("ResultT")
+UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+async def do(
+    rig: StoreRig,
+    name: str,
+    change: Change,
+    kind: type[ResultT],
+    *,
+    project: ProjectRef = PROJECT,
+    session_id: str = SESSION,
+) -> ResultT:
+    """Submit a change; its result, which has to be of this kind."""
+    applied = await rig.gateway.submit(change_operation(name, change, project=project, session_id=session_id))
+    assert isinstance(applied.result, kind)
+    return applied.result
+
+
+async def show(
+    rig: StoreRig, memory_id: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION
+) -> MemoryShown:
+    return await rig.gateway.ask(GetMemory(project, session_id, memory_id), MemoryShown)
+
+
+def rows(path: Path, query: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def passages_recorded(path: Path) -> list[object]:
+    return [row[0] for row in rows(path, "SELECT number FROM passages ORDER BY number")]
+
+
+# Where a change goes
+
+
+async def test_every_change_finds_its_memory_wherever_that_is(rig: StoreRig) -> None:
+    for scope in ("session", "project", "user"):
+        memory_id = await rig.gateway.store(f"a {scope} lantern", scope=scope)
+        done = await do(rig, f"u{scope}", UpdateMemory(memory_id, f"a {scope} candle"), UpdatedResult)
+        assert (done.updated_fields, done.version) == (("content",), 2)
+        assert (await do(rig, f"t{scope}", TagMemory(memory_id, ("x",)), TaggedResult)).tags == ("x",)
+        assert (await do(rig, f"f{scope}", ForgetMemory(memory_id, "r"), ForgottenResult)).reason == "r"
+        assert await rig.gateway.found("candle", scopes=(scope,)) == []
+        assert (await do(rig, f"r{scope}", RestoreMemory(memory_id), RestoredResult)).version == 5
+        assert await rig.gateway.found("candle", scopes=(scope,)) == [memory_id]
+        shown = await show(rig, memory_id)
+        assert [entry.change for entry in shown.memory.history] == [
+            "stored",
+            "updated",
+            "tagged",
+            "forgotten",
+            "restored",
+        ]
+        assert (shown.memory.scope, shown.memory.content, shown.embedded) == (scope, f"a {scope} candle", False)
+
+
+async def test_what_nobody_may_see_is_not_found_and_makes_no_file(rig: StoreRig) -> None:
+    hidden = await rig.gateway.store("a secret", scope="session", session_id=OTHER_SESSION)
+    elsewhere = await rig.gateway.store("a secret", project=OTHER_PROJECT)
+    nowhere = ProjectRef("p_00000000beef", "/work/nowhere")
+    asked: list[Operation] = []
+    for memory_id, project in ((hidden, PROJECT), (elsewhere, PROJECT), (UNKNOWN, PROJECT), (UNKNOWN, nowhere)):
+        changes: list[Change] = [
+            UpdateMemory(memory_id, "x"),
+            TagMemory(memory_id, ("x",)),
+            ForgetMemory(memory_id),
+            RestoreMemory(memory_id, 1),
+            PromoteMemory(memory_id, "project"),
+            PromoteMemory(memory_id, "user"),
+        ]
+        for change in changes:
+            asked.append(change_operation(f"op{len(asked)}", change, project=project))
+            with pytest.raises(NotFound, match=f"^there is no memory with the id {memory_id}$") as error:
+                await rig.gateway.submit(asked[-1])
+            assert error.value.field == "memory_id"
+        with pytest.raises(NotFound):
+            await show(rig, memory_id, project=project)
+    batch = await rig.gateway.submit_batch(*asked)
+    assert (batch.applied, {each.code for each in batch.rejected}) == ((), {"not_found"})
+    assert not rig.paths.project_database(nowhere.id).exists()
+    assert (await show(rig, hidden, session_id=OTHER_SESSION)).memory.version == 1
+    assert (await show(rig, elsewhere, project=OTHER_PROJECT)).memory.version == 1
+
+
+async def test_a_user_memory_is_changed_from_a_project_that_has_no_file(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("a lantern", scope="user")
+    await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult, project=OTHER_PROJECT, session_id=OTHER_SESSION)
+    assert (await show(rig, memory_id, project=OTHER_PROJECT)).memory.tags == ("x",)
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+
+
+async def test_a_change_is_made_by_a_store_that_has_not_opened_the_project_yet(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("a lantern")
+    await rig.restart()
+    assert (await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult)).tags == ("x",)
+
+
+async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> None:
+    before = await rig.gateway.store("was there before", scope="user")
+    new = store_operation("new", "a lantern", scope="session")
+    other = store_operation("other", "another lantern", project=OTHER_PROJECT)
+    new_id, other_id = memory_id_of(new), memory_id_of(other)
+    batch = [
+        new,
+        change_operation("update new", UpdateMemory(new_id, "a candle")),
+        change_operation("tag before", TagMemory(before, ("x",))),
+        change_operation("to project", PromoteMemory(new_id, "project")),
+        other,
+        change_operation("to user", PromoteMemory(new_id, "user")),
+        change_operation("again to user", PromoteMemory(new_id, "user")),
+        change_operation("tag new", TagMemory(new_id, ("y",))),
+        change_operation("tag other", TagMemory(other_id, ("z",)), project=OTHER_PROJECT),
+        change_operation("tag other from here", TagMemory(other_id, ("z",))),
+        change_operation("forget new", ForgetMemory(new_id)),
+        change_operation("update forgotten", UpdateMemory(new_id, "x")),
+        change_operation("restore new", RestoreMemory(new_id, 1)),
+    ]
+    refused = {
+        "again to user": "invalid_input",
+        "tag other from here": "not_found",
+        "update forgotten": "invalid_input",
+    }
+    good = [each for each in batch if each.operation_id not in refused]
+    done = await rig.gateway.submit_batch(*batch)
+    assert {each.operation_id: each.code for each in done.rejected} == refused
+    assert done.applied == tuple(each.operation_id for each in good)
+    assert (await rig.gateway.submit_batch(*good)).applied == done.applied
+    shown = (await show(rig, new_id, project=OTHER_PROJECT, session_id=OTHER_SESSION)).memory
+    assert (shown.scope, shown.content, shown.tags, shown.version) == ("user", "a lantern", (), 7)
+    assert [entry.change for entry in shown.history] == [
+        "stored", "updated", "promoted", "promoted", "tagged", "forgotten", "restored",
+    ]  # fmt: skip
+    assert (await show(rig, before)).memory.tags == ("x",)
+    assert (await show(rig, other_id, project=OTHER_PROJECT)).memory.tags == ("z",)
+
+
+async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none_twice(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("a lantern", scope="session")
+    operations = [change_operation(f"tag{n}", TagMemory(memory_id, (f"t{n}",))) for n in range(20)]
+    operations.insert(10, change_operation("promote", PromoteMemory(memory_id, "user")))
+    first = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
+    again = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
+    assert not any(each.replayed for each in first)
+    assert all(each.replayed for each in again)
+    assert [each.result for each in again] == [each.result for each in first]
+    shown = (await show(rig, memory_id)).memory
+    assert set(shown.tags) == {f"t{n}" for n in range(20)}
+    assert (shown.scope, shown.version, len(shown.history)) == ("user", 22, 22)
+
+
+async def test_a_memory_is_imported_where_it_belongs_or_left_where_it_is(rig: StoreRig) -> None:
+    theirs = PortableMemory(UNKNOWN, "a lantern", "semantic", "user", SESSION, 1.0, 1.0, tags=("t",))
+    result = await do(rig, "one", ImportMemory(theirs), ImportedResult, project=OTHER_PROJECT)
+    assert result.outcome == "imported"
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+    assert (await show(rig, UNKNOWN)).memory.tags == ("t",)
+    memory_id = await rig.gateway.store("another lantern")
+    old = (await show(rig, memory_id)).memory
+    await do(rig, "promote", PromoteMemory(memory_id, "user"), PromotedResult)
+    assert (await do(rig, "two", ImportMemory(old), ImportedResult)).outcome == "present", "it is the user's now"
+    there = await do(rig, "three", ImportMemory(old), ImportedResult, project=ProjectRef("p_00000000beef", "/x"))
+    assert there.outcome == "present"
+
+
+# Vectors
+
+
+async def test_an_updated_memory_is_found_by_what_it_is_and_not_by_what_it_was(rig: StoreRig) -> None:
+    await rig.worker()
+    memory_id = await rig.gateway.store("a brass lantern on the shelf")
+    await rig.gateway.store("something else entirely")
+    await rig.gateway.until_embedded()
+    assert (await rig.gateway.found("a brass lantern on the shelf", strategy="vector"))[0] == memory_id
+    result = await do(rig, "update", UpdateMemory(memory_id, "seven green bottles"), UpdatedResult)
+    assert result.re_embedded
+    assert (await rig.gateway.embedding_of(memory_id)).embedded
+    assert (await rig.gateway.found("seven green bottles", strategy="vector"))[0] == memory_id
+    assert memory_id not in await rig.gateway.found("a brass lantern on the shelf", strategy="vector")
+    assert (await show(rig, memory_id)).embedded
+
+
+async def test_vectors_of_the_old_text_that_come_late_are_neither_kept_nor_reported(rig: StoreRig) -> None:
+    worker = await rig.worker(holds=True)
+    memory_id = await rig.gateway.store("a brass lantern")
+    await until(lambda: worker.jobs)
+    waiting = asyncio.create_task(rig.gateway.embedding_of(memory_id))
+    await do(rig, "update", UpdateMemory(memory_id, "seven green bottles"), UpdatedResult)
+    worker.answer(worker.jobs[:1])
+    await until(lambda: len(worker.jobs) == 2)
+    assert worker.jobs[1].text == "seven green bottles"
+    assert not waiting.done()
+    assert not (await show(rig, memory_id)).embedded
+    worker.answer(worker.jobs[1:])
+    assert (await waiting).embedded
+    assert (await rig.gateway.found("seven green bottles", strategy="vector")) == [memory_id]
+    assert memory_id not in await rig.gateway.found("a brass lantern", strategy="vector")
+
+
+async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of_the_last(rig: StoreRig) -> None:
+    await rig.worker(credit=4)
+    ids = [await rig.gateway.store(f"lantern number {n}") for n in range(8)]
+
+    async def rewrite(place: int) -> None:
+        for turn in range(6):
+            update = UpdateMemory(ids[place], f"bottle {place} of turn {turn}")
+            await do(rig, f"op{place}.{turn}", update, UpdatedResult)
+
+    async with anyio.create_task_group() as tasks:
+        for place in range(8):
+            tasks.start_soon(rewrite, place)
+    await rig.gateway.until_embedded()
+    for place, memory_id in enumerate(ids):
+        assert (await rig.gateway.found(f"bottle {place} of turn 5", strategy="vector"))[0] == memory_id
+        assert (await show(rig, memory_id)).embedded
+    path = rig.paths.project_database(PROJECT.id)
+    assert len(passages_recorded(path)) == 8
+    assert rows(path, "SELECT count(*) FROM pending_embeddings") == [(0,)]
+
+
+async def test_the_index_agrees_with_the_records_after_updates_and_promotions(rig: StoreRig) -> None:
+    await rig.worker()
+    ids = [await rig.gateway.store(f"lantern number {n}") for n in range(12)]
+    await rig.gateway.until_embedded()
+    for n, memory_id in enumerate(ids[:8]):
+        await do(rig, f"update{n}", UpdateMemory(memory_id, f"bottle number {n}"), UpdatedResult)
+    await rig.gateway.until_embedded()
+    for n, memory_id in enumerate(ids[6:10]):
+        await do(rig, f"promote{n}", PromoteMemory(memory_id, "user"), PromotedResult)
+    await rig.gateway.until_embedded()
+    assert set(await rig.gateway.found("bottle number", strategy="vector", limit=50)) >= set(ids[:8])
+    assert await rig.gateway.found("lantern number 9", strategy="vector", scopes=("user",), limit=1) == [ids[9]]
+    await rig.stop()  # what is in the index is on the disk then
+    index = ChromaIndex(rig.paths.vectors)
+    try:
+        for name, path, count in (
+            (PROJECT.id, rig.paths.project_database(PROJECT.id), 8),
+            ("user", rig.paths.user_database, 4),
+        ):
+            recorded = passages_recorded(path)
+            assert len(recorded) == count
+            indexed = index.collection(f"{name}.{IDENTITY.key}", IDENTITY.dimensions).numbers()
+            assert sorted(indexed) == recorded
+    finally:
+        index.close()
+
+
+async def test_a_memory_that_could_not_be_embedded_is_tried_again_with_its_new_text(rig: StoreRig) -> None:
+    worker: Worker = await rig.worker()
+    worker.refuses = lambda text: "lantern" in text
+    memory_id = await rig.gateway.store("a lantern")
+    assert (await rig.gateway.embedding_of(memory_id)).error == "the worker will not"
+    await do(rig, "update", UpdateMemory(memory_id, "a candle"), UpdatedResult)
+    assert (await rig.gateway.embedding_of(memory_id)).embedded
+
+
+# Promotion
+
+
+async def test_a_promoted_memory_is_seen_by_every_project_and_changed_from_there(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("a lantern", scope="session", related_entities=(EntityRef("a", "b", "c"),))
+    with pytest.raises(NotFound):
+        await show(rig, memory_id, project=OTHER_PROJECT)
+    done = await do(rig, "promote", PromoteMemory(memory_id, "user", "why"), PromotedResult)
+    assert done == PromotedResult(memory_id, "session", "user", 2, "why")
+    assert await rig.gateway.found("lantern", project=OTHER_PROJECT, session_id=OTHER_SESSION) == [memory_id]
+    assert await rig.gateway.found("lantern") == [memory_id]
+    await do(rig, "tag", TagMemory(memory_id, ("x",)), TaggedResult, project=OTHER_PROJECT, session_id=OTHER_SESSION)
+    shown = (await show(rig, memory_id)).memory
+    assert (shown.tags, shown.related_entities) == (("x",), (EntityRef("a", "b", "c"),))
+    with pytest.raises(InvalidInput):
+        await do(rig, "again", PromoteMemory(memory_id, "user"), PromotedResult)
+
+
+async def test_a_replay_of_what_was_done_before_a_memory_moved_does_it_no_second_time(rig: StoreRig) -> None:
+    stored = store_operation("store", "a lantern", scope="session")
+    memory_id = memory_id_of(stored)
+    done = [
+        stored,
+        change_operation("update", UpdateMemory(memory_id, "a candle", add_tags=("x",))),
+        change_operation("promote", PromoteMemory(memory_id, "user")),
+    ]
+    first = [await rig.gateway.submit(operation) for operation in done]
+    await do(rig, "later", UpdateMemory(memory_id, "a torch", remove_tags=("x",)), UpdatedResult)
+    for restart in (False, True):
+        if restart:
+            await rig.restart()
+        again = [await rig.gateway.submit(operation) for operation in done]
+        assert [each.result for each in again] == [each.result for each in first]
+        assert all(each.replayed for each in again)
+        assert (await rig.gateway.submit_batch(*done)).applied == ("store", "update", "promote")
+    shown = (await show(rig, memory_id)).memory
+    assert (shown.content, shown.tags, shown.version) == ("a torch", (), 4)
+
+
+async def test_kill_9_among_promotions_leaves_each_memory_in_one_place_once(rig: StoreRig) -> None:
+    stored = [store_operation(f"op{n}", f"lantern number {n}", scope="session") for n in range(60)]
+    await rig.gateway.submit_batch(*stored)
+    promotions = [
+        change_operation(f"promote{n}", PromoteMemory(memory_id_of(each), "user")) for n, each in enumerate(stored)
+    ]
+    sending = [asyncio.create_task(rig.gateway.submit(operation)) for operation in promotions]
+    await asyncio.wait(sending[: 1 + os.getpid() % 30], return_when=asyncio.ALL_COMPLETED)
+    await rig.store.kill()
+    answers = await asyncio.gather(*sending, return_exceptions=True)
+    await rig.start()
+    found = await rig.gateway.found("lantern", limit=50)
+    assert len(set(found)) == len(found) == 50
+    again = await asyncio.gather(*(rig.gateway.submit(operation) for operation in promotions))
+    for before, after in zip(answers, again, strict=True):
+        if isinstance(before, Applied):
+            assert after.replayed
+            assert after.result == before.result
+    user = rig.paths.user_database
+    assert rows(rig.paths.project_database(PROJECT.id), "SELECT count(*) FROM memories") == [(0,)]
+    assert rows(rig.paths.project_database(PROJECT.id), "SELECT count(*) FROM moves") == [(0,)]
+    assert rows(user, "SELECT count(*), count(DISTINCT id), min(version), max(version) FROM memories") == [
+        (60, 60, 2, 2)
+    ]
+    assert rows(user, "SELECT count(*) FROM history") == [(120,)]

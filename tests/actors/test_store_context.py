@@ -1,0 +1,221 @@
+"""The store gathers a session's context: the right memories in the right section, each once, and nobody else's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAccess, Noted, Section
+from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
+from tests.actors.store_process import Gateway, StoreRig, store_rig
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+async def gather(
+    gateway: Gateway, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
+) -> ContextGathered:
+    return await gateway.ask(GatherContext(project, session_id, **fields), ContextGathered)
+
+
+def ids(gathered: ContextGathered) -> dict[Section, list[str]]:
+    return {section.name: [memory.id for memory in section.memories] for section in gathered.sections}
+
+
+async def forget(gateway: Gateway, memory_id: str) -> None:
+    await gateway.submit(Operation(f"forget-{memory_id}", PROJECT, SESSION, time.time(), ForgetMemory(memory_id)))
+
+
+async def test_without_a_task_each_section_has_its_own_in_its_own_order(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    now = time.time()
+    tabs = await gateway.store("Prefers tabs", scope="user", importance=0.5, requested_at=now - 60)
+    terse = await gateway.store("Likes terse answers", scope="user", importance=0.9, requested_at=now - 90)
+    late = await gateway.store("Prefers dark themes", scope="user", importance=0.5, requested_at=now)
+    steps = await gateway.store("Always run the linter first", scope="user", type="procedural", importance=0.7)
+    await gateway.store("Had lunch", scope="user", type="episodic", importance=1.0)
+    grpc = await gateway.store("The service uses gRPC", importance=0.4)
+    ports = await gateway.store("The service listens on port 7000", importance=0.8)
+    deploy = await gateway.store("Deploy with make ship", type="procedural", importance=0.3)
+    first = await gateway.store("Talked about auth", scope="session", type="episodic", requested_at=now - 50)
+    second = await gateway.store("Talked about tokens", scope="session", type="episodic", requested_at=now - 40)
+    noted = await gateway.store("The branch is called wip", scope="session", requested_at=now)
+    gathered = await gather(gateway)
+    assert ids(gathered) == {
+        "preferences": [terse, steps, late, tabs],
+        "project_context": [ports, grpc],
+        "session_history": [second, first, noted],
+        "relevant_procedures": [deploy],
+    }
+    assert gathered.notices == (), "no question, nothing missed"
+    assert not any(section.more for section in gathered.sections)
+
+
+async def test_only_the_sections_that_are_asked_for_come_and_take_what_the_others_would(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    steps = await gateway.store("Always run the linter first", scope="user", type="procedural", importance=0.6)
+    deploy = await gateway.store("Deploy with make ship", type="procedural")
+    procedures = ids(await gather(gateway, sections=("relevant_procedures",)))
+    assert procedures == {"relevant_procedures": [steps, deploy]}
+    assert ids(await gather(gateway, sections=("preferences",))) == {"preferences": [steps]}
+    assert ids(await gather(gateway, sections=("project_context",))) == {"project_context": [deploy]}
+    assert ids(await gather(gateway, sections=())) == {}
+
+
+async def test_with_a_task_what_matches_comes_and_noise_does_not(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    tabs = await gateway.store("Prefers tabs over spaces", scope="user", importance=0.9)
+    lantern = await gateway.store("Paints every lantern red", scope="user", importance=0.6)
+    dull = await gateway.store("Dislikes rain", scope="user", importance=0.5)
+    how = await gateway.store("To refill a lantern take the blue can", scope="user", type="procedural")
+    other = await gateway.store("To bake bread use the old oven", scope="user", type="procedural", importance=0.1)
+    harbour = await gateway.store("The lantern stands in the harbour")
+    await gateway.store("Accounts are closed in March")
+    light = await gateway.store("To light the lantern turn the key", type="procedural")
+    await gateway.until_embedded()
+    gathered = await gather(gateway, task="mend the lantern")
+    found = ids(gathered)
+    assert found["project_context"] == [harbour]
+    assert set(found["relevant_procedures"]) == {how, light}
+    assert set(found["preferences"]) == {tabs, lantern, dull, other}
+    assert found["preferences"][0] == lantern, "importance 0.6 and all the relevance beat importance 0.9 and none"
+    assert gathered.notices == ()
+    everything = [memory_id for section in found.values() for memory_id in section]
+    assert len(everything) == len(set(everything)), "no memory is in two sections"
+
+
+async def test_without_an_embedder_words_are_searched_and_the_answer_says_so_once(rig: StoreRig) -> None:
+    harbour = await rig.gateway.store("The lantern stands in the harbour")
+    gathered = await gather(rig.gateway, task="mend the lantern")
+    assert ids(gathered)["project_context"] == [harbour]
+    assert [notice.code for notice in gathered.notices] == ["embedding_failed"]
+
+
+async def test_one_vector_of_the_task_serves_every_search(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    worker = await rig.worker()
+    harbour = await gateway.store("The lantern stands in the harbour")
+    await gateway.until_embedded()
+    gathered = await gather(gateway, task="mend the lantern", files=("src/harbour.py",))
+    assert ids(gathered)["project_context"] == [harbour]
+    assert worker.questions == ["mend the lantern"]
+
+
+async def test_what_names_an_open_file_comes_first(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    other = await gateway.store("The lantern service listens on port 7000", importance=1.0)
+    named = await gateway.store("harbour.py holds the lantern's state", importance=0.1)
+    elsewhere = await gateway.store("quay/harbour.py holds nothing of the lantern", importance=0.9)
+    stored = await gateway.store("Tides are cached", importance=0.1, source=SourceRef(file="src/port/harbour.py"))
+    foreign = await gateway.store("Not so", importance=0.9, source=SourceRef(file="src/quay/harbour.py"))
+    await gateway.until_embedded()
+    files = ("/home/me/code/src/port/harbour.py",)
+    with_task = ids(await gather(gateway, task="mend the lantern", files=files))["project_context"]
+    assert with_task[:2] == [stored, named]
+    assert set(with_task[2:]) == {other, elsewhere}
+    without = ids(await gather(gateway, files=files))["project_context"]
+    assert without[:2] == [stored, named]
+    assert set(without[2:]) == {other, elsewhere, foreign}, "without a task the important ones follow"
+
+
+async def test_a_session_gathers_nothing_of_another_session_or_project(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await rig.worker()
+    here = await gateway.store("lantern of this project")
+    there = await gateway.store("lantern of the other project", project=OTHER_PROJECT)
+    mine = await gateway.store("lantern of my session", scope="session", type="episodic")
+    theirs = await gateway.store("lantern of theirs", scope="session", type="episodic", session_id=OTHER_SESSION)
+    user = await gateway.store("lantern of the user", scope="user", session_id=OTHER_SESSION)
+    await gateway.until_embedded()
+    await gateway.until_embedded(OTHER_PROJECT)
+    empty: dict[Section, list[str]] = {"relevant_procedures": []}
+    for task in ("", "lantern"):
+        assert ids(await gather(gateway, task=task)) == {
+            "preferences": [user],
+            "project_context": [here],
+            "session_history": [mine],
+            **empty,
+        }
+        assert ids(await gather(gateway, task=task, session_id=OTHER_SESSION)) == {
+            "preferences": [user],
+            "project_context": [here],
+            "session_history": [theirs],
+            **empty,
+        }
+        assert ids(await gather(gateway, task=task, project=OTHER_PROJECT)) == {
+            "preferences": [user],
+            "project_context": [there],
+            "session_history": [],
+            **empty,
+        }
+
+
+async def test_a_project_without_a_file_gets_the_users_preferences_and_no_file(rig: StoreRig) -> None:
+    user = await rig.gateway.store("Prefers tabs", scope="user")
+    gathered = ids(await gather(rig.gateway, project=OTHER_PROJECT, task="tabs", files=("a.py",)))
+    assert gathered["preferences"] == [user]
+    assert gathered["project_context"] == []
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+
+
+async def test_forgotten_memories_are_left_out(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    kept = await gateway.store("The lantern stands in the harbour", source=SourceRef(file="a.py"))
+    gone = await gateway.store("The lantern stands in the attic", source=SourceRef(file="a.py"))
+    event = await gateway.store("Looked for the lantern", scope="session", type="episodic")
+    for memory_id in (gone, event):
+        await forget(gateway, memory_id)
+    for task in ("", "lantern"):
+        found = ids(await gather(gateway, task=task, files=("a.py",)))
+        assert (found["project_context"], found["session_history"]) == ([kept], [])
+
+
+async def test_a_section_has_no_more_than_the_limit_and_says_that_there_is_more(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    for number in range(8):
+        await gateway.store(f"lantern fact {number}", importance=number / 10)
+        await gateway.store(f"lantern wish {number}", scope="user")
+        await gateway.store(f"lantern event {number}", scope="session", type="episodic")
+    for task in ("", "lantern"):
+        gathered = await gather(gateway, task=task, limit=5)
+        sizes = {section.name: (len(section.memories), section.more) for section in gathered.sections}
+        assert sizes == {
+            "preferences": (5, True),
+            "project_context": (5, True),
+            "session_history": (5, True),
+            "relevant_procedures": (0, False),
+        }
+
+
+async def test_gathering_counts_no_access_but_a_note_does_for_what_the_session_may_see(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    here = await gateway.store("lantern of this project")
+    user = await gateway.store("lantern of the user", scope="user")
+    theirs = await gateway.store("lantern of theirs", scope="session", session_id=OTHER_SESSION)
+    await gather(gateway, task="lantern")
+    unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    await gateway.ask(NoteAccess(PROJECT, SESSION, (here, user, theirs, unknown)), Noted)
+    with anyio.fail_after(10):
+        while await counts_of(gateway, SESSION) != {here: 1, user: 1}:  # noqa: ASYNC110 - it tells nobody
+            await anyio.sleep(0.02)
+    assert await counts_of(gateway, OTHER_SESSION) == {here: 1, user: 1, theirs: 0}
+
+
+async def counts_of(gateway: Gateway, session_id: str) -> dict[str, int]:
+    """The accesses of all that a session may see (which gathering does not count)."""
+    gathered = await gather(gateway, session_id=session_id)
+    return {memory.id: memory.access_count for section in gathered.sections for memory in section.memories}

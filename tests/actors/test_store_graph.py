@@ -1,0 +1,435 @@
+"""The store's graph: walks and overviews over a project's file and the user's, recalls through it, and completions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.store.ranking import Weights
+from remembrancer.actors.store.recalls import Source, recall
+from remembrancer.actors.store.records import Vectors
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import EmbeddingUnavailable
+from remembrancer.protocol.reads import GraphEntity, GraphFound, Recall, Recalled, SearchGraph, Suggest, Suggestions
+from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
+from tests.actors.store_process import StoreRig, store_rig, the
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+def refs(*entities: str) -> tuple[EntityRef, ...]:
+    """Each is `name:type:relationship`, the last two of which have defaults."""
+    split = [(*each.split(":"), "", "")[:3] for each in entities]
+    return tuple(EntityRef(name, kind or "component", relationship or "about") for name, kind, relationship in split)
+
+
+async def say(rig: StoreRig, content: str, *entities: str, **fields: Any) -> str:
+    """Store a memory that names entities; its id."""
+    return await rig.gateway.store(content, related_entities=refs(*entities), **fields)
+
+
+async def search(rig: StoreRig, entity: str | None = None, **fields: Any) -> GraphFound:
+    asked = {"project": PROJECT, "session_id": SESSION, **fields}
+    return await rig.gateway.ask(SearchGraph(entity=entity, **asked), GraphFound)
+
+
+async def forget(rig: StoreRig, memory_id: str) -> None:
+    change = ForgetMemory(memory_id)
+    await rig.gateway.submit(Operation(f"forget {memory_id}", PROJECT, SESSION, time.time(), change))
+
+
+def names(found: GraphFound) -> list[str]:
+    return [entity.name for entity in found.entities]
+
+
+def edges(entity: GraphEntity) -> set[tuple[str, str, str]]:
+    return {(each.type, each.target, each.direction) for each in entity.relationships}
+
+
+async def chain(rig: StoreRig) -> dict[str, str]:
+    """A --uses--> B --uses--> C --uses--> D --uses--> E, a memory for each step."""
+    return {
+        f"{one}{other}": await say(rig, f"step from {one} to {other}", one, f"{other}::uses")
+        for one, other in ("AB", "BC", "CD", "DE")
+    }
+
+
+async def test_an_entity_is_shown_with_its_edges_and_its_memories(rig: StoreRig) -> None:
+    first = await say(rig, "Tokens are checked.", "AuthService", "TokenValidator::depends_on", importance=0.4)
+    second = await say(rig, "The gateway asks for logins.", "APIGateway", "AuthService::uses", importance=0.9)
+    found = await search(rig, "AuthService")
+    assert names(found)[0] == "AuthService"
+    auth = found.entities[0]
+    assert (auth.type, auth.memory_count, auth.distance) == ("component", 2, 0)
+    assert edges(auth) == {("depends_on", "TokenValidator", "outgoing"), ("uses", "APIGateway", "incoming")}
+    assert {entity.name: edges(entity) for entity in found.entities[1:]} == {
+        "TokenValidator": {("depends_on", "AuthService", "incoming")},
+        "APIGateway": {("uses", "AuthService", "outgoing")},
+    }
+    assert [memory.id for memory in found.memories] == [second, first], (
+        "as near as each other: the more important first"
+    )
+    assert found.memories[0].scores.graph is not None
+    assert (found.entities_traversed, found.relationships_found, found.depth_reached) == (3, 2, 1)
+    assert found.relationship_types == {"depends_on": 1, "uses": 1}
+    assert (found.notices, found.suggestions) == ((), ())
+
+
+async def test_a_walk_goes_so_deep_and_that_way_and_no_further(rig: StoreRig) -> None:
+    steps = await chain(rig)
+    for depth, expected in ((1, ["B", "A", "C"]), (2, ["B", "A", "C", "D"]), (3, ["B", "A", "C", "D", "E"])):
+        found = await search(rig, "B", depth=depth)
+        assert names(found)[:1] == ["B"]
+        assert sorted(names(found)) == sorted(expected)
+        assert found.depth_reached == depth
+    assert names(await search(rig, "B", depth=3, direction="outgoing")) == ["B", "C", "D", "E"]
+    assert names(await search(rig, "C", depth=3, direction="incoming")) == ["C", "B", "A"]
+    end = await search(rig, "E", depth=3, direction="outgoing")
+    assert (names(end), end.depth_reached, end.relationships_found) == (["E"], 0, 0)
+    near = await search(rig, "A", depth=2)
+    assert [memory.id for memory in near.memories][:1] == [steps["AB"]], "the nearest memories first"
+    assert [entity.distance for entity in near.entities] == [0, 1, 2]
+
+
+async def test_edges_of_one_type_are_followed_however_it_is_written(rig: StoreRig) -> None:
+    await say(rig, "one", "A", "B::depends_on", "C::Depends On", "D::uses")
+    found = await search(rig, "A", relationship_type="depends-on")
+    assert sorted(names(found)) == ["A", "B", "C"]
+    assert found.relationships_found == 2
+    assert names(await search(rig, "A", relationship_type="owns")) == ["A"]
+
+
+async def test_the_limit_keeps_the_nearest_and_of_these_what_most_memories_name(rig: StoreRig) -> None:
+    await say(rig, "one", "Hub", *(f"Spoke{number}::uses" for number in range(9)))
+    await say(rig, "two", "Hub", "Spoke4::uses")
+    await say(rig, "three", "Spoke7")
+    await say(rig, "four", "Spoke7")
+    await say(rig, "five", "Spoke0", "Far::uses")
+    found = await search(rig, "Hub", depth=2, limit=3)
+    assert names(found) == ["Hub", "Spoke7", "Spoke4"]
+    assert len(found.memories) == 3
+    assert found.entities_traversed == 11
+    alone = await search(rig, "Hub", limit=1, include_memories=False)
+    assert (names(alone), alone.memories) == (["Hub"], ())
+    assert len(alone.entities[0].relationships) == 9
+
+
+async def test_names_are_met_halfway(rig: StoreRig) -> None:
+    await say(rig, "one", "AuthService", "TokenValidator::uses")
+    await say(rig, "two", "Harbour Master:person", "harbour:place:works_at")
+    for asked in ("authservice", "auth-service", "AUTH_SERVICE", "auth service"):
+        found = await search(rig, asked)
+        assert (names(found)[0], found.notices) == ("AuthService", ())
+    guessed = await search(rig, "validators")
+    assert names(guessed)[0] == "TokenValidator"
+    assert [notice.code for notice in guessed.notices] == ["similar_name"]
+    assert names(await search(rig, "harbour"))[0] == "harbour", "the exact name, not the one that has it in it"
+
+
+async def test_an_unknown_entity_is_no_error_and_names_like_it_are_suggested(rig: StoreRig) -> None:
+    await say(rig, "one", "AuthService", "AuthGateway::uses", "Billing::uses")
+    for asked, suggested in (("AuthServise", "AuthService"), ("auth", "AuthGateway"), ("Biling", "Billing")):
+        found = await search(rig, asked)
+        assert (found.entities, found.memories, found.entities_traversed) == ((), (), 0)
+        assert suggested in found.suggestions, asked
+    nothing = await search(rig, "Zebra")
+    assert (nothing.entities, nothing.suggestions) == ((), ())
+    assert (await search(rig, "🦀")).entities == ()
+
+
+async def test_an_alias_is_the_same_starting_point(rig: StoreRig) -> None:
+    alias = await say(rig, "one", "Postgres:database", "PG:name:Also_Known_As")
+    await say(rig, "two", "Billing", "PG:name:uses")
+    await say(rig, "three", "Reports", "Postgres:database:uses")
+    for asked in ("Postgres", "PG"):
+        found = await search(rig, asked)
+        assert {entity.name: entity.distance for entity in found.entities} == {
+            "Postgres": 0,
+            "PG": 0,
+            "Billing": 1,
+            "Reports": 1,
+        }
+    await forget(rig, alias)
+    assert {entity.name: entity.distance for entity in (await search(rig, "PG")).entities}["Postgres"] == 1
+
+
+async def test_what_a_project_and_the_user_call_the_same_is_one_entity(rig: StoreRig) -> None:
+    here = await say(rig, "one", "Python:language", "uv:tool:installed_by")
+    mine = await say(rig, "two", "python:language", "mypy:tool:checked_by", scope="user")
+    other_type = await say(rig, "three", "Python:snake", "Zoo:place:lives_in", scope="user")
+    found = await search(rig, "python")
+    python = the_entity(found, "language")
+    assert (python.name, python.memory_count) == ("python", 2), "as it was asked for, where somebody writes it so"
+    assert edges(python) == {("installed_by", "uv", "outgoing"), ("checked_by", "mypy", "outgoing")}
+    assert {memory.id for memory in found.memories} >= {here, mine}
+    assert {entity.name for entity in found.entities if entity.distance == 1} >= {"uv", "mypy"}
+    everything = await search(rig, "PYTHON")
+    assert the_entity(everything, "language").name == "Python", "as the project writes it"
+    assert {entity.type for entity in everything.entities if entity.distance == 0} == {"language", "snake"}
+    assert other_type in {memory.id for memory in everything.memories}
+
+
+def the_entity(found: GraphFound, kind: str) -> GraphEntity:
+    (entity,) = [entity for entity in found.entities if entity.type == kind]
+    return entity
+
+
+async def test_a_session_and_a_project_see_their_own_edges_alone(rig: StoreRig) -> None:
+    await say(rig, "shared", "Hub", "Shared::uses")
+    await say(rig, "mine", "Hub", "Mine::uses", scope="session")
+    theirs = {"scope": "session", "session_id": OTHER_SESSION}
+    await say(rig, "theirs", "Hub", "Theirs::uses", "Shared::hides", **theirs)
+    await say(rig, "elsewhere", "Hub", "Elsewhere::uses", project=OTHER_PROJECT)
+    await say(rig, "of the user", "Hub", "Everywhere::uses", scope="user", session_id=OTHER_SESSION)
+    expected = {
+        (PROJECT, SESSION): {"Hub", "Shared", "Mine", "Everywhere"},
+        (PROJECT, OTHER_SESSION): {"Hub", "Shared", "Theirs", "Everywhere"},
+        (PROJECT, "session:third"): {"Hub", "Shared", "Everywhere"},
+        (OTHER_PROJECT, SESSION): {"Hub", "Elsewhere", "Everywhere"},
+    }
+    everyone = {"Shared", "Mine", "Theirs", "Elsewhere", "Everywhere"}
+    for (project, session_id), seen in expected.items():
+        who: dict[str, Any] = {"project": project, "session_id": session_id}
+        found = await search(rig, "Hub", depth=3, **who)
+        assert set(names(found)) == seen
+        assert found.entities[0].memory_count == len(seen) - 1 == len(found.memories)
+        overview = await search(rig, **who)
+        assert set(names(overview)) == seen
+        assert overview.total_relationships == sum(overview.relationship_types.values())
+        completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""), Suggestions)
+        assert set(completed.values) == seen
+        for name in everyone - seen:
+            hidden = await search(rig, name, **who)
+            assert (hidden.entities, name in hidden.suggestions) == ((), False)
+    third = await search(rig, "Hub", session_id="session:third")
+    assert {each.type for each in third.entities[0].relationships} == {"uses"}, "an edge of theirs between shared names"
+
+
+async def test_what_was_forgotten_leaves_a_stale_edge_and_no_memory(rig: StoreRig) -> None:
+    stale = await say(rig, "one", "A", "Old::used", importance=1.0)
+    fresh = await say(rig, "two", "A", "New::uses")
+    await forget(rig, stale)
+    found = await search(rig, "A", depth=2)
+    a = found.entities[0]
+    assert [(each.target, each.stale) for each in a.relationships] == [("New", False), ("Old", True)]
+    assert a.memory_count == 1
+    assert names(found) == ["A", "New", "Old"]
+    assert found.entities[2].memory_count == 0
+    assert [memory.id for memory in found.memories] == [fresh]
+    completed = await rig.gateway.ask(Suggest(PROJECT, SESSION, "entity", "o"), Suggestions)
+    assert completed.values == ()
+
+
+async def test_an_overview_has_the_best_connected_and_the_totals(rig: StoreRig) -> None:
+    empty = await search(rig)
+    assert (empty.entities, empty.total_entities, empty.relationship_types) == ((), 0, {})
+    await chain(rig)
+    await say(rig, "more", "C", "Ada:person:written_by", scope="user")
+    overview = await search(rig, limit=2)
+    assert names(overview)[0] == "C"
+    assert len(overview.entities) == 2
+    assert edges(overview.entities[0]) == {
+        ("uses", "B", "incoming"),
+        ("uses", "D", "outgoing"),
+        ("written_by", "Ada", "outgoing"),
+    }
+    assert overview.relationship_types == {"uses": 4, "written_by": 1}
+    assert overview.entity_types == {"component": 6, "person": 1}
+    assert (overview.total_entities, overview.total_relationships) == (7, 5)
+    assert overview.memories == ()
+    assert (await search(rig, relationship_type="WRITTEN BY")).relationship_types == {"written_by": 1}
+
+
+async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> None:
+    memory_id = await say(rig, "one", "A", "B::uses")
+    await search(rig, "A")
+    answers: list[int] = []
+
+    async def look() -> None:
+        answers.append(the((await search(rig, "A")).memories, memory_id).access_count)
+
+    await look()
+    deadline = time.monotonic() + 10
+    while not answers[-1]:
+        await look()
+        assert time.monotonic() < deadline
+
+
+async def test_asking_about_the_graph_makes_no_project(rig: StoreRig) -> None:
+    assert (await search(rig, "A", project=OTHER_PROJECT)).entities == ()
+    await rig.gateway.ask(Suggest(OTHER_PROJECT, SESSION, "tag", ""), Suggestions)
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+
+
+# strategy: graph
+
+
+async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_relevant_first(rig: StoreRig) -> None:
+    await rig.worker()
+    direct = await say(rig, "Logins take two seconds.", "AuthService", "Redis::uses")
+    also_direct = await say(rig, "The auth pager rings on Mondays.", "AuthService")
+    hop = await say(rig, "Restart it with the red button.", "Redis", "Ops::owned_by")
+    two_hops = await say(rig, "They sit on the third floor.", "Ops", "Building::located_in")
+    three_hops = await say(rig, "It was built in 1930.", "Building", "Architect::drawn_by")
+    unrelated = await say(rig, "Bread is baked at four, pager or not.", "Bakery")
+    await rig.gateway.until_embedded()
+    answer = await rig.gateway.recall("who gets the pager of the auth service?", strategy="graph")
+    found = [memory.id for memory in answer.memories]
+    assert answer.strategy_used == "graph"
+    assert answer.notices == ()
+    assert found[0] == also_direct, "as near as the other, and more like the question"
+    assert set(found) == {direct, also_direct, hop, two_hops}
+    assert not {three_hops, unrelated} & set(found)
+    nearness = {memory.id: memory.scores.graph or 0.0 for memory in answer.memories}
+    assert nearness[direct] == nearness[also_direct] > nearness[hop] > nearness[two_hops] > 0
+    hybrid = await rig.gateway.recall("who gets the pager of the auth service?")
+    assert all(memory.scores.graph is None for memory in hybrid.memories)
+
+
+async def test_a_memory_of_several_named_entities_is_nearer_and_aliases_count(rig: StoreRig) -> None:
+    one = await say(rig, "first", "Ada:person", importance=0.5)
+    both = await say(rig, "second", "Ada:person", "Bob:person:knows", importance=0.5)
+    await say(rig, "third", "Bobby:name", "Bob:person:alias_of")
+    aliased = await say(rig, "fourth", "Bobby:name", "Chess:game:plays")
+    answer = await rig.gateway.recall("what did Ada do with Bob?", strategy="graph")
+    found = [memory.id for memory in answer.memories]
+    assert found.index(both) < found.index(one)
+    assert aliased in found
+    assert (the(answer.memories, both).scores.graph or 0) > (the(answer.memories, one).scores.graph or 0)
+
+
+async def test_a_query_that_names_nobody_is_answered_by_words_and_meaning_and_says_so(rig: StoreRig) -> None:
+    await rig.worker()
+    lantern = await say(rig, "The lantern stands in the harbour.", "Keeper:person")
+    await rig.gateway.until_embedded()
+    answer = await rig.gateway.recall("where is the lantern?", strategy="graph")
+    assert [memory.id for memory in answer.memories] == [lantern]
+    assert answer.strategy_used == "hybrid"
+    assert [notice.code for notice in answer.notices] == ["no_entity"]
+
+
+async def test_a_recall_through_the_graph_filters_and_keeps_apart_as_any_other(rig: StoreRig) -> None:
+    now = time.time()
+    plain = await say(rig, "one", "Ada", requested_at=now)
+    tagged = await say(rig, "two", "Ada", requested_at=now, tags=("a",), type="episodic", importance=0.9)
+    mine = await say(rig, "three", "Ada", requested_at=now, scope="session", type="procedural")
+    user = await say(rig, "four", "Ada", requested_at=now, scope="user", importance=0.1)
+    old = await say(rig, "five", "Ada", requested_at=now - 3600)
+    await say(rig, "theirs", "Ada", scope="session", session_id=OTHER_SESSION)
+    await say(rig, "elsewhere", "Ada", project=OTHER_PROJECT)
+    gone = await say(rig, "gone", "Ada", requested_at=now)
+    await forget(rig, gone)
+    expected: list[tuple[dict[str, Any], set[str]]] = [
+        ({}, {plain, tagged, mine, user, old}),
+        ({"scopes": ("user",)}, {user}),
+        ({"scopes": ("session",)}, {mine}),
+        ({"types": ("episodic", "procedural")}, {tagged, mine}),
+        ({"tags": ("a",)}, {tagged}),
+        ({"min_importance": 0.5}, {plain, tagged, mine, old}),
+        ({"before": now - 60}, {old}),
+        ({"after": now - 60}, {plain, tagged, mine, user}),
+        ({"include_forgotten": True}, {plain, tagged, mine, user, old, gone}),
+    ]
+    for filters, wanted in expected:
+        answer = await rig.gateway.recall("what of Ada?", strategy="graph", **filters)
+        assert {memory.id for memory in answer.memories} == wanted, filters
+        assert answer.total_matched == len(wanted)
+        assert answer.strategy_used == "graph"
+    assert len(await rig.gateway.found("what of Ada?", strategy="graph", limit=2)) == 2
+
+
+async def test_among_a_hubs_many_memories_the_one_that_answers_is_found(rig: StoreRig) -> None:
+    hub = "Remembrancer"
+    needle = await say(rig, "The lantern is kept behind the barometer.", hub, importance=0.1, requested_at=1.0)
+    for number in range(250):
+        await say(rig, f"Note {number} about flour and eggs.", hub)
+    answer = await rig.gateway.recall("where does Remembrancer keep the lantern?", strategy="graph", limit=3)
+    assert needle in [memory.id for memory in answer.memories]
+
+
+# Completion
+
+
+async def test_names_and_tags_are_completed_the_most_used_first(rig: StoreRig) -> None:
+    await say(rig, "one", "AuthService", "Authors", tags=("deploy", "docs"))
+    await say(rig, "two", "AuthService", tags=("deploy",))
+    await say(rig, "three", "auth-service:file", scope="user", tags=("Deployment", "deploy"))
+
+    async def completed(kind: Any, prefix: str, limit: int = 20) -> tuple[tuple[str, ...], int]:
+        answer = await rig.gateway.ask(Suggest(PROJECT, SESSION, kind, prefix, limit), Suggestions)
+        return answer.values, answer.total
+
+    assert await completed("entity", "auth") == (("AuthService", "Authors"), 2)
+    assert await completed("entity", "AUTH S") == (("AuthService",), 1)
+    assert await completed("entity", "", 1) == (("AuthService",), 2)
+    assert await completed("tag", "DEP") == (("deploy", "Deployment"), 2)
+    assert await completed("tag", "x") == ((), 0)
+
+
+# Two files in one process
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[list[SqliteRecords]]:
+    made = [
+        SqliteRecords(tmp_path / "memory.db", PROJECT.id, time.time),
+        SqliteRecords(tmp_path / "user.db", "user", time.time),
+    ]
+    yield made
+    for records in made:
+        records.close()
+
+
+async def no_vectors(_: str) -> Vectors:
+    raise EmbeddingUnavailable("there is no engine")
+
+
+async def recalled(files: list[SqliteRecords], weights: Weights, **fields: Any) -> Recalled:
+    request = Recall(PROJECT, SESSION, "lantern", **fields)
+    sources = [Source(records, None) for records in files]
+    with ThreadPoolExecutor(1) as threads:
+        answer, seen = await recall(request, sources, no_vectors, threads, REQUESTED_AT, weights)
+    assert sum(len(numbers) for numbers in seen.values()) == len(answer.memories)
+    return answer
+
+
+def put(records: SqliteRecords, name: str, content: str, **fields: Any) -> str:
+    operation = store_operation(name, content, **fields)
+    (outcome,) = records.apply([operation])
+    assert isinstance(outcome.reply, Applied)
+    return outcome.reply.result.memory_id
+
+
+async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[SqliteRecords]) -> None:
+    project, user = files
+    moving = put(project, "op", "the lantern")
+    others = [put(project, f"op{number}", f"lantern number {number}") for number in range(3)]
+    assert put(user, "op", "the lantern", scope="user") == moving
+    for strategy in ("keyword", "graph"):
+        answer = await recalled(files, Weights(), strategy=strategy, limit=4)
+        assert sorted(memory.id for memory in answer.memories) == sorted([moving, *others])
+        assert the(answer.memories, moving).scope == "user"
+
+
+async def test_the_weights_decide_what_comes_first(files: list[SqliteRecords]) -> None:
+    project, _ = files
+    important = put(project, "a", "a lantern, and much else besides that nobody asked for", importance=1.0)
+    relevant = put(project, "b", "lantern lantern lantern", importance=0.0)
+    by_importance = await recalled(files, Weights(0.1, 0.9, 0.0), strategy="keyword")
+    by_relevance = await recalled(files, Weights(1.0, 0.0, 0.0), strategy="keyword")
+    assert [memory.id for memory in by_importance.memories] == [important, relevant]
+    assert [memory.id for memory in by_relevance.memories] == [relevant, important]
+    for memory in by_relevance.memories:
+        assert memory.scores.final == pytest.approx(memory.scores.relevance)

@@ -1,0 +1,1 @@
+"""Remembrancer as clients see it that are not ours."""

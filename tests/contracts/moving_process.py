@@ -1,0 +1,60 @@
+"""A process that moves a memory from a project's file to the user's, and dies by `kill -9` at one of the steps.
+
+Arguments: the project's file, the user's file, the memory, the operation, and the step at which to die.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TypeVar
+
+from remembrancer.actors.store.move import Move
+from remembrancer.actors.store.records import Outcome
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromoteMemory
+from tests.operations import PROJECT, REQUESTED_AT, change_operation
+
+STEPS = ("begun", "received", "ended")
+T = TypeVar("T")
+
+
+class Mortal(SqliteRecords):
+    """Dies as soon as the step is done."""
+
+    step = ""
+
+    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
+        return self._die_after("begun", super().begin_move(operation))
+
+    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        return self._die_after("received", super().receive_move(operation, memory))
+
+    def end_move(self, operation: Operation, reply: Applied) -> tuple[int, ...]:
+        return self._die_after("ended", super().end_move(operation, reply))
+
+    def _die_after(self, step: str, result: T) -> T:
+        if step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+
+def promotion(memory_id: str, name: str) -> Operation:
+    """The operation that the process applies."""
+    return change_operation(name, PromoteMemory(memory_id, "user", "of use everywhere"))
+
+
+def main() -> None:
+    project, user, memory_id, name, Mortal.step = sys.argv[1:]
+
+    def clock() -> float:
+        return REQUESTED_AT
+
+    move = Move(Mortal(Path(project), PROJECT.id, clock), Mortal(Path(user), "user", clock))
+    move.apply([promotion(memory_id, name)])
+
+
+if __name__ == "__main__":
+    main()

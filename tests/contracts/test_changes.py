@@ -1,0 +1,596 @@
+"""What every `Records` promises of the changes of a memory that is there: each is a version, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import pytest
+
+from remembrancer.actors.store.keywords import match_expression
+from remembrancer.actors.store.memory_rows import digest_of
+from remembrancer.actors.store.records import EmbeddedMemory, Filters, NearDuplicate, Outcome, Records
+from remembrancer.actors.store.snapshots import MAX_ENTITIES, MAX_METADATA_BYTES, MAX_TAGS
+from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EntityRef,
+    ForgetMemory,
+    ForgottenResult,
+    HistoryEntry,
+    ImportedResult,
+    ImportMemory,
+    MemoryLink,
+    Operation,
+    PortableMemory,
+    PromotedResult,
+    PromoteMemory,
+    RestoredResult,
+    RestoreMemory,
+    SourceRef,
+    TaggedResult,
+    TagMemory,
+    UpdatedResult,
+    UpdateMemory,
+)
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.operations import (
+    OTHER_SESSION,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+
+MODEL = "small.int8.0123456789ab.4"
+ALL = Filters(SESSION)
+STORE, LAUNCHER, INDEX = (
+    EntityRef("Store", "service", "about"),
+    EntityRef("launcher", "service", "starts"),
+    EntityRef("vector index", "service", "keeps"),
+)
+FIRST = store_operation(
+    "first",
+    "the first lantern",
+    tags=("red", "blue"),
+    importance=0.25,
+    related_entities=(STORE, LAUNCHER),
+    source=SourceRef("editor"),
+)
+ID = memory_id_of(FIRST)
+ResultT = TypeVar("ResultT")
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    """With one memory in it."""
+    opened = factory.open()
+    opened.apply([FIRST])
+    return opened
+
+
+class Changes:
+    """Names operations, so that each is one of its own."""
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def __call__(self, change: Change, session_id: str = SESSION) -> Operation:
+        self._made += 1
+        return change_operation(f"change {self._made}", change, session_id=session_id)
+
+
+operation_of = Changes()
+
+
+def do(records: Records, change: Change, kind: type[ResultT], session_id: str = SESSION) -> ResultT:
+    """Apply a change; its result, which has to be of this kind."""
+    reply = records.apply([operation_of(change, session_id)])[0].reply
+    assert isinstance(reply, Applied), reply
+    assert isinstance(reply.result, kind)
+    return reply.result
+
+
+def refusal(records: Records, change: Change, session_id: str = SESSION) -> RemembrancerError:
+    """Apply a change that is refused. Nothing may be different afterwards."""
+    before = everything(records)
+    reply = records.apply([operation_of(change, session_id)])[0].reply
+    assert isinstance(reply, RemembrancerError)
+    assert everything(records) == before
+    return reply
+
+
+def everything(records: Records) -> list[object]:
+    return [shown(records), records.counts(None), records.pending(), records.session(SESSION)]
+
+
+def shown(records: Records, memory_id: str = ID) -> PortableMemory:
+    memory = records.portable(memory_id, None)
+    assert memory is not None
+    return memory
+
+
+def hits(records: Records, query: str, filters: Filters = ALL) -> list[int]:
+    expression = match_expression(query)
+    assert expression is not None
+    return [hit.number for hit in records.keyword_hits(expression, filters, 50)]
+
+
+def number_of(records: Records, memory_id: str = ID) -> int:
+    number = records.number_of(memory_id)
+    assert number is not None
+    return number
+
+
+def embed(records: Records, number: int, text: str, *vectors: list[float]) -> list[int]:
+    """Keep vectors that were made of `text`; the numbers of the passages."""
+    matrix = np.array(vectors or [[1, 0, 0, 0]], dtype=np.float32)
+    passages = tuple(Passage(n, n + 1) for n in range(len(matrix)))
+    saved = records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), passages, matrix)])
+    return saved.kept.numbers
+
+
+# Updating
+
+
+def test_an_update_changes_what_it_names_and_nothing_else(factory: RecordsFactory, records: Records) -> None:
+    before = shown(records)
+    factory.clock.now += 60
+    result = do(
+        records,
+        UpdateMemory(
+            ID,
+            content="a second candle",
+            importance=0.75,
+            add_tags=("green", "red"),
+            remove_tags=("blue", "never there"),
+            metadata={"why": {"deep": [1, None]}, "n": 1},
+            add_entities=(INDEX, STORE),
+            remove_entities=("launcher",),
+        ),
+        UpdatedResult,
+    )
+    after = shown(records)
+    assert result == UpdatedResult(ID, ("content", "importance", "tags", "metadata", "related_entities"), True, 2)
+    assert (after.content, after.importance, after.tags) == ("a second candle", 0.75, ("red", "green"))
+    assert after.metadata == {"why": {"deep": [1, None]}, "n": 1}
+    assert after.related_entities == (STORE, INDEX)
+    assert (after.version, after.updated_at, after.created_at) == (2, REQUESTED_AT + 60, before.created_at)
+    assert (after.type, after.scope, after.source, after.session_id) == (
+        before.type,
+        before.scope,
+        before.source,
+        before.session_id,
+    )
+    assert hits(records, "candle") == [number_of(records)]
+    assert hits(records, "lantern") == []
+    assert hits(records, "green") == [number_of(records)]
+    assert hits(records, "blue") == []
+    assert records.matching(Filters(SESSION, tags=("green",)), 10) == [number_of(records)]
+    assert records.matching(Filters(SESSION, tags=("blue",)), 10) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (UpdateMemory(ID, importance=0.5), "importance"),
+        (UpdateMemory(ID, add_tags=("new",)), "tags"),
+        (UpdateMemory(ID, metadata={"a": 1}), "metadata"),
+        (UpdateMemory(ID, remove_entities=("store",)), "related_entities"),
+    ],
+)
+def test_vectors_stay_when_the_content_does(records: Records, change: UpdateMemory, field: str) -> None:
+    number = number_of(records)
+    passages = embed(records, number, "the first lantern")
+    assert do(records, change, UpdatedResult) == UpdatedResult(ID, (field,), False, 2)
+    assert records.passage_numbers(MODEL) == passages
+    assert records.is_embedded(MODEL, number)
+    assert records.pending() == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        UpdateMemory(ID),
+        UpdateMemory(
+            ID, "the first lantern", 0.25, ("red",), ("unknown",), {"unknown": None}, (STORE,), ("nothing of the sort",)
+        ),
+        TagMemory(ID, ("blue",), ("unknown",)),
+    ],
+)
+def test_what_changes_nothing_makes_no_version(records: Records, change: Change) -> None:
+    before = everything(records)
+    reply = records.apply([operation_of(change)])[0].reply
+    assert isinstance(reply, Applied)
+    assert isinstance(reply.result, (UpdatedResult, TaggedResult))
+    assert reply.result.version == 1
+    assert everything(records) == before
+
+
+def test_metadata_is_merged_key_by_key_and_none_takes_a_key_away(records: Records) -> None:
+    do(records, UpdateMemory(ID, metadata={"a": {"x": 1}, "b": 2, "c": True}), UpdatedResult)
+    do(records, UpdateMemory(ID, metadata={"a": {"y": 2}, "b": None}), UpdatedResult)
+    assert shown(records).metadata == {"a": {"y": 2}, "c": True}
+    assert do(records, UpdateMemory(ID, metadata={"c": 1}), UpdatedResult).updated_fields == ("metadata",), "not true"
+    assert do(records, UpdateMemory(ID, metadata={"c": 1}), UpdatedResult).updated_fields == ()
+
+
+def test_a_memory_has_bounds(records: Records) -> None:
+    names = [f"n{place}" for place in range(MAX_TAGS + 1)]
+    entities = tuple(EntityRef(f"n{place}", "service", "about") for place in range(MAX_ENTITIES + 1))
+    too_much: list[tuple[Change, str]] = [
+        (UpdateMemory(ID, metadata={"a": "x" * MAX_METADATA_BYTES}), "metadata"),
+        (UpdateMemory(ID, add_tags=tuple(names)), "tags"),
+        (TagMemory(ID, tuple(names)), "add"),
+        (UpdateMemory(ID, add_entities=entities), "related_entities"),
+    ]
+    for change, field in too_much:
+        error = refusal(records, change)
+        assert (type(error), error.field) == (InvalidInput, field)
+    do(records, UpdateMemory(ID, metadata={"a": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
+    refusal(records, UpdateMemory(ID, metadata={"b": "x" * (MAX_METADATA_BYTES // 2)}))
+    do(records, UpdateMemory(ID, metadata={"a": None, "b": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
+
+
+def test_a_change_that_the_database_refuses_hurts_no_other(records: Records) -> None:
+    good, bad = UpdateMemory(ID, add_tags=("good",)), UpdateMemory(ID, importance=7.0, add_tags=("bad",))
+    surrogate = UpdateMemory(ID, content="\ud800")
+    replies = [each.reply for each in records.apply([operation_of(each) for each in (bad, good, surrogate)])]
+    assert [type(reply) for reply in replies] == [InvalidInput, Applied, InvalidInput]
+    assert shown(records).tags == ("red", "blue", "good")
+
+
+def test_a_new_content_has_none_of_the_old_ones_vectors_and_near_duplicates(records: Records) -> None:
+    other = store_operation("other", "the other lantern")
+    records.apply([other])
+    one, two = number_of(records), number_of(records, memory_id_of(other))
+    mine, theirs = embed(records, one, "the first lantern"), embed(records, two, "the other lantern")
+    link = NearDuplicate(two, one, 0.97, (mine[0], theirs[0]))
+    records.link_similar([link])
+    assert records.similar_ids(two, SESSION) == (ID,)
+    outcome = records.apply([operation_of(UpdateMemory(ID, content="a candle"))])[0]
+    assert (outcome.to_embed, outcome.removed_passages) == (one, tuple(mine))
+    assert records.passage_numbers(MODEL) == theirs
+    assert records.pending() == [one]
+    assert records.similar_ids(two, SESSION) == ()
+    records.link_similar([link])
+    assert records.similar_ids(two, SESSION) == (), "what was compared is not there any more"
+
+
+def test_vectors_of_a_text_that_has_been_changed_since_are_not_kept(records: Records) -> None:
+    number = number_of(records)
+    do(records, UpdateMemory(ID, content="a candle"), UpdatedResult)
+    vectors = np.array([[1, 0, 0, 0]], dtype=np.float32)
+    old = EmbeddedMemory(number, digest_of("the first lantern"), (Passage(0, 1),), vectors)
+    saved = records.save_embeddings(MODEL, [old])
+    assert (saved.kept.numbers, saved.outdated) == ([], [number])
+    assert records.pending() == [number]
+    assert not records.is_embedded(MODEL, number)
+    records.fail_embedding(number, digest_of("the first lantern"), "the old text", final=True)
+    assert records.pending() == [number], "nor is the new text given up with the old"
+    assert embed(records, number, "a candle") != []
+    assert records.is_embedded(MODEL, number)
+
+
+# Entities
+
+
+def test_entities_are_removed_by_name_or_else_by_what_the_name_means(records: Records) -> None:
+    alike = EntityRef("vector-index", "module", "about")
+    do(records, UpdateMemory(ID, add_entities=(INDEX, alike)), UpdatedResult)
+    do(records, UpdateMemory(ID, remove_entities=("vector-index",)), UpdatedResult)
+    assert shown(records).related_entities == (STORE, LAUNCHER, INDEX), "the exact name alone"
+    do(records, UpdateMemory(ID, remove_entities=("VectorIndex", "STORE")), UpdatedResult)
+    assert shown(records).related_entities == (LAUNCHER,)
+
+
+def test_an_entity_that_no_memory_names_any_more_is_gone_and_others_stay(records: Records) -> None:
+    other = store_operation("other", "x", related_entities=(STORE,))
+    records.apply([other])
+    assert records.counts(None).entities == 2
+    do(records, UpdateMemory(ID, remove_entities=("Store", "launcher")), UpdatedResult)
+    assert (records.counts(None).entities, records.counts(None).relationships) == (1, 1)
+    do(records, UpdateMemory(ID, add_entities=(LAUNCHER, LAUNCHER)), UpdatedResult)
+    assert (records.counts(None).entities, records.counts(None).relationships) == (2, 2)
+
+
+# Tags
+
+
+def test_tags_are_added_and_taken_away(records: Records) -> None:
+    result = do(records, TagMemory(ID, ("green", "green", "red"), ("blue",)), TaggedResult)
+    assert result == TaggedResult(ID, ("red", "green"), 2)
+    assert shown(records).tags == ("red", "green")
+    assert shown(records).history[-1].change == "tagged"
+
+
+# Forgetting and restoring
+
+
+def test_a_forgotten_memory_is_hidden_and_the_first_reason_stands(factory: RecordsFactory, records: Records) -> None:
+    factory.clock.now += 5
+    assert do(records, ForgetMemory(ID, "outdated"), ForgottenResult) == ForgottenResult(ID, "outdated")
+    factory.clock.now += 5
+    again = do(records, ForgetMemory(ID, "another reason"), ForgottenResult)
+    assert again == ForgottenResult(ID, "outdated", already=True)
+    memory = shown(records)
+    assert (memory.forgotten_at, memory.forgotten_reason, memory.version) == (REQUESTED_AT + 5, "outdated", 2)
+    assert hits(records, "lantern") == []
+    assert hits(records, "lantern", Filters(SESSION, include_forgotten=True)) == [number_of(records)]
+    assert (records.counts(None).total, records.counts(None).forgotten) == (0, 1)
+    assert memory.related_entities == (STORE, LAUNCHER)
+
+
+@pytest.mark.parametrize("change", [UpdateMemory(ID, "x"), TagMemory(ID, ("x",)), PromoteMemory(ID, "user")])
+def test_a_forgotten_memory_is_not_changed_before_it_is_restored(records: Records, change: Change) -> None:
+    do(records, ForgetMemory(ID), ForgottenResult)
+    error = refusal(records, change)
+    assert isinstance(error, InvalidInput)
+    assert "restore" in error.message
+    assert do(records, RestoreMemory(ID, reason="a mistake"), RestoredResult) == RestoredResult(ID, 3, ("status",))
+    assert hits(records, "lantern") == [number_of(records)]
+    assert (shown(records).forgotten_at, shown(records).forgotten_reason) == (None, None)
+    assert shown(records).history[-1].details["reason"] == "a mistake"
+
+
+def test_a_memory_returns_to_what_it_was_in_an_earlier_version(records: Records) -> None:
+    do(records, UpdateMemory(ID, "a candle", 0.9, ("x",), ("red",), {"a": 1}, (INDEX,), ("launcher",)), UpdatedResult)
+    do(records, ForgetMemory(ID), ForgottenResult)
+    embed(records, number_of(records), "a candle")
+    result = do(records, RestoreMemory(ID, 1), RestoredResult)
+    fields = ("content", "importance", "tags", "metadata", "related_entities", "status")
+    assert result == RestoredResult(ID, 4, fields, re_embedded=True)
+    memory = shown(records)
+    assert (memory.content, memory.importance, memory.tags) == ("the first lantern", 0.25, ("red", "blue"))
+    assert (memory.metadata, memory.related_entities, memory.forgotten_at) == ({}, (STORE, LAUNCHER), None)
+    assert records.pending() == [number_of(records)]
+    again = do(records, RestoreMemory(ID, 1), RestoredResult)
+    assert again == RestoredResult(ID, 4, ()), "it is that already"
+    do(records, RestoreMemory(ID, 2), RestoredResult)
+    assert (shown(records).content, shown(records).metadata) == ("a candle", {"a": 1})
+
+
+def test_a_version_does_not_bring_back_the_scope_that_it_had(records: Records) -> None:
+    own = store_operation("own", "x", scope="session")
+    records.apply([own])
+    do(records, PromoteMemory(memory_id_of(own), "project"), PromotedResult)
+    do(records, UpdateMemory(memory_id_of(own), "y"), UpdatedResult)
+    do(records, RestoreMemory(memory_id_of(own), 1), RestoredResult)
+    assert (shown(records, memory_id_of(own)).scope, shown(records, memory_id_of(own)).content) == ("project", "x")
+
+
+def test_what_cannot_be_restored_names_what_can(records: Records) -> None:
+    do(records, TagMemory(ID, ("x",)), TaggedResult)
+    error = refusal(records, RestoreMemory(ID))
+    assert (type(error), error.field) == (InvalidInput, "version")
+    for version in (0, 3, -1):
+        error = refusal(records, RestoreMemory(ID, version))
+        assert isinstance(error, InvalidInput)
+        assert "1 to 2" in error.message
+
+
+# Promoting inside the file
+
+
+def test_a_promoted_memory_is_the_projects_and_its_session_is_still_known(records: Records) -> None:
+    own = store_operation("own", "a secret candle", scope="session")
+    records.apply([own])
+    theirs = Filters(OTHER_SESSION)
+    assert hits(records, "candle", theirs) == []
+    result = do(records, PromoteMemory(memory_id_of(own), "project", "of use to all"), PromotedResult)
+    assert result == PromotedResult(memory_id_of(own), "session", "project", 2, "of use to all")
+    assert hits(records, "candle", theirs) == [number_of(records, memory_id_of(own))]
+    memory = shown(records, memory_id_of(own))
+    assert (memory.scope, memory.session_id) == ("project", SESSION)
+    assert memory.history[-1].details == {"reason": "of use to all", "previous_scope": "session", "fields": ["scope"]}
+    assert records.counts(None).by_scope == {"project": 2}
+
+
+def test_a_memory_is_not_promoted_to_the_scope_that_it_has(records: Records) -> None:
+    error = refusal(records, PromoteMemory(ID, "project"))
+    assert (type(error), error.field) == (InvalidInput, "target_scope")
+
+
+# Once, in order, and nobody else's
+
+CHANGES: list[Change] = [
+    UpdateMemory(ID, "a candle", add_tags=("x",)),
+    TagMemory(ID, ("x",), ("red",)),
+    ForgetMemory(ID, "outdated"),
+    RestoreMemory(ID, 1),
+    PromoteMemory(ID, "project"),
+]
+
+
+def prepared(records: Records, change: Change) -> None:
+    """Bring the memory to where the change does something."""
+    if isinstance(change, RestoreMemory):
+        do(records, UpdateMemory(ID, "another text"), UpdatedResult)
+
+
+def names(change: object) -> str:
+    return type(change).__name__
+
+
+@pytest.mark.parametrize("change", CHANGES[:4], ids=names)
+def test_a_change_is_applied_once_and_answered_alike_ever_after(
+    factory: RecordsFactory, records: Records, change: Change
+) -> None:
+    prepared(records, change)
+    operation = operation_of(change)
+    first, twice = records.apply([operation, operation])
+    assert isinstance(first.reply, Applied)
+    assert twice.reply == msgspec.structs.replace(first.reply, replayed=True)
+    after = shown(records)
+    do(records, RestoreMemory(ID, 1), RestoredResult)
+    later = everything(records)
+    records.close()
+    again = factory.open().apply([operation])[0]
+    assert again == Outcome(msgspec.structs.replace(first.reply, replayed=True))
+    assert everything(factory.open()) == later
+    assert after.version == len(after.history)
+    assert later[0] != after
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=names)
+def test_a_memory_of_another_session_is_as_unknown_as_one_that_is_not_there(records: Records, change: Change) -> None:
+    theirs = store_operation("theirs", "a secret", scope="session", session_id=OTHER_SESSION)
+    unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    records.apply([theirs])
+    errors = [
+        refusal(records, msgspec.structs.replace(change, memory_id=memory_id))
+        for memory_id in (memory_id_of(theirs), unknown)
+    ]
+    assert [(type(error), error.field) for error in errors] == [(NotFound, "memory_id")] * 2
+    assert errors[0].message.replace(memory_id_of(theirs), unknown) == errors[1].message
+    assert records.portable(memory_id_of(theirs), SESSION) is None
+    assert records.portable(memory_id_of(theirs), OTHER_SESSION) is not None
+    assert shown(records, memory_id_of(theirs)).version == 1
+
+
+def test_a_refused_change_has_not_used_up_its_id(records: Records) -> None:
+    operation = operation_of(RestoreMemory(ID))
+    assert isinstance(records.apply([operation])[0].reply, InvalidInput)
+    assert records.outcome_of(operation.operation_id) is None
+    do(records, ForgetMemory(ID), ForgottenResult)
+    reply = records.apply([operation])[0].reply
+    assert isinstance(reply, Applied)
+    assert not reply.replayed
+    assert records.outcome_of(operation.operation_id) == msgspec.structs.replace(reply, replayed=True)
+
+
+def test_a_change_may_follow_the_store_of_its_memory_in_one_group(records: Records) -> None:
+    stored = store_operation("new", "a candle")
+    changes: list[Change] = [UpdateMemory(memory_id_of(stored), "a torch"), TagMemory(memory_id_of(stored), ("x",))]
+    replies = [each.reply for each in records.apply([stored, *map(operation_of, changes)])]
+    assert all(isinstance(reply, Applied) for reply in replies)
+    assert (shown(records, memory_id_of(stored)).content, shown(records, memory_id_of(stored)).tags) == (
+        "a torch",
+        ("x",),
+    )
+
+
+def test_history_has_each_version_as_it_was_and_only_grows(factory: RecordsFactory, records: Records) -> None:
+    seen: list[tuple[HistoryEntry, ...]] = [shown(records).history]
+    for change in (
+        UpdateMemory(ID, "a candle", metadata={"a": 1}),
+        TagMemory(ID, ("x",)),
+        ForgetMemory(ID, "outdated"),
+        RestoreMemory(ID),
+        RestoreMemory(ID, 1),
+    ):
+        factory.clock.now += 1
+        records.apply([operation_of(change, OTHER_SESSION)])
+        history = shown(records).history
+        assert history[:-1] == seen[-1], "what was said stays said"
+        now, last = shown(records), history[-1]
+        assert (last.version, last.changed_at, last.session_id) == (now.version, factory.clock.now, OTHER_SESSION)
+        assert (last.record.content, last.record.tags, last.record.metadata) == (now.content, now.tags, now.metadata)
+        assert last.record.forgotten == (now.forgotten_at is not None)
+        seen.append(history)
+    changes = [entry.change for entry in seen[-1]]
+    assert changes == ["stored", "updated", "tagged", "forgotten", "restored", "restored"]
+    assert [entry.version for entry in seen[-1]] == [1, 2, 3, 4, 5, 6]
+    assert seen[-1][3].details == {"reason": "outdated", "fields": ["status"]}
+    assert seen[-1][5].details["restored_version"] == 1
+
+
+# Whole memories
+
+
+def portable(name: str, **fields: Any) -> PortableMemory:
+    operation = store_operation(name, name)
+    return PortableMemory(
+        **{
+            "id": memory_id_of(operation),
+            "content": f"the {name} lantern",
+            "type": "episodic",
+            "scope": "project",
+            "session_id": SESSION,
+            "created_at": 5.5,
+            "updated_at": 6.5,
+            **fields,
+        }
+    )
+
+
+def test_a_memory_comes_back_from_another_place_as_it_was(
+    factory: RecordsFactory, records: Records, tmp_path: Path
+) -> None:
+    other = store_operation("other", "x")
+    records.apply([other])
+    a, b = embed(records, 1, "the first lantern"), embed(records, 2, "x")
+    records.link_similar([NearDuplicate(2, 1, 0.97, (a[0], b[0]))])
+    do(records, UpdateMemory(ID, "a candle", metadata={"a": [1, {"b": None}]}, add_entities=(INDEX,)), UpdatedResult)
+    records.touch([1, 1], 77.5)
+    do(records, ForgetMemory(ID, "outdated"), ForgottenResult)
+    embed(records, 1, "a candle")
+    a = records.memory_vectors(MODEL, [1]).numbers
+    records.link_similar([NearDuplicate(2, 1, 0.96, (a[0], b[0]))])
+    exported = [shown(records), shown(records, memory_id_of(other))]
+    assert exported[1].links == (MemoryLink(ID, "similar_to", 0.96, REQUESTED_AT),)
+    for place, order in enumerate((exported, exported[::-1])):
+        elsewhere = type(factory)(tmp_path / str(place))  # type: ignore[call-arg]
+        copy = elsewhere.open()
+        for memory in order:
+            assert do(copy, ImportMemory(memory), ImportedResult) == ImportedResult(memory.id, "imported")
+        for memory in exported:
+            assert copy.portable(memory.id, None) == memory, "whichever came first"
+        assert len(copy.pending()) == 2
+        assert copy.counts(None) == records.counts(None)
+        assert hits(copy, "candle", Filters(SESSION, include_forgotten=True))
+        do(copy, RestoreMemory(ID, 1), RestoredResult)
+        assert shown(copy).content == "the first lantern"
+        elsewhere.close()
+
+
+def test_a_link_waits_for_its_other_end_and_is_not_lost_meanwhile(records: Records) -> None:
+    late = portable("late")
+    early = portable("early", links=(MemoryLink(late.id, "derived_from", 0.5, 9.0),))
+    do(records, ImportMemory(early), ImportedResult)
+    assert shown(records, early.id).links == early.links, "an export has it"
+    mine = records.portable(early.id, SESSION)
+    assert mine is not None
+    assert mine.links == (), "an answer has not"
+    do(records, ImportMemory(late), ImportedResult)
+    mine = records.portable(early.id, SESSION)
+    assert mine is not None
+    assert mine.links == early.links
+
+
+def test_links_are_shown_to_those_who_may_see_their_other_end(records: Records) -> None:
+    theirs = portable("theirs", scope="session", session_id=OTHER_SESSION)
+    mine = portable("mine", links=(MemoryLink(theirs.id, "derived_from", 1.0, 9.0),))
+    records.apply([operation_of(ImportMemory(each)) for each in (theirs, mine)])
+    seen = [records.portable(mine.id, session) for session in (SESSION, OTHER_SESSION)]
+    assert [None if each is None else len(each.links) for each in seen] == [0, 1]
+
+
+def test_a_memory_that_is_here_is_not_imported_over(records: Records) -> None:
+    before = everything(records)
+    result = do(records, ImportMemory(portable("other", id=ID, version=9)), ImportedResult)
+    assert result == ImportedResult(ID, "present")
+    assert everything(records) == before
+
+
+def test_an_import_without_history_begins_one(records: Records) -> None:
+    bare = portable("bare", version=3, tags=("t",), access_count=4, last_accessed_at=8.5)
+    do(records, ImportMemory(bare), ImportedResult)
+    memory = shown(records, bare.id)
+    assert msgspec.structs.replace(memory, history=()) == bare
+    assert [(entry.version, entry.change, entry.record.tags) for entry in memory.history] == [(3, "imported", ("t",))]
+    do(records, TagMemory(bare.id, ("u",)), TaggedResult)
+    assert shown(records, bare.id).version == 4

@@ -1,0 +1,296 @@
+"""What every `GraphRecords` promises, whatever database is behind it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.graph_records import EdgeRow, EntityRow, GraphRecords
+from remembrancer.actors.store.records import Filters, Records
+from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    return factory.open()
+
+
+def ref(text: str) -> EntityRef:
+    """`name:type:relationship`, the last two of which have defaults."""
+    name, kind, relationship = (*text.split(":"), "", "")[:3]
+    return EntityRef(name, kind or "thing", relationship or "about")
+
+
+def say(records: Records, content: str, *entities: str, **fields: Any) -> Operation:
+    """Store a memory that names entities."""
+    operation = store_operation(content, content, related_entities=tuple(ref(each) for each in entities), **fields)
+    apply(records, operation)
+    return operation
+
+
+def apply(records: Records, *operations: Operation) -> None:
+    for outcome in records.apply(operations):
+        assert isinstance(outcome.reply, Applied), outcome.reply
+
+
+def forget(records: Records, stored: Operation) -> None:
+    change = ForgetMemory(memory_id_of(stored))
+    apply(records, Operation(f"forget {stored.operation_id}", PROJECT, SESSION, REQUESTED_AT, change))
+
+
+def number_of(records: Records, stored: Operation) -> int:
+    number = records.number_of(memory_id_of(stored))
+    assert number is not None
+    return number
+
+
+def numbers(graph: GraphRecords, *names: str, session_id: str = SESSION) -> list[int]:
+    return [row.number for name in names for row in graph.entities_named(name, session_id)]
+
+
+def named(rows: Sequence[EntityRow]) -> list[str]:
+    return [row.name for row in rows]
+
+
+def edges(
+    graph: GraphRecords,
+    name: str,
+    *,
+    session_id: str = SESSION,
+    relationships: frozenset[str] | None = None,
+) -> set[tuple[str, str, str, int, int]]:
+    """All edges of an entity by the names of their ends, with how many memories say them and how many said them."""
+    own = numbers(graph, name, session_id=session_id)
+    found: set[tuple[str, str, str, int, int]] = set()
+    for outgoing in (True, False):
+        rows = graph.edges(own, session_id, outgoing=outgoing, relationships=relationships)
+        assert not rows.cut
+        for row in rows.rows:
+            names = {each.number: each.name for each in graph.entities([row.subject, row.target])}
+            found.add((names[row.subject], row.relationship, names[row.target], row.live, row.forgotten))
+    return found
+
+
+def test_the_first_entity_of_a_memory_is_the_subject_of_its_edges(records: Records) -> None:
+    say(records, "one", "AuthService:component", "TokenValidator:component:depends_on", "Ada:person:written_by")
+    assert edges(records.graph, "AuthService") == {
+        ("AuthService", "depends_on", "TokenValidator", 1, 0),
+        ("AuthService", "written_by", "Ada", 1, 0),
+    }
+    assert edges(records.graph, "Ada") == {("AuthService", "written_by", "Ada", 1, 0)}
+    assert edges(records.graph, "TokenValidator") == {("AuthService", "depends_on", "TokenValidator", 1, 0)}
+
+
+def test_every_memory_that_says_an_edge_counts_and_a_forgotten_one_apart(records: Records) -> None:
+    first = say(records, "one", "A", "B::uses")
+    say(records, "two", "A", "B::uses")
+    say(records, "three", "A", "B::calls")
+    forget(records, first)
+    assert edges(records.graph, "A") == {("A", "uses", "B", 1, 1), ("A", "calls", "B", 1, 0)}
+    assert records.graph.memory_counts([numbers(records.graph, "A"), numbers(records.graph, "A", "B")], SESSION) == [
+        2,
+        2,
+    ]
+
+
+def test_edges_are_chosen_by_the_key_of_their_relationship(records: Records) -> None:
+    say(records, "one", "A", "B::depends_on", "C::Depends-On", "D::uses")
+    found = edges(records.graph, "A", relationships=frozenset({"dependson"}))
+    assert {target for _, _, target, _, _ in found} == {"B", "C"}
+    assert edges(records.graph, "D", relationships=frozenset({"dependson"})) == set()
+    assert records.graph.summary(SESSION, frozenset({"uses"}), 9).relationship_types == {"uses": 1}
+
+
+def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(records: Records) -> None:
+    say(records, "mine", "A", "B::uses", scope="session")
+    say(records, "theirs", "A", "B::owns", "Secret::hides", scope="session", session_id=OTHER_SESSION, tags=("secret",))
+    say(records, "theirs too", "Secret", "A::knows", scope="session", session_id=OTHER_SESSION)
+    graph = records.graph
+    assert edges(graph, "A") == {("A", "uses", "B", 1, 0)}
+    assert edges(graph, "Secret") == set()
+    assert graph.entities_named("Secret", SESSION) == []
+    assert graph.entities_keyed(["secret"], SESSION) == []
+    assert graph.entities_beginning("se", SESSION, 9) == []
+    assert graph.entities_matching('"secret"', SESSION, 9) == []
+    assert graph.entity_uses("", SESSION) == [("A", "a", 1), ("B", "b", 1)]
+    assert graph.tag_uses("", SESSION) == {}
+    assert graph.memory_counts([numbers(graph, "A")], SESSION) == [1]
+    summary = graph.summary(SESSION, None, 9)
+    assert (summary.entities, summary.relationships) == (2, 1)
+    assert summary.relationship_types == {"uses": 1}
+    assert list(graph.memories(numbers(graph, "A"), Filters(SESSION), 9)) == [1]
+    assert named(graph.entities_named("Secret", OTHER_SESSION)) == ["Secret"]
+    assert len(edges(graph, "Secret", session_id=OTHER_SESSION)) == 2
+    assert graph.tag_uses("SEC", OTHER_SESSION) == {"secret": 1}
+
+
+def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(records: Records) -> None:
+    say(records, "one", "AuthService:component", "auth-service:file", "Harbour Master:person", "Authors:team")
+    graph = records.graph
+    assert named(graph.entities_named("AuthService", SESSION)) == ["AuthService"]
+    assert graph.entities_named("authservice", SESSION) == []
+    assert named(graph.entities_keyed(["authservice", "nothing"], SESSION)) == ["AuthService", "auth-service"]
+    assert named(graph.entities_matching('"harbours"', SESSION, 9)) == ["Harbour Master"], "words are stemmed"
+    assert set(named(graph.entities_matching('"service"', SESSION, 9))) == {"AuthService", "auth-service"}
+    assert len(graph.entities_matching('"service"', SESSION, 1)) == 1
+    assert named(graph.entities_beginning("auth", SESSION, 9)) == ["Authors", "AuthService", "auth-service"]
+    assert len(graph.entities_beginning("auth", SESSION, 2)) == 2
+
+
+def test_a_name_is_kept_and_found_whatever_is_in_it(records: Records) -> None:
+    names = ["' OR 1=1 --", '"quoted"', "100%_*", "日本語", "🦀", "NEAR(a b)", "\U0010ffff", "a\\b"]
+    say(records, "one", *(f"{name}:thing" for name in names))
+    graph = records.graph
+    for name in names:
+        (row,) = graph.entities_named(name, SESSION)
+        assert name in named(graph.entities_keyed([row.key], SESSION))
+    assert len(graph.entity_uses("", SESSION)) == len(names) - 1, "nothing sorts after the last letter of all"
+
+
+def test_the_most_important_and_the_latest_memories_of_entities_are_found(records: Records) -> None:
+    important = say(records, "important", "A", importance=0.9, requested_at=REQUESTED_AT)
+    middling = say(records, "middling", "A", importance=0.8, requested_at=REQUESTED_AT + 1)
+    plain = say(records, "plain", "A", "B::uses", importance=0.1, requested_at=REQUESTED_AT + 2)
+    latest = say(records, "latest", "B", importance=0.1, occurred_at=REQUESTED_AT + 99)
+    forgotten = say(records, "forgotten", "A", importance=1.0, requested_at=REQUESTED_AT + 100)
+    forget(records, forgotten)
+    graph, seen = records.graph, Filters(SESSION)
+
+    def found(limit: int, *names: str, filters: Filters = seen) -> set[int]:
+        facts = graph.memories(numbers(graph, *names), filters, limit)
+        assert records.ranking_facts(list(facts), filters) == facts
+        return set(facts)
+
+    assert found(1, "A") == {number_of(records, important), number_of(records, plain)}
+    assert found(1, "A", "B") == {number_of(records, important), number_of(records, latest)}
+    every = {number_of(records, each) for each in (important, middling, plain, latest)}
+    assert found(9, "A", "B") == every
+    assert found(9, "A", "B", filters=Filters(SESSION, min_importance=0.85)) == {number_of(records, important)}
+    assert number_of(records, forgotten) in found(9, "A", filters=Filters(SESSION, include_forgotten=True))
+    assert found(9) == set()
+
+
+def test_the_entities_of_memories_are_told(records: Records) -> None:
+    stored = say(records, "one", "A", "B::uses", "B::calls")
+    links = records.graph.links_of([number_of(records, stored)])
+    assert sorted(link.entity for link in links) == sorted(numbers(records.graph, "A", "B")), "once each"
+
+
+def test_a_summary_counts_and_names_the_best_connected(records: Records) -> None:
+    say(records, "one", "Hub:service", "A:file:uses", "B:file:uses", "C:person:owns")
+    say(records, "two", "Hub:service", "A:file:uses")
+    say(records, "three", "Alone:file")
+    summary = records.graph.summary(SESSION, None, 1)
+    assert (summary.entities, summary.relationships) == (5, 3)
+    assert summary.entity_types == {"file": 3, "person": 1, "service": 1}
+    assert summary.relationship_types == {"owns": 1, "uses": 2}
+    assert summary.connected == {numbers(records.graph, "Hub")[0]: 3}
+
+
+def test_names_and_tags_are_completed_with_how_often_they_are_used(records: Records) -> None:
+    say(records, "one", "AuthService", "Authors", tags=("Deploy", "docs"))
+    say(records, "two", "AuthService", tags=("Deploy", "deploys"))
+    gone = say(records, "three", "Authority", "AuthService", tags=("deployed", "docs"))
+    forget(records, gone)
+    graph = records.graph
+    assert sorted(graph.entity_uses("auth", SESSION)) == [("AuthService", "authservice", 2), ("Authors", "authors", 1)]
+    assert graph.entity_uses("b", SESSION) == []
+    assert graph.tag_uses("DEP", SESSION) == {"Deploy": 2, "deploys": 1}
+    assert graph.tag_uses("", SESSION) == {"Deploy": 2, "deploys": 1, "docs": 1}
+
+
+def test_a_hubs_edges_are_bounded_and_it_says_so(records: Records) -> None:
+    count = 1300
+    apply(
+        records,
+        *(
+            store_operation(
+                f"op{number}", f"text {number}", related_entities=(ref("Hub"), ref(f"Spoke{number % 400}::uses"))
+            )
+            for number in range(count)
+        ),
+    )
+    (hub,) = numbers(records.graph, "Hub")
+    found = records.graph.edges([hub], SESSION, outgoing=True, relationships=None)
+    assert found.cut
+    assert 0 < len(found.rows) < 400
+    assert sum(row.live for row in found.rows) < count
+    few = records.graph.edges(numbers(records.graph, "Spoke1"), SESSION, outgoing=False, relationships=None)
+    assert (few.cut, [row.live for row in few.rows]) == (False, [4])
+    together = records.graph.edges(
+        [hub, *numbers(records.graph, "Spoke1")], SESSION, outgoing=False, relationships=None
+    )
+    assert [row.live for row in together.rows] == [4], "a small entity is seen whole beside a hub"
+    assert records.graph.memory_counts([[hub]], SESSION) == [count]
+
+
+NAMES = [f"{name}:{kind}" for name in ("a", "b", "c") for kind in ("x", "y")]
+said = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(["uses", "calls"])), max_size=4, unique=True),
+        st.sampled_from(["mine", "theirs", "shared"]),
+        st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(said)
+def test_edges_are_what_the_visible_memories_say_and_nothing_else(
+    tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]
+) -> None:
+    for kind in FACTORIES:
+        factory = kind(Path(tempfile.mkdtemp(dir=tmp_path)))
+        records = factory.open()
+        expected: dict[tuple[str, str, str], Counter[str]] = {}
+        counts: dict[str, set[int]] = {}
+        for place, (entities, whose, is_forgotten) in enumerate(memories):
+            fields = {
+                "scope": "project" if whose == "shared" else "session",
+                "session_id": OTHER_SESSION if whose == "theirs" else SESSION,
+            }
+            stored = say(records, f"m{place}", *(f"{name}:{kind_of}" for name, kind_of in entities), **fields)
+            if is_forgotten and whose != "theirs":
+                forget(records, stored)
+            for name, relationship in entities if whose != "theirs" else ():
+                if not is_forgotten:
+                    counts.setdefault(name, set()).add(place)
+                if name != entities[0][0]:
+                    edge = expected.setdefault((entities[0][0], relationship, name), Counter())
+                    edge["forgotten" if is_forgotten else "live"] += 1
+        graph = records.graph
+        rows = [row for name in ("a", "b", "c") for row in graph.entities_named(name, SESSION)]
+        label = {row.number: f"{row.name}:{row.type}" for row in rows}
+        for outgoing in (True, False):
+            found = graph.edges(list(label), SESSION, outgoing=outgoing, relationships=None)
+            assert not found.cut
+            assert {_named_edge(row, label): (row.live, row.forgotten) for row in found.rows} == {
+                edge: (each["live"], each["forgotten"]) for edge, each in expected.items()
+            }
+        counted = graph.memory_counts([[number] for number in label], SESSION)
+        assert dict(zip(label.values(), counted, strict=True)) == {
+            name: len(counts.get(name, ())) for name in label.values()
+        }
+        assert graph.summary(SESSION, None, 99).relationships == len(expected)
+        factory.close()
+
+
+def _named_edge(row: EdgeRow, label: dict[int, str]) -> tuple[str, str, str]:
+    return label[row.subject], row.relationship, label[row.target]

@@ -1,0 +1,234 @@
+"""A memory moves from a project's file to the user's once, and is in one of them whatever happens on the way."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from remembrancer.actors.store.memory_rows import digest_of
+from remembrancer.actors.store.move import Move
+from remembrancer.actors.store.records import EmbeddedMemory, Filters
+from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    ForgetMemory,
+    ImportMemory,
+    Operation,
+    PortableMemory,
+    PromotedResult,
+    PromoteMemory,
+    UpdateMemory,
+)
+from tests.contracts.moving_process import STEPS, promotion
+from tests.contracts.records_factories import Clock
+from tests.operations import (
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+
+MODEL = "small.int8.0123456789ab.4"
+STORE, LAUNCHER = EntityRef("store", "service", "about"), EntityRef("launcher", "service", "starts")
+STAYS = store_operation("stays", "a lantern that stays", related_entities=(LAUNCHER,), tags=("red",))
+MOVES = store_operation(
+    "moves", "a lantern that moves", scope="session", related_entities=(STORE, LAUNCHER), tags=("red", "blue")
+)
+ID = memory_id_of(MOVES)
+PROMOTE = promotion(ID, "promote")
+
+
+class Files:
+    """A project's file and the user's, which are opened again and again."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = Clock()
+        self.paths = directory / "project.db", directory / "user.db"
+        self._opened: list[SqliteRecords] = []
+
+    def open(self, *, user_limit_bytes: int | None = None) -> Move:
+        self.close()
+        self._opened = [
+            SqliteRecords(self.paths[0], PROJECT.id, self.clock),
+            SqliteRecords(self.paths[1], "user", self.clock, limit_bytes=user_limit_bytes),
+        ]
+        return Move(*self._opened)
+
+    def close(self) -> None:
+        for records in self._opened:
+            records.close()
+
+    def are_sound(self) -> bool:
+        for path in self.paths:
+            with closing(sqlite3.connect(path)) as connection:
+                sound = connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+                if not sound or connection.execute("PRAGMA foreign_key_check").fetchall():
+                    return False
+        return True
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Files]:
+    """With two memories in the project's, one of which was changed, embedded and accessed."""
+    made = Files(tmp_path)
+    project = made.open().source
+    update = change_operation("update", UpdateMemory(ID, metadata={"a": 1}))
+    assert all(isinstance(outcome.reply, Applied) for outcome in project.apply([STAYS, MOVES, update]))
+    vectors = np.eye(4, dtype=np.float32)[:1]
+    for number, text in ((1, "a lantern that stays"), (2, "a lantern that moves")):
+        project.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(text), (Passage(0, 9),), vectors)])
+    project.touch([2, 2, 2], 88.5)
+    yield made
+    made.close()
+
+
+def whole(move: Move) -> tuple[PortableMemory | None, PortableMemory | None]:
+    """The memory in the project's file, and in the user's."""
+    return move.source.portable(ID, None), move.destination.portable(ID, None)
+
+
+def check_moved(move: Move, before: PortableMemory) -> None:
+    """The memory is the user's, with all that it had, and the project has kept its history alone."""
+    left, moved = whole(move)
+    assert left is None
+    assert moved is not None
+    assert moved.history[:-1] == before.history
+    assert (
+        msgspec.structs.replace(
+            moved, scope=before.scope, version=before.version, updated_at=before.updated_at, history=before.history
+        )
+        == before
+    )
+    assert (moved.scope, moved.version, moved.metadata, moved.access_count) == ("user", 3, {"a": 1}, 3)
+    last = moved.history[-1]
+    assert (last.change, last.version, last.operation_id, last.session_id) == ("promoted", 3, "promote", SESSION)
+    assert last.details == {"previous_scope": "session", "reason": "of use everywhere", "fields": ["scope"]}
+    assert last.record.scope == "user"
+    everyone = Filters(OTHER_SESSION)
+    assert [hit.number for hit in move.destination.keyword_hits('"moves"', everyone, 5)] == [1]
+    assert move.destination.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [1]
+    assert move.destination.pending() == [1]
+    assert move.source.keyword_hits('"moves"', Filters(SESSION), 5) == []
+    assert (move.source.counts(None).total, move.destination.counts(None).by_scope) == (1, {"user": 1})
+    assert (move.source.counts(None).entities, move.destination.counts(None).entities) == (1, 2)
+    assert move.source.passage_numbers(MODEL) == [1]
+    assert move.source.moves() == []
+
+
+def before_the_move(move: Move) -> PortableMemory:
+    memory, _ = whole(move)
+    assert memory is not None
+    return memory
+
+
+def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files) -> None:
+    move = files.open()
+    before = before_the_move(move)
+    files.clock.now += 10
+    (outcome,) = move.apply([PROMOTE])
+    assert outcome.reply == Applied("promote", PromotedResult(ID, "session", "user", 3, "of use everywhere"))
+    assert (outcome.to_embed, outcome.removed_passages) == (1, (2,))
+    check_moved(move, before)
+    moved = move.destination.portable(ID, OTHER_SESSION)
+    assert moved is not None
+    assert moved.updated_at == REQUESTED_AT + 10
+
+
+def test_a_promotion_is_done_once_and_answered_alike_by_both_files(files: Files) -> None:
+    move = files.open()
+    before = before_the_move(move)
+    first, twice = move.apply([PROMOTE, PROMOTE])
+    assert isinstance(first.reply, Applied)
+    replayed = msgspec.structs.replace(first.reply, replayed=True)
+    move = files.open()
+    answers = [twice, *move.apply([PROMOTE]), *move.source.apply([PROMOTE]), *move.destination.apply([PROMOTE])]
+    assert [answer.reply for answer in answers] == [replayed] * 4
+    assert all((answer.to_embed, answer.removed_passages) == (None, ()) for answer in answers)
+    check_moved(move, before)
+
+
+@pytest.mark.parametrize("retried", [False, True], ids=["finished when opened", "asked for again"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_move_that_was_killed_is_finished_and_never_done_twice(files: Files, step: str, retried: bool) -> None:
+    before = before_the_move(files.open())
+    files.close()
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.contracts.moving_process", *map(str, files.paths), ID, "promote", step],
+        timeout=60,
+        check=False,
+    )
+    assert process.returncode == -signal.SIGKILL
+    move = files.open()
+    assert [memory is not None for memory in whole(move)] == [step != "ended", step != "begun"]
+    if retried:
+        (outcome,) = move.apply([PROMOTE])
+        assert isinstance(outcome.reply, Applied)
+        assert outcome.reply.replayed == (step != "begun")
+        assert not move.finish()
+    else:
+        assert move.finish() == (step != "ended")
+        assert not move.finish()
+    check_moved(move, before)
+    assert files.are_sound()
+
+
+@pytest.mark.parametrize(
+    ("operation", "kind"),
+    [
+        (promotion("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV", "unknown"), NotFound),
+        (change_operation("theirs", PromoteMemory(ID, "user"), session_id=OTHER_SESSION), NotFound),
+    ],
+)
+def test_a_promotion_that_is_refused_moves_nothing(files: Files, operation: Operation, kind: type[Exception]) -> None:
+    move = files.open()
+    before = whole(move)
+    assert isinstance(move.apply([operation])[0].reply, kind)
+    assert (whole(move), move.source.moves()) == (before, [])
+
+
+def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(files: Files) -> None:
+    move = files.open()
+    move.source.apply([change_operation("forget", ForgetMemory(ID))])
+    assert isinstance(move.apply([PROMOTE])[0].reply, InvalidInput)
+    copy = PortableMemory(memory_id_of(STAYS), "a copy", "semantic", "user", SESSION, 1.0, 1.0)
+    move.destination.apply([change_operation("import", ImportMemory(copy))])
+    assert isinstance(move.apply([promotion(copy.id, "another")])[0].reply, InvalidInput)
+    assert move.source.moves() == []
+    assert move.source.counts(None).total == 1
+
+
+def test_a_user_file_without_room_leaves_the_memory_where_it_is_and_a_later_try_moves_it(files: Files) -> None:
+    move = files.open(user_limit_bytes=1)
+    before = before_the_move(move)
+    assert isinstance(move.apply([PROMOTE])[0].reply, StorageFull)
+    assert whole(move) == (before, None)
+    assert move.source.moves() == []
+    move = files.open()
+    assert isinstance(move.apply([PROMOTE])[0].reply, Applied)
+    check_moved(move, before)
+
+
+def test_a_memory_comes_to_the_users_file_without_the_links_that_it_leaves_behind(files: Files) -> None:
+    move = files.open()
+    with closing(sqlite3.connect(files.paths[0])) as connection:
+        connection.execute("INSERT INTO memory_links VALUES (2, 1, 'similar_to', 0.99, 5.0)")
+        connection.commit()
+    move.apply([PROMOTE])
+    moved = move.destination.portable(ID, None)
+    assert moved is not None
+    assert moved.links == ()

@@ -1,0 +1,78 @@
+"""What the records tell of a session, and how the stories of several files become one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.records import Records, SessionStory
+from remembrancer.actors.store.session_story import TOPICS, describe_session
+from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
+from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
+from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+
+
+@pytest.fixture(params=FACTORIES)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: SqliteFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    return factory.open()
+
+
+def entity(name: str) -> EntityRef:
+    return EntityRef(name, "component", "uses")
+
+
+def test_an_unknown_session_has_no_story(records: Records) -> None:
+    assert records.session_story(SESSION) == SessionStory(None, {}, {}, {})
+
+
+def test_a_session_s_memories_changes_and_topics_are_its_own(records: Records) -> None:
+    mine = store_operation("a", "one", tags=("auth", "login"), related_entities=(entity("Gateway"),))
+    records.apply(
+        [
+            mine,
+            store_operation("b", "two", type="episodic", scope="session", tags=("auth",)),
+            store_operation("c", "three", session_id=OTHER_SESSION, tags=("secret",)),
+        ]
+    )
+    story = records.session_story(SESSION)
+    assert story.started_at == REQUESTED_AT
+    assert story.stored == {("semantic", "project"): 1, ("episodic", "session"): 1}
+    assert story.changes == {}
+    assert story.topics == {"auth": 2, "login": 1, "Gateway": 1}
+
+
+def test_a_forgotten_memory_was_stored_all_the_same_but_is_no_topic(records: Records) -> None:
+    stored = store_operation("a", "one", tags=("auth",))
+    records.apply([stored])
+    records.apply([Operation("f", PROJECT, OTHER_SESSION, REQUESTED_AT, ForgetMemory(memory_id_of(stored)))])
+    assert records.session_story(SESSION).stored == {("semantic", "project"): 1}
+    assert records.session_story(SESSION).topics == {}
+    assert records.session_story(SESSION).changes == {}
+    assert records.session_story(OTHER_SESSION).changes == {"forgotten": 1}
+
+
+def test_the_stories_of_two_files_are_one_and_topics_that_mean_the_same_are_one() -> None:
+    project = SessionStory(20.0, {("semantic", "project"): 2}, {"updated": 1}, {"AuthService": 2, "grpc": 2})
+    user = SessionStory(10.0, {("semantic", "user"): 1}, {"updated": 2}, {"auth-service": 1, "tabs": 1})
+    described = describe_session([user, project])
+    assert described.started_at == 10.0
+    assert described.stored_by_type == {"semantic": 3}
+    assert described.stored_by_scope == {"project": 2, "user": 1}
+    assert described.changes == {"updated": 3}
+    assert described.topics == ("AuthService", "grpc", "tabs")
+
+
+def test_there_are_only_so_many_topics() -> None:
+    story = SessionStory(0.0, {}, {}, {f"topic {number}": number for number in range(1, 30)})
+    topics = describe_session([story]).topics
+    assert len(topics) == TOPICS
+    assert topics[0] == "topic 29"

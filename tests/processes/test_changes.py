@@ -1,0 +1,139 @@
+"""Every change of a memory through a real bridge and a whole runtime, with the SDK's client in both eras."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from tests.actors.sdk_client import ERAS
+from tests.runtime import Runtime, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+    """A home without embedders, whose runtime is started by the first bridge."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    runtime = Runtime(home)
+    yield runtime
+    await runtime.down()
+
+
+class Caller:
+    """A session's client whose calls have to succeed, unless a test says otherwise."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def __call__(self, tool: str, *, fails: bool = False, **arguments: Any) -> dict[str, Any]:
+        result = await self._client.call_tool(tool, arguments)
+        answer: dict[str, Any] = result.structured_content or {}
+        assert result.is_error is fails, answer
+        return answer
+
+    async def store(self, content: str, **arguments: Any) -> str:
+        given = {"content": content, "type": "semantic", "scope": "session", **arguments}
+        memory_id: str = (await self("store_memory", **given))["memory_id"]
+        return memory_id
+
+    async def recalled(self, query: str, **arguments: Any) -> list[str]:
+        answer = await self("recall_memories", query=query, strategy="keyword", **arguments)
+        return [memory["content"] for memory in answer["memories"]]
+
+
+def bridged(era: str, session: str) -> Client:
+    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
+    command = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
+    return Client(command, mode=era, cache=None)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, era: str) -> None:
+    async with bridged(era, "session:one") as one, bridged(era, "session:two") as two:
+        mine, other = Caller(one), Caller(two)
+        identity = await mine.store(
+            "The build needs Java 17",
+            tags=["build"],
+            related_entities=[{"name": "BuildServer", "type": "component", "relationship": "is"}],
+        )
+        assert (await other("get_memory", memory_id=identity, fails=True))["error"] == "not_found"
+        assert (await other("forget_memory", memory_id=identity, fails=True))["error"] == "not_found"
+
+        answer = await mine(
+            "update_memory",
+            memory_id=identity,
+            content="The build needs Java 21",
+            metadata={"checked": True},
+            related_entities={"add": [{"name": "Maven", "type": "tool", "relationship": "uses"}]},
+        )
+        assert answer["updated_fields"] == ["content", "metadata", "related_entities"]
+        assert (answer["re_embedded"], answer["version"]) == (True, 2)
+        assert await mine.recalled("Java") == ["The build needs Java 21"]
+
+        answer = await mine("tag_memory", memory_id=identity, add=["java"], remove=["build"])
+        assert answer == {"memory_id": identity, "tags": ["java"]}
+        answer = await mine("promote_memory", memory_id=identity, target_scope="project")
+        assert (answer["previous_scope"], answer["new_scope"]) == ("session", "project")
+        assert await other.recalled("Java", tags=["java"]) == ["The build needs Java 21"]
+        answer = await other("promote_memory", memory_id=identity, target_scope="user", reason="of use everywhere")
+        assert (answer["previous_scope"], answer["new_scope"]) == ("project", "user")
+        assert await mine.recalled("Java", scope="user") == ["The build needs Java 21"]
+        answer = await mine("promote_memory", memory_id=identity, target_scope="project", fails=True)
+        assert (answer["error"], answer["field"]) == ("invalid_input", "target_scope")
+
+        answer = await mine("forget_memory", memory_id=identity, reason="outdated")
+        assert answer == {"memory_id": identity, "status": "forgotten", "reason": "outdated"}
+        assert await other.recalled("Java") == []
+        assert await other.recalled("Java", include_forgotten=True) == ["The build needs Java 21"]
+        assert (await mine("tag_memory", memory_id=identity, add=["x"], fails=True))["error"] == "invalid_input"
+        assert (await mine("restore_memory", memory_id=identity))["status"] == "active"
+        answer = await mine("restore_memory", memory_id=identity, version=1, reason="it was right")
+        assert set(answer["restored_fields"]) == {"content", "tags", "metadata", "related_entities"}
+        assert await mine.recalled("Java") == ["The build needs Java 17"]
+
+        shown = await mine("get_memory", memory_id=identity)
+        assert (shown["content"], shown["scope"], shown["status"]) == ("The build needs Java 17", "user", "active")
+        assert (shown["tags"], shown["metadata"], shown["session_id"]) == (["build"], {}, "session:one")
+        assert [edge["name"] for edge in shown["related_entities"]] == ["BuildServer"]
+        changes = ["stored", "updated", "tagged", "promoted", "promoted", "forgotten", "restored", "restored"]
+        assert [line["change"] for line in shown["history"]] == changes
+        assert [line["version"] for line in shown["history"]] == list(range(1, 9))
+        assert shown["history"][5]["reason"] == "outdated"
+        old = await mine("get_memory", memory_id=identity, version=3)
+        assert (old["content"], old["tags"], old["scope"]) == ("The build needs Java 21", ["java"], "session")
+
+
+async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(runtime: Runtime) -> None:
+    async with bridged("legacy", "session:one") as one:
+        mine = Caller(one)
+        first, second = [await mine.store(f"The harbour is deep at {place}") for place in ("night", "noon")]
+        assert len(await mine.recalled("harbour")) == 2
+        store = runtime.process("store")
+        store.suspend()
+        try:
+            answer = await mine("forget_memory", memory_id=first)
+            assert [warning["code"] for warning in answer["warnings"]] == ["queued"]
+            await mine("update_memory", memory_id=second, content="The harbour is shallow")
+            assert await mine.recalled("harbour") == ["The harbour is shallow"]
+        finally:
+            store.kill()
+
+        async def is_drained() -> bool:
+            status = await mine("get_memory_status")
+            return bool(status["write_queue"] == {"depth": 0, "rejected": 0})
+
+        await until(is_drained)
+        assert await mine.recalled("harbour") == ["The harbour is shallow"]
+        assert (await mine("get_memory", memory_id=first))["status"] == "forgotten"
+        assert [line["change"] for line in (await mine("get_memory", memory_id=second))["history"]] == [
+            "stored",
+            "updated",
+        ]

@@ -1,0 +1,108 @@
+"""Resources, subscriptions and prompts through real bridges and a whole runtime, with the SDK's client in both eras."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import mcp_types as mcp
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+from mcp.shared.exceptions import MCPDeprecationWarning
+
+from remembrancer.actors.gateway.resource_uris import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from tests.actors.sdk_client import ERAS
+from tests.actors.test_resources import Heard, read, store
+from tests.runtime import Runtime
+
+pytestmark = pytest.mark.anyio
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+    """A home without embedders, whose runtime is started by the first bridge."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    runtime = Runtime(home)
+    yield runtime
+    await runtime.down()
+
+
+def bridged(era: str, session: str, heard: Heard | None = None) -> Client:
+    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
+    command = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
+    return Client(command, mode=era, message_handler=heard, cache=None)
+
+
+@asynccontextmanager
+async def watching(era: str, uri: str) -> AsyncIterator[Heard]:
+    """A session that is told of a resource, in the way of its era."""
+    heard = Heard()
+    async with bridged(era, f"session:watching {era}", heard) as client, anyio.create_task_group() as tasks:
+        if era == "legacy":
+            with pytest.warns(MCPDeprecationWarning):
+                await client.subscribe_resource(uri)
+            yield heard
+            return
+        async with client.listen(resource_subscriptions=[uri]) as stream:
+
+            async def hear() -> None:
+                async for event in stream:
+                    heard.updated.append(event.uri)  # type: ignore[union-attr]
+
+            tasks.start_soon(hear)
+            yield heard
+            tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_real_store_fills_every_resource(runtime: Runtime, era: str) -> None:
+    entities = [
+        {"name": "AuthService", "type": "component", "relationship": "is"},
+        {"name": "TokenValidator", "type": "component", "relationship": "depends_on"},
+    ]
+    async with bridged(era, "session:first") as client:
+        memory_id = await store(client, "writes British English", scope="user", tags=["style"], importance=0.9)
+        await store(client, "the auth service needs the validator", related_entities=entities)
+        status = json.loads(await read(client, STATUS))
+        summary = await read(client, SUMMARY)
+        graph = await read(client, GRAPH)
+        preferences = await read(client, PREFERENCES)
+        memory = json.loads(await read(client, MEMORY_START + memory_id))
+        prompt = (await client.get_prompt("what-do-you-know-about", {"subject": "AuthService"})).messages[0].content
+        reference = mcp.PromptReference(name="what-do-you-know-about")
+        completion = (await client.complete(reference, {"name": "subject", "value": "auth"})).completion
+    assert status["counts"]["total"] == 2
+    assert "**Session:** session:first | Started: " in summary
+    assert "**Memories stored:** 2 (2 semantic)" in summary
+    assert "AuthService" in summary
+    assert "**Entities:** 2 (2 component)" in graph
+    assert "**Relationships:** 1 (1 depends_on)" in graph
+    assert "depends_on → TokenValidator" in graph
+    assert "- writes British English [importance 0.9; tags: style]" in preferences
+    assert memory["content"] == "writes British English"
+    assert isinstance(prompt, mcp.TextContent)
+    assert "depends_on → TokenValidator" in prompt.text
+    assert "- the auth service needs the validator" in prompt.text
+    assert completion.values == ["AuthService"]
+    assert completion.total == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_subscription_outlives_the_gateway(runtime: Runtime, era: str) -> None:
+    async with watching(era, PREFERENCES) as heard, bridged("legacy", "session:writing") as writer:
+        await store(writer, "before the crash", scope="user")
+        await heard.wait_for(PREFERENCES)
+        await anyio.to_thread.run_sync(runtime.kill, "gateway")
+        await store(writer, "after the crash", scope="user")
+        await heard.wait_for(PREFERENCES, 2, PATIENCE_S)
+        told = len(heard.updated)
+        await store(writer, "some time later", scope="user")
+        await heard.wait_for(PREFERENCES, told + 1, PATIENCE_S)
+        assert "some time later" in await read(writer, PREFERENCES)

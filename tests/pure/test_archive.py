@@ -1,0 +1,161 @@
+"""Backups as files: what is written is held to its manifest when it is read, and nothing else gets out of one."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remembrancer.commands.archive import (
+    MANIFEST,
+    SEAL,
+    ArchivedFile,
+    Manifest,
+    make_manifest,
+    read_archive,
+    read_manifest,
+    write_archive,
+)
+from remembrancer.commands.private_files import FileUnusable, new_file, target_of
+from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
+
+CONTENTS = {
+    "queue.db": b"queue" * 300,
+    "projects/p_0123456789ab/memory.db": b"memories" * 20_000,
+    "user/memory.db": b"user" * 5_000,
+    "catalog.db": b"",
+}
+
+
+def archived(name: str, content: bytes) -> ArchivedFile:
+    return ArchivedFile(name, hashlib.sha256(content).hexdigest(), len(content), 1, {"memories": 2})
+
+
+def write(directory: Path, *, compress: bool = True) -> Path:
+    """A backup of `CONTENTS`."""
+    for name, content in CONTENTS.items():
+        path = directory / "staged" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    manifest = make_manifest(directory, tuple(archived(*item) for item in CONTENTS.items()), 1e9)
+    target = directory / "backup"
+    with new_file(target, force=False) as file:
+        write_archive(file, directory / "staged", manifest, compress=compress)
+    return target
+
+
+def tar(path: Path, *members: tuple[str, bytes], linked_to: str | None = None) -> Path:
+    """An archive with these members; the last one is a link when `linked_to` is given."""
+    if members[0][0] == MANIFEST:
+        members = (members[0], (SEAL, hashlib.sha256(members[0][1]).hexdigest().encode()), *members[1:])
+    with tarfile.open(path, "w") as archive:
+        for name, content in members:
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            if linked_to is not None and name not in (MANIFEST, SEAL):
+                info.type, info.linkname, info.size = tarfile.SYMTYPE, linked_to, 0
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def manifest_of(**changes: object) -> bytes:
+    manifest = make_manifest(Path("/home"), (archived("user/memory.db", b"x"),), 1e9)
+    return msgspec.json.encode({**msgspec.to_builtins(manifest), **changes})
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_backup_is_unpacked_as_it_was_packed(tmp_path: Path, compress: bool) -> None:
+    target = write(tmp_path, compress=compress)
+    assert target.stat().st_mode & 0o777 == 0o600
+    out = tmp_path / "out"
+    out.mkdir()
+    manifest = read_archive(target, lambda file: (out / file.name.replace("/", "_")).open("xb"))
+    assert {name: (out / name.replace("/", "_")).read_bytes() for name in CONTENTS} == CONTENTS
+    assert read_manifest(target) == manifest == read_archive(target)
+    assert manifest.total("memories") == 8
+
+
+@pytest.mark.parametrize("compress", [True, False])
+def test_a_damaged_backup_is_never_taken_for_a_whole_one(tmp_path: Path, compress: bool) -> None:
+    target = write(tmp_path, compress=compress)
+    content = target.read_bytes()
+    whole = read_archive(target)
+    damaged = tmp_path / "damaged"
+    for place in range(0, len(content), max(1, len(content) // 150)):
+        for changed in (content[:place], content[:place] + bytes([content[place] ^ 0xFF]) + content[place + 1 :]):
+            damaged.write_bytes(changed)
+            with suppress(FileUnusable, SchemaTooNew):
+                assert read_archive(damaged) == whole  # a byte that says nothing: a time, say, or what follows the end
+
+
+@pytest.mark.parametrize(
+    "name", ["../evil", "/etc/evil", "user/../../evil", "projects/p_/memory.db", "projects/../x/memory.db", "user", ""]
+)
+def test_a_name_that_has_no_place_in_a_home_is_refused(tmp_path: Path, name: str) -> None:
+    content = manifest_of(files=msgspec.to_builtins([archived(name, b"x")]))
+    backup = tar(tmp_path / "backup", (MANIFEST, content), (name or "x", b"x"))
+    with pytest.raises(FileUnusable):
+        read_archive(backup, lambda _: pytest.fail("it was unpacked"))
+
+
+def test_a_member_that_the_manifest_does_not_name_is_refused(tmp_path: Path) -> None:
+    backup = tar(tmp_path / "backup", (MANIFEST, manifest_of()), ("catalog.db", b"x"))
+    with pytest.raises(FileUnusable, match="catalog"):
+        read_archive(backup)
+
+
+def test_a_link_in_a_backup_is_refused(tmp_path: Path) -> None:
+    backup = tar(tmp_path / "backup", (MANIFEST, manifest_of()), ("user/memory.db", b"x"), linked_to="/etc/passwd")
+    with pytest.raises(FileUnusable, match="manifest"):
+        read_archive(backup)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileUnusable, match="missing"):
+        read_archive(tar(tmp_path / "backup", (MANIFEST, manifest_of())))
+
+
+def test_a_backup_of_a_newer_release_is_told_from_one_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(SchemaTooNew, match="newer"):
+        read_manifest(tar(tmp_path / "newer", (MANIFEST, manifest_of(version=2))))
+    with pytest.raises(FileUnusable):
+        read_manifest(tar(tmp_path / "other", (MANIFEST, manifest_of(format="other"))))
+    with pytest.raises(FileUnusable):
+        read_manifest(tar(tmp_path / "without", ("user/memory.db", b"x")))
+    (tmp_path / "text").write_text("no archive at all")
+    with pytest.raises(FileUnusable):
+        read_manifest(tmp_path / "text")
+    with pytest.raises(FileUnusable, match="No such file"):
+        read_manifest(tmp_path / "missing")
+
+
+def test_a_manifest_of_the_same_format_may_have_further_fields(tmp_path: Path) -> None:
+    backup = tar(tmp_path / "backup", (MANIFEST, manifest_of(note="more")), ("user/memory.db", b"x"))
+    assert isinstance(read_archive(backup), Manifest)
+
+
+def test_a_file_that_is_there_is_never_replaced_unless_it_is_wanted(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("precious")
+    with pytest.raises(InvalidInput, match="--force"):
+        target_of(str(there), "name", force=False)
+    with pytest.raises(InvalidInput, match="--force"), new_file(there, force=False) as file:
+        file.write(b"new")
+    assert there.read_text() == "precious"
+    with new_file(there, force=True) as file:
+        file.write(b"new")
+    assert there.read_text() == "new"
+    assert target_of(str(tmp_path), "name", force=False) == tmp_path / "name"
+
+
+def test_an_error_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "new", force=False) as file:
+        file.write(b"half" * (1 // 0))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileUnusable, match="No such file"), new_file(tmp_path / "no" / "new", force=False):
+        pass

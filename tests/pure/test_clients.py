@@ -1,0 +1,323 @@
+"""Clients' configurations: where they lie, how our entry looks, and that everything else in a file stays as it is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.commands.clients.catalogue import CLIENTS, Surroundings, client_named
+from remembrancer.commands.clients.entries import HIDDEN, compare, difference, extend, is_ours, make_entry
+from remembrancer.commands.clients.json_text import NotEditable, parse, parse_with_comments, remove_member, set_member
+from remembrancer.commands.clients.own_command import own_command, passes_away
+from remembrancer.commands.clients.plan import Plan, plan_entry, plan_removal
+
+COMMAND = ("/opt/bin/remembrancer", "mcp")
+ENTRY = {"command": "/opt/bin/remembrancer", "args": ["mcp"]}
+PATH = ("mcpServers", "remembrancer")
+KEYS = st.text(max_size=6)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=8,
+)
+FILES = st.dictionaries(KEYS, VALUES, max_size=4)
+LOOKS = st.sampled_from([None, 1, 2, 4, "\t"])
+
+
+def around(platform: str = "linux", **environ: str) -> Surroundings:
+    return Surroundings(Path("/home/ana"), environ, platform, Path("/src/app"))
+
+
+def planned(text: str | None, client: str = "cursor", *, force: bool = False, **environ: str) -> Plan:
+    known = client_named(client)
+    place = known.places(around())[0]
+    return plan_entry(known, place, text, "remembrancer", make_entry(known, COMMAND, environ), force=force)
+
+
+# --- where and how ---
+
+
+@pytest.mark.parametrize(
+    ("client", "platform", "places"),
+    [
+        ("claude-code", "linux", {"project": "/src/app/.mcp.json", "user": "/home/ana/.claude.json"}),
+        ("claude-desktop", "linux", {"user": "/home/ana/.config/Claude/claude_desktop_config.json"}),
+        (
+            "claude-desktop",
+            "darwin",
+            {"user": "/home/ana/Library/Application Support/Claude/claude_desktop_config.json"},
+        ),
+        ("cursor", "linux", {"project": "/src/app/.cursor/mcp.json", "user": "/home/ana/.cursor/mcp.json"}),
+        ("vscode", "linux", {"project": "/src/app/.vscode/mcp.json", "user": "/home/ana/.config/Code/User/mcp.json"}),
+        (
+            "vscode",
+            "darwin",
+            {
+                "project": "/src/app/.vscode/mcp.json",
+                "user": "/home/ana/Library/Application Support/Code/User/mcp.json",
+            },
+        ),
+    ],
+)
+def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform: str, places: dict[str, str]) -> None:
+    found = client_named(client).places(around(platform))
+    assert {place.scope: str(place.path) for place in found} == places
+
+
+def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
+    moved = around(XDG_CONFIG_HOME="/conf", CLAUDE_CONFIG_DIR="/claude")
+    user = {client.name: client.place(moved, "user") for client in CLIENTS}
+    assert {name: str(place.path) for name, place in user.items() if place} == {
+        "claude-code": "/claude/.claude.json",
+        "claude-desktop": "/conf/Claude/claude_desktop_config.json",
+        "cursor": "/home/ana/.cursor/mcp.json",
+        "vscode": "/conf/Code/User/mcp.json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("client", "file"),
+    [
+        ("claude-code", {"mcpServers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
+        ("claude-desktop", {"mcpServers": {"remembrancer": ENTRY}}),
+        ("cursor", {"mcpServers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
+        ("vscode", {"servers": {"remembrancer": {"type": "stdio", **ENTRY}}}),
+    ],
+)
+def test_each_client_gets_its_own_form_of_the_entry(client: str, file: dict[str, Any]) -> None:
+    plan = planned(None, client)
+    assert plan.action == "add"
+    assert plan.after is not None
+    assert plan.after.endswith("}\n")
+    assert json.loads(plan.after) == file
+
+
+def test_variables_are_in_the_entry_when_there_are_any() -> None:
+    assert make_entry(client_named("claude-desktop"), COMMAND, {"A": "b"}) == {**ENTRY, "env": {"A": "b"}}
+
+
+# --- the command ---
+
+
+def executable(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_command_is_the_one_that_was_run_if_it_is_the_installed_one(tmp_path: Path) -> None:
+    behind = executable(tmp_path / "venv/bin/remembrancer")
+    link = tmp_path / "bin/remembrancer"
+    link.parent.mkdir()
+    link.symlink_to(behind)
+    assert own_command(str(link), "/usr/bin/python3", {}) == (str(link), "mcp")
+
+
+def test_the_command_beside_the_interpreter_is_taken_when_a_module_was_run(tmp_path: Path) -> None:
+    command = executable(tmp_path / "venv/bin/remembrancer")
+    module = str(tmp_path / "site-packages/remembrancer/__main__.py")
+    assert own_command(module, str(tmp_path / "venv/bin/python"), {}) == (str(command), "mcp")
+
+
+def test_without_any_command_the_interpreter_starts_the_module(tmp_path: Path) -> None:
+    python = str(tmp_path / "bin/python")
+    assert own_command("/x/__main__.py", python, {"PATH": str(tmp_path)}) == (python, "-P", "-m", "remembrancer", "mcp")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/home/ana/.cache/uv/archive-v0/qy7/bin/remembrancer",
+        "/home/ana/.cache/uv/environments-v2/x/bin/remembrancer",
+        "/home/ana/.local/share/pipx/.cache/8d/bin/remembrancer",
+        "/home/ana/.cache/pipx/8d/bin/remembrancer",
+        "/tmp/venv/bin/remembrancer",
+    ],
+)
+def test_a_place_that_is_made_for_one_run_is_known_as_such(path: str) -> None:
+    assert passes_away(Path(path))
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/home/ana/.local/bin/remembrancer",
+        "/home/ana/.local/share/pipx/venvs/remembrancer/bin/remembrancer",
+        "/home/ana/.local/share/uv/tools/remembrancer/bin/remembrancer",
+        "/src/tmp/.venv/bin/remembrancer",
+    ],
+)
+def test_a_place_that_lasts_is_known_as_such(path: str) -> None:
+    assert not passes_away(Path(path))
+
+
+# --- changing a file ---
+
+
+@given(FILES, LOOKS, st.booleans())
+def test_setting_an_entry_changes_nothing_else(
+    whole: dict[str, Any], indent: int | str | None, ascii_only: bool
+) -> None:
+    text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only)
+    if not isinstance(whole.get("mcpServers", {}), dict):
+        with pytest.raises(NotEditable):
+            set_member(text, PATH, ENTRY)
+        return
+    after = json.loads(set_member(text, PATH, ENTRY))
+    before = {**whole, "mcpServers": {**whole.get("mcpServers", {}), "remembrancer": ENTRY}}
+    assert json.dumps(after) == json.dumps(before)  # the order of the keys, too
+
+
+@given(FILES, LOOKS)
+def test_an_entry_that_was_added_and_removed_leaves_the_rest_as_it_was(
+    servers: dict[str, Any], indent: int | str | None
+) -> None:
+    servers.pop("remembrancer", None)
+    text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
+    removed = remove_member(set_member(text, PATH, ENTRY), PATH)
+    assert json.dumps(json.loads(removed)) == json.dumps(json.loads(text))
+    if servers:
+        assert removed == text
+
+
+@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=5), LOOKS, st.data())
+def test_removing_any_member_changes_nothing_else(
+    servers: dict[str, Any], indent: int | str | None, data: st.DataObject
+) -> None:
+    gone = data.draw(st.sampled_from(sorted(servers)))
+    text = json.dumps({"mcpServers": servers, "last": True}, indent=indent)
+    left = {key: value for key, value in servers.items() if key != gone}
+    assert json.dumps(json.loads(remove_member(text, ("mcpServers", gone)))) == json.dumps(
+        {"mcpServers": left, "last": True}
+    )
+
+
+def test_the_look_of_a_file_is_kept() -> None:
+    text = '{\r\n\t"n": 1.50, "mcpServers": {\r\n\t\t"other": {"command":"x" , "args" : []}\r\n\t}\r\n}\r\n'
+    assert set_member(text, PATH, {"command": "c"}) == (
+        '{\r\n\t"n": 1.50, "mcpServers": {\r\n\t\t"other": {"command":"x" , "args" : []},\r\n'
+        '\t\t"remembrancer": {\r\n\t\t\t"command": "c"\r\n\t\t}\r\n\t}\r\n}\r\n'
+    )
+
+
+def test_a_file_of_one_line_stays_one_line() -> None:
+    assert set_member('{"mcpServers": {"a": 1}}', PATH, ENTRY).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{ // mine\n "servers": {} }', "comments"),
+        ('{ "servers": {}, /* mine */ "a": 1 }', "comments"),
+        ('{ "servers": {}, }', "trailing commas"),
+        ('{ "servers": ', "not valid JSON"),
+        ("[]", "JSON object"),
+        ('{"a": 1, "a": 2}', "twice"),
+        ("[" * 100_000, "deeply"),
+        ('{"servers": []}', "'servers' is not a JSON object"),
+    ],
+)
+def test_a_file_that_cannot_be_changed_safely_is_refused_with_what_to_paste(text: str, why: str) -> None:
+    plan = planned(text, "vscode")
+    assert plan.action == "refuse"
+    assert plan.after is None
+    assert why in plan.said
+    assert json.loads(plan.paste) == {"servers": {"remembrancer": {"type": "stdio", **ENTRY}}}
+
+
+def test_an_entry_between_comments_is_seen_without_being_changed() -> None:
+    text = '{ // "mine"\n "servers": { "a": {"url": "http://x/*,}"}, /* ours */ "remembrancer": %s, },\n}'
+    plan = planned(text % json.dumps({"type": "stdio", **ENTRY}), "vscode")
+    assert (plan.action, plan.after) == ("nothing", None)
+    assert planned(text % '{"command": "/other"}', "vscode", force=True).action == "refuse"
+    assert parse_with_comments(text % "1")["servers"]["a"] == {"url": "http://x/*,}"}
+
+
+def test_a_web_address_is_no_comment() -> None:
+    assert parse('{"url": "https://example.org/*x*/"}') == {"url": "https://example.org/*x*/"}
+    with pytest.raises(NotEditable, match="not valid JSON"):
+        parse('{"url": "https://example.org" "b": 1}')
+
+
+def test_a_byte_order_mark_stays_where_it_is() -> None:
+    plan = planned('\ufeff{"mcpServers": {}}')
+    assert plan.after is not None
+    assert plan.after.startswith('\ufeff{"mcpServers": {')
+
+
+# --- what is there already ---
+
+
+def test_a_second_time_there_is_nothing_to_do() -> None:
+    once = planned(None).after
+    assert planned(once).action == "nothing"
+    assert planned(once).after is None
+
+
+def test_variables_that_somebody_added_are_kept_and_no_reason_to_change_anything() -> None:
+    present = {**ENTRY, "env": {"MINE": "1"}, "disabled": True}
+    assert compare(present, ENTRY) == "same"
+    wanted = {**ENTRY, "env": {"OURS": "2"}}
+    assert compare(present, wanted) == "extended"
+    assert extend(present, wanted) == {**ENTRY, "env": {"MINE": "1", "OURS": "2"}, "disabled": True}
+
+
+@pytest.mark.parametrize(
+    "present",
+    [
+        {"command": "/old/remembrancer", "args": ["mcp"]},
+        {"command": "/opt/bin/remembrancer", "args": ["mcp", "--project", "/x"]},
+        {"type": "http", "url": "https://example.org"},
+        "nonsense",
+    ],
+)
+def test_another_entry_of_our_name_is_replaced_only_by_force(present: object) -> None:
+    text = json.dumps({"mcpServers": {"a": {"command": "a"}, "remembrancer": present}})
+    refused = planned(text)
+    assert refused.action == "refuse"
+    assert "--force" in refused.said
+    assert "+" in refused.difference
+    forced = planned(text, force=True)
+    assert forced.action == "replace"
+    assert forced.after is not None
+    servers = json.loads(forced.after)["mcpServers"]
+    assert servers == {"a": {"command": "a"}, "remembrancer": {"type": "stdio", **ENTRY}}
+
+
+def test_a_difference_shows_no_secret() -> None:
+    present = {
+        "command": "/old",
+        "env": {"REMEMBRANCER_HOME": "/h", "REMEMBRANCER_API_KEY": "hush1", "TOKEN": "hush2"},
+        "headers": {"Authorization": "hush3"},
+    }
+    shown = difference(present, ENTRY)
+    assert "/old" in shown
+    assert '"/h"' in shown
+    assert HIDDEN in shown
+    assert "hush" not in shown
+
+
+def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
+    client = client_named("cursor")
+    place = client.places(around())[0]
+    ours = '{"mcpServers": {"remembrancer": {"command": "/a/remembrancer", "args": ["mcp"]}}}'
+    theirs = '{"mcpServers": {"remembrancer": {"command": "/a/other"}}}'
+    removed = plan_removal(client, place, ours, "remembrancer", force=False)
+    assert (removed.action, removed.after) == ("remove", '{"mcpServers": {}}')
+    assert plan_removal(client, place, theirs, "remembrancer", force=False).action == "refuse"
+    assert plan_removal(client, place, theirs, "remembrancer", force=True).action == "remove"
+    assert plan_removal(client, place, None, "remembrancer", force=False).action == "nothing"
+
+
+def test_an_entry_of_ours_is_known_by_what_it_starts() -> None:
+    assert is_ours({"command": "remembrancer", "args": ["mcp"]})
+    assert is_ours({"command": "/v/bin/python", "args": ["-m", "remembrancer", "mcp"]})
+    assert not is_ours({"command": "npx", "args": ["-y", "server-memory"]})
+    assert not is_ours({"url": "https://example.org"})
+    assert not is_ours(None)

@@ -1,0 +1,252 @@
+"""The lines of an export: what is written is what is read, and what is wrong is said."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.commands.export_format import (
+    EndLine,
+    Line,
+    MemoryLine,
+    ProjectLine,
+    SessionLine,
+    decode_header,
+    decode_line,
+    encode_header,
+    encode_line,
+)
+from remembrancer.commands.import_ import choose_targets
+from remembrancer.commands.import_check import check, placed_lines
+from remembrancer.commands.importing import import_operation
+from remembrancer.commands.private_files import FileUnusable
+from remembrancer.config.project import project_of
+from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
+from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
+from remembrancer.protocol.writes import (
+    EntityRef,
+    HistoryEntry,
+    MemoryLink,
+    PortableMemory,
+    ProjectRef,
+    SessionSpan,
+    Snapshot,
+    SourceRef,
+)
+
+PROJECT = ProjectRef("p_0123456789ab", "/work/one")
+OTHER = ProjectRef("p_ba9876543210", "/work/two")
+
+texts = st.text(st.characters(codec="utf-8"), max_size=40)
+names = texts.filter(str.strip)
+times = st.floats(-1e12, 1e12)
+fractions = st.floats(0, 1)
+memory_ids = st.builds(derive_memory_id, texts, st.floats(0, MAX_ULID_MS / 1000))
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+sources = st.builds(SourceRef, st.none() | texts, st.none() | texts, st.none() | st.integers(0, 10**6))
+entities = st.tuples() | st.tuples(st.builds(EntityRef, names, names, names))
+tags = st.lists(names, max_size=3, unique=True).map(tuple)
+objects = st.dictionaries(texts, json_values, max_size=3)
+snapshots = st.builds(
+    Snapshot,
+    content=names,
+    type=st.sampled_from(("episodic", "semantic", "procedural")),
+    scope=st.sampled_from(("session", "project", "user")),
+    session_id=names,
+    importance=fractions,
+    tags=tags,
+    source=sources,
+    related_entities=entities,
+    metadata=objects,
+    occurred_at=st.none() | times,
+    forgotten=st.booleans(),
+    forgotten_reason=st.none() | texts,
+)
+histories = st.lists(
+    st.builds(HistoryEntry, st.integers(1, 50), names, times, names, names, snapshots, objects), max_size=3
+).map(lambda entries: tuple(sorted(entries, key=lambda entry: entry.version)))
+memories = st.builds(
+    PortableMemory,
+    id=memory_ids,
+    content=names,
+    type=st.sampled_from(("episodic", "semantic", "procedural")),
+    scope=st.sampled_from(("session", "project")),
+    session_id=names,
+    created_at=times,
+    updated_at=times,
+    importance=fractions,
+    tags=tags,
+    source=sources,
+    related_entities=entities,
+    metadata=objects,
+    version=st.integers(1, 1000),
+    occurred_at=st.none() | times,
+    access_count=st.integers(0, 10**9),
+    last_accessed_at=st.none() | times,
+    forgotten_at=st.none() | times,
+    forgotten_reason=st.none() | texts,
+    history=histories,
+    links=st.tuples() | st.tuples(st.builds(MemoryLink, memory_ids, names, fractions, times)),
+)
+sessions = st.builds(SessionSpan, names, times, times)
+lines: st.SearchStrategy[Line] = (
+    st.builds(ProjectLine, st.just(PROJECT.id), texts)
+    | st.builds(MemoryLine, memories, st.just(PROJECT.id))
+    | st.builds(SessionLine, sessions, st.sampled_from((PROJECT.id, None)))
+    | st.builds(EndLine, st.integers(0), st.integers(0), st.integers(0))
+)
+
+
+def memory(name: str = "one", **fields: Any) -> PortableMemory:
+    known = {"content": "text", "type": "semantic", "scope": "project", "session_id": "session:one"}
+    return PortableMemory(
+        **{"id": derive_memory_id(name, 1e9), **known, "created_at": 1.5, "updated_at": 2.5, **fields}
+    )
+
+
+def export(*body: Line | bytes, end: EndLine | None = None) -> BytesIO:
+    """A file with these lines; its last line counts them, unless `end` says otherwise."""
+    found = [each for each in body if not isinstance(each, bytes)]
+    counted = EndLine(
+        sum(isinstance(each, ProjectLine) for each in found),
+        sum(isinstance(each, MemoryLine) for each in found),
+        sum(isinstance(each, SessionLine) for each in found),
+    )
+    encoded = [each if isinstance(each, bytes) else encode_line(each) for each in body]
+    return BytesIO(b"".join([encode_header(1e9), *encoded, encode_line(end or counted)]))
+
+
+@given(lines)
+def test_a_line_is_read_as_it_was_written(line: Line) -> None:
+    encoded = encode_line(line)
+    assert encoded.count(b"\n") == 1
+    assert encoded.endswith(b"\n")
+    assert decode_line(encoded) == line
+    assert encode_line(decode_line(encoded)) == encoded
+
+
+@given(lines, st.integers(0), st.binary(min_size=1, max_size=3))
+def test_a_damaged_line_is_another_line_or_an_error_of_ours(line: Line, place: int, noise: bytes) -> None:
+    encoded = encode_line(line)
+    place %= len(encoded)
+    try:
+        decode_line(encoded[:place] + noise + encoded[place + 1 :])
+    except InvalidInput as error:
+        assert error.message  # noqa: PT017 - it need not be raised
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"id": "memory:no"}, "ULID"),
+        ({"id": derive_memory_id("one", 1e9).lower()}, "upper case"),
+        ({"content": " \n"}, "content is empty"),
+        ({"importance": 1.5}, "importance"),
+        ({"version": 0}, "version"),
+        ({"scope": "user"}, "the user"),
+        ({"type": "other"}, "$.memory.type"),
+        ({"content": 7}, "$.memory.content"),
+        ({"access_count": 2**70}, "int"),
+        ({"tag": ["a"]}, "$.memory.tag"),
+        ({"source": {"tol": "x"}}, "$.memory.source.tol"),
+        ({"related_entities": [{"name": "a", "type": "b", "relationship": "c", "weight": 1}]}, "[0].weight"),
+    ],
+)
+def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str) -> None:
+    raw = msgspec.json.decode(encode_line(MemoryLine(memory(), PROJECT.id)))
+    raw["memory"].update(change)
+    with pytest.raises(InvalidInput) as caught:
+        decode_line(msgspec.json.encode(raw))
+    assert reason in caught.value.message
+
+
+@pytest.mark.parametrize("line", [b"", b"\n", b"{}", b"[]", b"null", b"\xff\n", b"[" * 100_000, b'{"line": "other"}'])
+def test_a_line_that_is_none_is_an_error(line: bytes) -> None:
+    with pytest.raises(InvalidInput):
+        decode_line(line)
+
+
+def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
+    newer = encode_header(1e9).replace(b'"version":1', b'"version":2')
+    with pytest.raises(SchemaTooNew, match="newer"):
+        decode_header(newer)
+    for strange in (b"", b"SQLite format 3\0", b'{"format":"other","version":1,"release":"","exported_at":1}', b"{}"):
+        with pytest.raises(FileUnusable, match="no export"):
+            decode_header(strange)
+
+
+def test_every_bad_line_is_named_with_its_number() -> None:
+    file = export(
+        ProjectLine(PROJECT.id, PROJECT.path),
+        MemoryLine(memory("one"), PROJECT.id),
+        b"{oops\n",
+        MemoryLine(memory("two"), OTHER.id),
+        SessionLine(SessionSpan("session:one", 1.0, 2.0), OTHER.id),
+    )
+    checked = check(file)
+    assert [bad.line for bad in checked.first_bad] == [4, 5, 6]
+    assert checked.memories == 1
+    assert OTHER.id in checked.first_bad[1].reason
+
+
+def test_a_file_that_was_cut_off_is_noticed() -> None:
+    whole = export(ProjectLine(PROJECT.id, "/"), *(MemoryLine(memory(str(n)), PROJECT.id) for n in range(3)))
+    assert check(whole).bad == 0
+    content = whole.getvalue()
+    for place in range(content.index(b"\n") + 1, len(content) - 1):
+        assert check(BytesIO(content[:place])).bad > 0
+
+
+def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:
+    file = export(ProjectLine(PROJECT.id, "/"), MemoryLine(memory(), PROJECT.id), end=EndLine(1, 2, 0))
+    (bad,) = check(file).first_bad
+    assert "2 memories" in bad.reason
+
+
+def test_lines_go_to_the_projects_that_were_chosen() -> None:
+    span = SessionSpan("session:one", 1.0, 2.0)
+    file = export(
+        ProjectLine(PROJECT.id, PROJECT.path),
+        MemoryLine(memory("one"), PROJECT.id),
+        SessionLine(span, PROJECT.id),
+        MemoryLine(memory("two", scope="user"), None),
+    )
+    checked = check(file)
+    assert checked.bad == 0
+    placed = list(placed_lines(file, choose_targets(checked.projects, ["/elsewhere"])))
+    assert [project and project.path for project, _ in placed] == ["/elsewhere", "/elsewhere", None]
+    assert placed[1][1] == span
+
+
+def test_the_project_to_import_into_has_to_be_certain() -> None:
+    both = {PROJECT.id: PROJECT, OTHER.id: OTHER}
+    assert choose_targets(both, []) == both
+    chosen = choose_targets(both, [f"{OTHER.id}=/elsewhere"])
+    assert chosen == {PROJECT.id: PROJECT, OTHER.id: project_of(Path("/elsewhere"))}
+    with pytest.raises(InvalidInput, match="2 projects"):
+        choose_targets(both, ["/elsewhere"])
+    with pytest.raises(InvalidInput, match="no project"):
+        choose_targets(both, ["p_000000000000=/elsewhere"])
+    with pytest.raises(InvalidInput, match="0 projects"):
+        choose_targets({}, ["/elsewhere"])
+
+
+def test_an_operation_is_known_by_the_content_and_the_place_of_its_memory() -> None:
+    first = import_operation(PROJECT, memory(), 1.0)
+    assert import_operation(PROJECT, memory(), 2.0).operation_id == first.operation_id
+    others = [
+        import_operation(OTHER, memory(), 1.0),
+        import_operation(None, memory(), 1.0),
+        import_operation(PROJECT, memory(access_count=1), 1.0),
+    ]
+    assert len({first.operation_id, *(each.operation_id for each in others)}) == 4

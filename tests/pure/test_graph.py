@@ -1,0 +1,229 @@
+"""Walks through the graph against a plain model of one, and the names that texts hold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.graph import (
+    Edge,
+    Expansion,
+    Node,
+    Reached,
+    Sighting,
+    connection,
+    fair_share,
+    nearness,
+    walk,
+)
+from remembrancer.actors.store.mentions import alike, is_paraphrased, longest, read
+from remembrancer.actors.store.names import name_key
+from remembrancer.protocol.reads import Direction
+
+NODES = [Node(name, "thing") for name in "abcdefgh"]
+EVERY = 1000
+
+
+@dataclass(frozen=True)
+class Said:
+    """One memory says one edge."""
+
+    subject: Node
+    relationship: str
+    target: Node
+    forgotten: bool
+
+
+class SmallGraph:
+    """A neighbourhood that is looked up by reading everything that was ever said."""
+
+    def __init__(self, said: Sequence[Said], direction: Direction = "both") -> None:
+        self.said = said
+        self.direction = direction
+        self.asked: list[list[Node]] = []
+
+    def expand(self, nodes: Sequence[Node]) -> Expansion:
+        self.asked.append(list(nodes))
+        rows: dict[Edge, list[int]] = {}
+        for each in self.said:
+            leads_on = (each.subject in nodes and self.direction != "incoming") or (
+                each.target in nodes and self.direction != "outgoing"
+            )
+            if leads_on:
+                counts = rows.setdefault(Edge(each.subject, each.relationship, each.target), [0, 0])
+                counts[each.forgotten] += 1
+        return Expansion([Sighting(edge, edge, live, forgotten) for edge, (live, forgotten) in rows.items()])
+
+
+def distances(said: Sequence[Said], starts: set[Node], depth: int, direction: Direction) -> dict[Node, int]:
+    """Hops by relaxing every edge again and again, as Bellman and Ford do."""
+    found = dict.fromkeys(starts, 0)
+    for _ in range(depth):
+        for each in said:
+            for here, there, way in ((each.subject, each.target, "outgoing"), (each.target, each.subject, "incoming")):
+                if direction in ("both", way) and here in found and found[here] < depth:
+                    found[there] = min(found.get(there, depth + 1), found[here] + 1)
+    return found
+
+
+nodes = st.sampled_from(NODES)
+sayings = st.lists(st.builds(Said, nodes, st.sampled_from(["uses", "calls"]), nodes, st.booleans()), max_size=25)
+directions: st.SearchStrategy[Direction] = st.sampled_from(["outgoing", "incoming", "both"])
+
+
+@given(sayings, st.sets(nodes, max_size=3), st.integers(1, 3), directions)
+def test_a_walk_reaches_what_a_search_of_every_path_reaches(
+    said: list[Said], starts: set[Node], depth: int, direction: Direction
+) -> None:
+    walked = walk(sorted(starts), SmallGraph(said, direction), depth, EVERY)
+    expected = distances(said, starts, depth, direction)
+    assert {node: reached.distance for node, reached in walked.reached.items()} == expected
+    assert walked.depth_reached == max(expected.values(), default=0)
+    assert not walked.cut
+    order = [(reached.distance, reached.stale, -reached.weight) for reached in walked.reached.values()]
+    assert order == sorted(order), "the nearest first, then the fresh, then the well connected"
+
+
+@given(sayings, nodes, st.integers(1, 3))
+def test_a_walk_finds_every_edge_of_what_is_nearer_than_its_depth_with_all_that_say_it(
+    said: list[Said], start: Node, depth: int
+) -> None:
+    walked = walk([start], SmallGraph(said), depth, EVERY)
+    inner = {node for node, reached in walked.reached.items() if reached.distance < depth}
+    expected: dict[Edge, list[int]] = {}
+    for each in said:
+        if each.subject != each.target and inner & {each.subject, each.target}:
+            expected.setdefault(Edge(each.subject, each.relationship, each.target), [0, 0])[each.forgotten] += 1
+    assert {edge: [support.live, support.forgotten] for edge, support in walked.edges.items()} == expected
+    assert all(support.stale == (support.live == 0) for support in walked.edges.values())
+    lives = [support.live for support in walked.edges.values()]
+    assert lives == sorted(lives, reverse=True)
+
+
+@given(sayings, nodes)
+def test_a_node_is_stale_when_only_forgotten_memories_lead_to_it(said: list[Said], start: Node) -> None:
+    walked = walk([start], SmallGraph(said), 3, EVERY)
+    remembered = walk([start], SmallGraph([each for each in said if not each.forgotten]), 3, EVERY)
+    for node, reached in walked.reached.items():
+        by_memory = remembered.reached.get(node)
+        assert reached.stale == (by_memory is None or by_memory.distance > reached.distance)
+
+
+def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> None:
+    hub = Node("hub", "thing")
+    spokes = [Node(f"spoke{number}", "thing") for number in range(9)]
+    said = [Said(hub, "uses", spoke, False) for number, spoke in enumerate(spokes) for _ in range(number + 1)]
+    graph = SmallGraph(said)
+    walked = walk([hub], graph, 2, widest=3)
+    assert walked.cut
+    assert graph.asked == [[hub], [spokes[8], spokes[7], spokes[6]]]
+    assert len(walked.reached) == 10, "those that were met are there all the same"
+    assert not walk([hub], SmallGraph(said), 1, widest=3).cut, "nothing was to follow"
+
+
+def test_a_row_that_is_seen_in_part_from_one_end_counts_as_it_is_seen_whole() -> None:
+    edge = Edge(NODES[0], "uses", NODES[1])
+
+    class TwoViews:
+        def expand(self, nodes: Sequence[Node]) -> Expansion:
+            return Expansion([Sighting("row", edge, 5 if NODES[0] in nodes else 2, 0)])
+
+    walked = walk([NODES[0]], TwoViews(), 2, EVERY)
+    assert walked.edges[edge].live == 5
+
+
+@given(st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8))
+def test_nearness_makes_a_memory_worth_between_0_and_1(entities: list[Reached]) -> None:
+    worth = connection(entities)
+    assert 0.0 <= worth <= max((nearness(each) for each in entities), default=0.0) <= 1.0
+    assert (worth == 0.0) == (not entities)
+
+
+@given(st.integers(0, 3), st.integers(1, 6), st.integers(1, 6))
+def test_a_nearer_memory_is_never_worth_less_however_many_entities_others_have(
+    distance: int, few: int, many: int
+) -> None:
+    near, far = Reached(distance), Reached(distance + 1)
+    assert connection([near] * few) >= connection([far] * many)
+    assert connection([near] * (few + 1)) > connection([near] * few), "several that are as near count for more"
+    assert connection([near, far]) == connection([near])
+    assert connection([Reached(distance, stale=True)]) < connection([near])
+
+
+@given(st.lists(st.integers(0, 500), max_size=20), st.integers(1, 2000))
+def test_fair_shares_keep_to_the_budget_and_leave_nothing_over(sizes: list[int], budget: int) -> None:
+    share = fair_share(sizes, budget)
+    taken = sum(min(size, share) for size in sizes)
+    assert share >= 1
+    assert taken <= max(budget, sum(size > 0 for size in sizes))
+    if taken < sum(sizes) and budget >= len(sizes):
+        assert taken + sum(size > share for size in sizes) > budget, "another row for each would be too many"
+
+
+# Names in texts
+
+
+def keys_in(text: str, *names: str) -> list[str]:
+    """The keys that a text holds, when these names are known."""
+    return [mention.key for mention in longest(read(text).mentions, {name_key(name) for name in names})]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("How does the auth service start?", "AuthService"),
+        ("How does AUTH-SERVICE start?", "AuthService"),
+        ("what's AuthService's timeout", "auth_service"),
+        ("look at src/actors/store/graph.py please", "src/actors/store/graph.py"),
+        ("Wer kennt die Grüße App?", "grüße-app"),
+        ("Что умеет Альфа Банк?", "альфа банк"),
+        ("is it C++?", "C"),
+        ("the Café\u0301 of Cafe\u0301 Noir", "Café Noir"),
+    ],
+)
+def test_a_name_is_found_in_a_text_in_any_spelling(text: str, name: str) -> None:
+    assert keys_in(text, name) == [name_key(name)]
+
+
+def test_the_longest_name_counts_and_each_word_once() -> None:
+    assert keys_in("the auth service gateway", "auth", "auth service", "service gateway") == ["authservice"]
+    assert keys_in("auth and the auth service", "auth", "auth service") == ["auth", "authservice"]
+
+
+def test_stop_words_and_long_sequences_are_no_names() -> None:
+    assert keys_in("who is it and what is the", "who", "it", "what is") == []
+    assert keys_in("one two three four five", "one two three four five", "two three four five") == ["twothreefourfive"]
+
+
+@given(st.text(max_size=300))
+def test_any_text_can_be_read_for_names(text: str) -> None:
+    reading = read(text)
+    for mention in reading.mentions:
+        assert 0 <= mention.begin < mention.end <= len(reading.parts)
+        assert mention.key
+    chosen = longest(reading.mentions, {mention.key for mention in reading.mentions})
+    places = [place for mention in chosen for place in range(mention.begin, mention.end)]
+    assert len(places) == len(set(places))
+
+
+@given(st.lists(st.from_regex(r"[a-z]{2,8}", fullmatch=True), min_size=1, max_size=4))
+def test_words_in_a_row_are_found_as_the_name_that_they_are(words: list[str]) -> None:
+    name = "".join(word.title() for word in words)
+    found = keys_in(f"Tell: {' '.join(words)}!", name)
+    assert found in ([name_key(name)], []), "nothing else"
+    if any(len(word) > 6 for word in words) and len(words) < 4:
+        assert found == [name_key(name)]
+
+
+def test_a_paraphrase_has_a_form_of_every_word_of_the_name() -> None:
+    assert is_paraphrased("TokenValidator", ["validation", "tokens"])
+    assert is_paraphrased("harbour", ["harbours"])
+    assert not is_paraphrased("TokenValidator", ["token", "value"])
+    assert not is_paraphrased("TokenValidator", ["token"])
+    assert not is_paraphrased("...", ["token"])
+    assert alike("test", "test")
+    assert not alike("test", "testimony")

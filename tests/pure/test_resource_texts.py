@@ -1,0 +1,191 @@
+"""The resources' texts: the first seed's shape, and nothing in them that whoever stored a memory could forge."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.gateway.resource_texts import (
+    knowledge_graph,
+    list_item,
+    noted,
+    one_line,
+    preferences,
+    session_summary,
+)
+from remembrancer.actors.gateway.resource_uris import is_known, memory_id_of
+from remembrancer.actors.gateway.resources import digest_of, lasting_memory, lasting_status
+from remembrancer.protocol.reads import (
+    GraphEntity,
+    GraphFound,
+    GraphRelationship,
+    RecalledMemory,
+    Scores,
+    SessionDescription,
+)
+from remembrancer.protocol.writes import MemoryType, SourceRef
+
+STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
+MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def story(**fields: object) -> SessionDescription:
+    by_type = {"procedural": 1, "semantic": 4, "episodic": 7}
+    topics = ("authentication", "gRPC migration", "error handling")
+    values = {"started_at": STARTED, "stored_by_type": by_type, "stored_by_scope": {}, "changes": {}, "topics": topics}
+    return SessionDescription(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def preference(
+    content: str, importance: float = 0.5, kind: MemoryType = "semantic", **fields: object
+) -> RecalledMemory:
+    values = {"scores": Scores(0, 0, importance, 0), "tags": (), "created_at": 0.0, "access_count": 0}
+    values |= {"source": SourceRef(), **fields}
+    return RecalledMemory(MEMORY, content, kind, "user", importance, **values)  # type: ignore[arg-type]
+
+
+def test_the_summary_has_the_seed_s_shape() -> None:
+    text = session_summary("session:abc123", STARTED, story(), (23, 45), STARTED - 60)
+    assert text == (
+        "## Session Memory Summary\n"
+        "**Session:** session:abc123 | Started: 2026-02-23 10:00 UTC\n"
+        "**Memories stored:** 12 (7 episodic, 4 semantic, 1 procedural)\n"
+        "**Memories recalled:** 23 queries, 45 unique memories served\n"
+        "**Key topics:** authentication, gRPC migration, error handling\n"
+    )
+
+
+def test_the_summary_says_since_when_recalls_are_counted_if_that_is_later_than_the_session() -> None:
+    text = session_summary("s", STARTED, story(), (1, 1), STARTED + 3600)
+    assert "**Memories recalled:** 1 query, 1 unique memory served (since 2026-02-23 11:00 UTC)\n" in text
+
+
+def test_the_summary_of_a_session_that_did_nothing_says_so() -> None:
+    text = session_summary("s", STARTED, story(stored_by_type={}, topics=()), (0, 0), STARTED)
+    assert "**Memories stored:** 0\n" in text
+    assert "**Key topics:** none yet\n" in text
+
+
+def test_the_summary_counts_what_was_changed() -> None:
+    text = session_summary("s", STARTED, story(changes={"forgotten": 1, "updated": 3}), (0, 0), STARTED)
+    assert "**Changes:** 3 updated, 1 forgotten\n" in text
+
+
+def test_the_graph_has_types_density_and_the_most_connected() -> None:
+    service = GraphEntity(
+        "AuthService",
+        "component",
+        (
+            GraphRelationship("depends_on", "TokenValidator", "outgoing", memories=2),
+            GraphRelationship("used_by", "Gateway", "incoming", stale=True),
+        ),
+        memory_count=4,
+    )
+    found = GraphFound(
+        (service,),
+        relationship_types={"used_by": 1, "depends_on": 5},
+        total_entities=4,
+        total_relationships=6,
+        entity_types={"person": 1, "component": 3},
+    )
+    assert knowledge_graph(found) == (
+        "## Project Knowledge Graph\n"
+        "**Entities:** 4 (3 component, 1 person)\n"
+        "**Relationships:** 6 (5 depends_on, 1 used_by)\n"
+        "**Density:** 0.5 (1.5 relationships per entity)\n"
+        "\n"
+        "### Most Connected Entities\n"
+        "- AuthService (component, 4 memories): depends_on → TokenValidator, used_by ← Gateway (stale)\n"
+    )
+
+
+def test_a_graph_of_one_entity_has_no_density_and_a_hub_does_not_flood_the_text() -> None:
+    edges = tuple(GraphRelationship("uses", f"part {number}", "outgoing") for number in range(8))
+    hub = GraphEntity("hub", "component", edges, memory_count=1)
+    text = knowledge_graph(GraphFound((hub,), total_entities=1, total_relationships=8))
+    assert "**Entities:** 1 (1 component)\n" in text
+    assert "**Density:** 0 " in text
+    assert "- hub (component, 1 memory): uses → part 0, " in text
+    assert text.endswith("uses → part 4, 3 more\n")
+
+
+def test_an_empty_graph_and_unknown_preferences_are_said() -> None:
+    assert "No entities yet" in knowledge_graph(GraphFound(()))
+    assert "None are known yet" in preferences(())
+
+
+def test_preferences_are_listed_by_importance_under_their_type() -> None:
+    text = preferences(
+        (
+            preference("prefers tabs", 0.4, tags=("style",)),
+            preference("run the linter before a commit", 0.6, "procedural"),
+            preference("writes British English", 0.9, source=SourceRef(tool="Chat")),
+        )
+    )
+    assert text == (
+        "## User Preferences\n"
+        "\n"
+        "### Facts and preferences\n"
+        "- writes British English (from tool Chat) [importance 0.9]\n"
+        "- prefers tabs [importance 0.4; tags: style]\n"
+        "\n"
+        "### Ways of working\n"
+        "- run the linter before a commit [importance 0.6]\n"
+    )
+
+
+@given(st.text(min_size=1).filter(lambda text: bool(text.strip())))
+def test_no_content_leaves_its_item(content: str) -> None:
+    first, *others = list_item(content, SourceRef(), ["importance 1"]).split("\n")
+    assert first.startswith("- ")
+    assert all(not line or line.startswith("  ") for line in others)
+
+
+@given(st.text())
+def test_one_line_is_one_line(text: str) -> None:
+    assert len(one_line(text).splitlines()) <= 1
+    assert one_line(text).isprintable()
+
+
+def test_the_state_of_a_text_stands_above_it() -> None:
+    assert noted("text", "", degraded=False) == "text"
+    assert noted("text", "two writes\nwait", degraded=False) == "> **Note:** two writes wait\n\ntext"
+    assert noted("text", "gone", degraded=True) == "> **Degraded:** gone\n\ntext"
+
+
+@pytest.mark.parametrize("form", [MEMORY, MEMORY.removeprefix("memory:"), MEMORY.lower(), MEMORY.replace(":", "%3A")])
+def test_a_memory_is_named_with_or_without_its_prefix(form: str) -> None:
+    assert memory_id_of(f"memory://memory/{form}") == MEMORY
+    assert is_known(f"memory://memory/{form}")
+
+
+@pytest.mark.parametrize(
+    "uri", ["", "memory://", "memory://memory/", "memory://memory/x", "memory://Status", "file:///"]
+)
+def test_other_uris_are_unknown(uri: str) -> None:
+    assert memory_id_of(uri) is None
+    assert not is_known(uri)
+
+
+def test_what_changes_by_itself_is_not_in_the_digest_of_a_status() -> None:
+    before = {"connection": {"status": "connected", "uptime_seconds": 1}, "counts": {"total": 3}}
+    later = {"connection": {"status": "connected", "uptime_seconds": 9}, "counts": {"total": 3}}
+    other = {"connection": {"status": "degraded", "uptime_seconds": 9}, "counts": {"total": 3}}
+    digest = digest_of(lasting_status(before))
+    assert digest == digest_of(lasting_status(later))
+    assert digest != digest_of(lasting_status(other))
+
+
+def test_of_warnings_the_codes_are_in_the_digest() -> None:
+    early = {"warnings": [{"code": "queued", "message": "asked 2 seconds ago"}]}
+    late = {"warnings": [{"code": "queued", "message": "asked 9 seconds ago"}]}
+    assert lasting_status(early) == lasting_status(late) == {"warnings": ["queued"]}
+
+
+def test_a_memory_s_own_fields_count_whatever_they_are_called() -> None:
+    metadata = {"warnings": "none", "access_count": 1}
+    answer = {"content": "a", "access_count": 4, "metadata": metadata, "warnings": [{"code": "x", "message": "y"}]}
+    assert lasting_memory(answer) == {"content": "a", "metadata": metadata}

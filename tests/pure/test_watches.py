@@ -1,0 +1,140 @@
+"""When a watched resource is looked at and told of, whom a write concerns, and what a session was served."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.gateway import recall_ledger
+from remembrancer.actors.gateway.recall_ledger import RecallLedger
+from remembrancer.actors.gateway.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.actors.gateway.watches import COALESCE_S, LONGEST_S, MAX_WATCHES, Watches, concerns
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.writes import Change, ForgetMemory, Operation, PromoteMemory
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
+
+
+def test_a_mark_is_due_after_a_moment_of_quiet() -> None:
+    watches = Watches()
+    watches.add(STATUS, "old")
+    assert watches.next_due() is None
+    watches.mark(STATUS, 10.0)
+    assert watches.next_due() == 10.0 + COALESCE_S
+    assert watches.take_due(10.0) == []
+    assert watches.take_due(10.0 + COALESCE_S) == [STATUS]
+    assert watches.next_due() is None
+
+
+@given(st.lists(st.floats(0.01, 0.25), min_size=1, max_size=40))
+def test_a_busy_resource_waits_no_longer_than_the_longest_time(pauses: list[float]) -> None:
+    watches = Watches()
+    watches.add(STATUS, "old")
+    now = 0.0
+    watches.mark(STATUS, now)
+    for pause in pauses:
+        now += pause
+        watches.mark(STATUS, now)
+    due = watches.next_due()
+    assert due is not None
+    assert due == min(LONGEST_S, now + COALESCE_S)
+
+
+def test_only_another_content_is_told_and_only_once() -> None:
+    watches = Watches()
+    watches.add(STATUS, "old")
+    assert not watches.has_news(STATUS, "old")
+    assert watches.has_news(STATUS, "new")
+    assert not watches.has_news(STATUS, "new")
+    assert not watches.has_news(GRAPH, "never watched")
+
+
+def test_a_content_that_is_not_known_is_told_of_when_it_is() -> None:
+    watches = Watches()
+    watches.add(STATUS, None)
+    assert watches.has_news(STATUS, "whatever")
+
+
+def test_a_resource_is_watched_until_the_last_holder_has_gone() -> None:
+    watches = Watches()
+    watches.add(STATUS, "a")
+    watches.add(STATUS, "b")
+    watches.remove(STATUS)
+    assert STATUS in watches
+    watches.remove(STATUS)
+    watches.remove(STATUS)
+    assert len(watches) == 0
+    watches.mark(STATUS, 0.0)
+    assert watches.next_due() is None
+
+
+def test_there_is_a_limit_that_a_known_resource_does_not_count_against() -> None:
+    watches = Watches()
+    for number in range(MAX_WATCHES):
+        watches.add(f"{MEMORY_START}{number}", "a")
+    watches.add(f"{MEMORY_START}0", "a")
+    with pytest.raises(InvalidInput, match="200 resources at most"):
+        watches.add(STATUS, "a")
+
+
+def seen(operation: Operation, project_id: str = PROJECT.id, session_id: str = SESSION) -> set[str]:
+    return {uri for uri in FIXED if concerns(operation, uri, project_id, session_id)}
+
+
+def change(operation: Change) -> Operation:
+    return Operation("change", PROJECT, SESSION, 0.0, operation)
+
+
+def test_a_project_memory_concerns_the_sessions_of_its_project() -> None:
+    stored = store_operation("a", "text")
+    assert seen(stored) == {STATUS, GRAPH, SUMMARY}
+    assert seen(stored, session_id=OTHER_SESSION) == {STATUS, GRAPH}
+    assert seen(stored, project_id=OTHER_PROJECT.id) == set()
+
+
+def test_a_user_memory_concerns_everybody() -> None:
+    stored = store_operation("a", "text", scope="user")
+    assert seen(stored) == set(FIXED)
+    assert seen(stored, OTHER_PROJECT.id, OTHER_SESSION) == {STATUS, GRAPH, PREFERENCES}
+
+
+def test_a_session_memory_concerns_its_session_alone() -> None:
+    stored = store_operation("a", "text", scope="session")
+    assert seen(stored) == {STATUS, GRAPH, SUMMARY}
+    assert seen(stored, session_id=OTHER_SESSION) == set()
+
+
+@pytest.mark.parametrize("changed", [ForgetMemory("memory:x"), PromoteMemory("memory:x", "user")])
+def test_a_change_may_concern_everybody_for_the_memory_may_be_the_user_s(changed: Change) -> None:
+    assert seen(change(changed), OTHER_PROJECT.id, OTHER_SESSION) == set(FIXED)
+
+
+def test_one_memory_is_concerned_by_its_own_writes_alone() -> None:
+    stored = store_operation("a", "text")
+    memory_id = memory_id_of(stored)
+    assert concerns(stored, MEMORY_START + memory_id, PROJECT.id, SESSION)
+    assert concerns(change(ForgetMemory(memory_id)), MEMORY_START + memory_id[7:], PROJECT.id, SESSION)
+    assert not concerns(store_operation("b", "text"), MEMORY_START + memory_id, PROJECT.id, SESSION)
+
+
+def test_queries_are_counted_and_each_memory_once() -> None:
+    ledger = RecallLedger(0.0)
+    assert ledger.served("p", "s") == (0, 0)
+    ledger.note("p", "s", ("a", "b"))
+    ledger.note("p", "s", ("b", "c"))
+    ledger.note("p", "s", ())
+    ledger.note("p", "other", ("z",))
+    assert ledger.served("p", "s") == (3, 3)
+    assert ledger.last_shown("p", "s") == ["b", "c", "a"]
+    assert ledger.last_shown("q", "s") == []
+
+
+def test_the_ledger_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recall_ledger, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(recall_ledger, "MAX_MEMORIES", 2)
+    ledger = RecallLedger(0.0)
+    for session in ("one", "two", "one", "three"):
+        ledger.note("p", session, ("a", "b", "c"))
+    assert ledger.served("p", "two") == (0, 0)
+    assert ledger.served("p", "one") == (2, 2)
+    assert ledger.served("p", "three") == (1, 2)
