@@ -13,6 +13,13 @@ COMMANDS = {
     "down": ("remembrancer.commands.down", "stop the runtime, in order"),
     "status": ("remembrancer.commands.status", "how each process, the write queue and the embedding are"),
     "scale": ("remembrancer.commands.scale", "run another number of embedders: scale embedder=2"),
+    "config": ("remembrancer.commands.config", "the settings that count, and where each comes from"),
+    "setup": ("remembrancer.commands.setup", "have an assistant's client start it: setup claude-code"),
+    "doctor": ("remembrancer.commands.doctor", "look for what is wrong, and say what to do"),
+    "backup": ("remembrancer.commands.backup", "write everything that cannot be made again into one file"),
+    "restore": ("remembrancer.commands.restore", "put a backup in the place of what is there, which is kept"),
+    "export": ("remembrancer.commands.export", "write memories as JSON Lines"),
+    "import": ("remembrancer.commands.import_", "take in what an export has written"),
     "demo": ("remembrancer.commands.demo", "show what it does, on a memory of its own"),
 }
 """Name: the module whose `main(argv)` returns the exit status, and the line of help."""

@@ -279,7 +279,7 @@ async def _call(client: Client, tool: str, /, **arguments: Any) -> Json:
 
 async def _command(home: Path, *arguments: str) -> str:
     """Run a `remembrancer` command on the demonstration's home and return its output."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("REMEMBRANCER_")}
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
     done = await anyio.run_process(
         [_executable(), *arguments], env={**environ, "REMEMBRANCER_HOME": str(home)}, check=False
     )

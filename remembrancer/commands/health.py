@@ -58,7 +58,7 @@ def _of_gateway(status: RuntimeStatus) -> list[Problem]:
             Problem(
                 f"the gateway sees the store as {status.gateway.store} after {status.gateway.store_attempts} attempts: "
                 "writes are queued, reads come from the cache",
-                f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s; then the queue drains by itself",
+                f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains",
             )
         )
     if status.gateway.queue_depth:

@@ -11,25 +11,27 @@ from typing import TYPE_CHECKING
 from remembrancer.actors.launcher.children import Command, actor_command
 from remembrancer.actors.launcher.runtime import Runtime
 from remembrancer.commands import exit_codes
-from remembrancer.config.home import find_home
+from remembrancer.config.home import HOME_VARIABLES, Home, locate
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
     from remembrancer.actors.launcher.instructions import Changed
-    from remembrancer.config.settings import Settings
+    from remembrancer.config.reading import Configuration
 
 
 def main(argv: list[str], command: Command = actor_command) -> int:
     """Run the runtime until it is told to stop. Errors are the command line's to report."""
     arguments = _parser().parse_args(argv)
-    paths = RuntimePaths(find_home(os.environ))
+    home = locate(os.environ)
+    paths = RuntimePaths(home.directory)
     runtime = Runtime(
         paths,
-        lambda: _load_settings(arguments.embedders),
+        lambda: _load_configuration(arguments.embedders),
         environ=os.environ,
         command=command,
         for_sessions=arguments.for_sessions,
-        observe=None if arguments.for_sessions else lambda: _watch(paths),
+        in_memory=home.in_memory,
+        observe=None if arguments.for_sessions else lambda: _watch(home),
     )
     reason = runtime.run()
     if not arguments.for_sessions:
@@ -49,19 +51,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _load_settings(embedders: int | None) -> Settings:
+def _load_configuration(embedders: int | None) -> Configuration:
     import msgspec
 
     from remembrancer.actors.launcher.scale import check_embedders
-    from remembrancer.config.settings import load_settings
+    from remembrancer.config.settings import load_configuration
 
-    settings = load_settings(os.environ)
+    configuration = load_configuration(os.environ)
     if embedders is None:
-        return settings
-    return msgspec.structs.replace(settings, embedders=check_embedders(embedders))
+        return configuration
+    settings = msgspec.structs.replace(configuration.settings, embedders=check_embedders(embedders))
+    return configuration._replace(settings=settings)
 
 
-def _watch(paths: RuntimePaths) -> Callable[[Changed], None]:
+def _watch(home: Home) -> Callable[[Changed], None]:
     from remembrancer.commands.progress import Progress
 
-    return Progress(paths.home, named=bool(os.environ.get("REMEMBRANCER_HOME"))).show
+    return Progress(home.on_disk, named=home.named_by in HOME_VARIABLES).show

@@ -1,0 +1,156 @@
+"""A home with a bit of everything in it, made through a real store; and the commands that move it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from remembrancer.commands.conversation import is_up
+from remembrancer.commands.courier import Courier
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
+from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.writes import (
+    Applied,
+    Change,
+    EntityRef,
+    ForgetMemory,
+    Operation,
+    ProjectRef,
+    PromoteMemory,
+    RestoreMemory,
+    Scope,
+    SourceRef,
+    Submit,
+    TagMemory,
+    UpdateMemory,
+)
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
+from tests.processes.runtimes import until
+
+NOW = 1_700_000_000.0
+
+
+def command(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """Run `remembrancer` with a home."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "remembrancer", *arguments],
+        capture_output=True,
+        input=stdin,
+        timeout=90,
+        check=False,
+        env={**os.environ, "REMEMBRANCER_HOME": str(home), **environ},
+    )
+
+
+def done(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> bytes:
+    """As `command`, which has to succeed; what it printed."""
+    finished = command(*arguments, home=home, stdin=stdin, **environ)
+    assert finished.returncode == 0, finished.stderr.decode()
+    return finished.stdout
+
+
+def start(home: Path, **environ: str) -> None:
+    """Start a runtime as a session does: it is no child of this process, and outlives what started it."""
+    line = f"'{sys.executable}' -P -m remembrancer up --for-sessions </dev/null >/dev/null 2>&1 &"
+    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}
+    subprocess.run(["sh", "-c", line], check=True, env=environ)
+    until(lambda: is_up(RuntimePaths(home)))
+
+
+def stop(home: Path) -> None:
+    """Stop the runtime, if one is up."""
+    if is_up(RuntimePaths(home)):
+        done("down", home=home)
+
+
+def exported(home: Path, *arguments: str) -> list[dict[str, Any]]:
+    """The lines of an export, without its header."""
+    return [json.loads(line) for line in done("export", "-", *arguments, home=home).splitlines()[1:]]
+
+
+def ask(home: Path, *requests: GatewayRequest, **environ: str) -> list[ToGateway]:
+    """Ask the store of a home, which is started when it is not up."""
+    if not is_up(RuntimePaths(home)):
+        start(home, **environ)
+
+    async def ask_all() -> list[ToGateway]:
+        async with Courier({**os.environ, "REMEMBRANCER_HOME": str(home), **environ}) as courier:
+            return [await courier.request(request) for request in requests]
+
+    return anyio.run(ask_all)
+
+
+def change(name: str, what: Change, project: ProjectRef = PROJECT, session: str = SESSION) -> Submit:
+    """A change that a session asks for."""
+    return Submit(Operation(name, project, session, NOW + 60, what))
+
+
+def store(name: str, content: str, scope: Scope = "project", **fields: Any) -> Submit:
+    """A memory that is stored under the identity `name`."""
+    return Submit(store_operation(name, content, scope=scope, **fields))
+
+
+def id_of(name: str) -> str:
+    """The id of the memory that `store` makes under that name."""
+    return memory_id_of(store_operation(name, ""))
+
+
+def fill(home: Path, **environ: str) -> None:
+    """Make memories of all scopes, in two projects and three files, with all that can happen to them."""
+    entities = (EntityRef("AuthService", "component", "about"), EntityRef("Redis", "technology", "uses"))
+    requests: list[Submit | NoteAccess] = [
+        store("plain", "The release is cut on Thursdays."),
+        store(
+            "rich",
+            "AuthService keeps its sessions in Redis.",
+            tags=("auth", "größe"),
+            importance=0.123456789012345,
+            source=SourceRef("editor", "src/auth.py", 7),
+            related_entities=entities,
+            occurred_at=NOW - 0.1,
+        ),
+        store("session", "Today the parser is debugged.", "session", type="episodic"),
+        store("foreign", "Another session's note.", "session", session_id=OTHER_SESSION),
+        store("user", "I prefer tabs over spaces.", "user", type="procedural"),
+        store("other", "The other project speaks Rust.", project=OTHER_PROJECT),
+        store("forgotten", "The password rule of last year."),
+        store("back", "Deploys need two approvals."),
+        store("promoted", "I write commit messages in English."),
+        change("update", UpdateMemory(id_of("rich"), importance=0.7, metadata={"n": 1.1, "deep": {"x": [None, "é"]}})),
+        change("rewrite", UpdateMemory(id_of("plain"), content="The release is cut on Wednesdays.")),
+        change("tag", TagMemory(id_of("rich"), add=("cache",), remove=("auth",))),
+        change("drop", UpdateMemory(id_of("rich"), remove_entities=("Redis",))),
+        change("forget", ForgetMemory(id_of("forgotten"), "outdated")),
+        change("forget-back", ForgetMemory(id_of("back"))),
+        change("restore", RestoreMemory(id_of("back"))),
+        change("promote", PromoteMemory(id_of("promoted"), "user", "true everywhere")),
+        change("widen", PromoteMemory(id_of("session"), "project")),
+        NoteAccess(PROJECT, SESSION, (id_of("plain"), id_of("user"))),
+    ]
+    for request, answer in zip(requests, ask(home, *requests, **environ), strict=True):
+        assert isinstance(request, NoteAccess) or isinstance(answer, Applied), answer
+    until(lambda: accessed(home))
+
+
+def accessed(home: Path) -> bool:
+    """Whether the accesses have been counted, which is done after the answer."""
+    connection = sqlite3.connect(f"file:{home / 'user' / 'memory.db'}?mode=ro", uri=True)
+    try:
+        return bool(connection.execute("SELECT sum(access_count) FROM memories").fetchone()[0])
+    finally:
+        connection.close()
+
+
+def recall(home: Path, query: str, **fields: Any) -> list[str]:
+    """The ids that a question finds, the best first."""
+    (answer,) = ask(home, Recall(PROJECT, SESSION, query, **fields))
+    assert isinstance(answer, Recalled)
+    return [memory.id for memory in answer.memories]

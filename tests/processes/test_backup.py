@@ -1,0 +1,371 @@
+"""Backups of real runtimes: whole while they work, checked, and put back without losing what was there."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pty
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from remembrancer.actors.store.schema import SCHEMA_VERSION
+from remembrancer.commands import exit_codes
+from remembrancer.commands.conversation import is_up
+from remembrancer.commands.courier import Courier
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import Applied, PromoteMemory, Scope
+from tests.conftest import processes_of
+from tests.operations import PROJECT
+from tests.processes.bridge_rig import BridgeClient
+from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, start, stop, store
+from tests.processes.runtimes import until
+from tests.runtime import Runtime
+
+
+@pytest.fixture(autouse=True)
+def quick_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without embedders, unless a test wants some."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    yield
+    stop(home)
+
+
+@pytest.fixture
+def second(home: Path) -> Iterator[Path]:
+    """Another empty home."""
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
+    try:
+        yield directory
+        stop(directory)
+    finally:
+        left = processes_of(directory)
+        for process in left:
+            process.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+    assert not left
+
+
+def restore(archive: Path, home: Path) -> dict[str, str]:
+    """Restore without a question; what was said."""
+    said: dict[str, str] = json.loads(done("restore", str(archive), "--yes", "--json", home=home))
+    return said
+
+
+def tree(directory: Path) -> dict[str, str]:
+    """Every file under a directory but the logs and locks, with its checksum."""
+    return {
+        str(path.relative_to(directory)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and path.suffix not in (".lock", ".log") and path.parent.name != "logs"
+    }
+
+
+def without_accesses(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same without what is counted some time after a question was answered."""
+    for line in lines:
+        for name in ("access_count", "last_accessed_at"):
+            line.get("memory", {}).pop(name, None)
+    return lines
+
+
+def test_a_backup_brings_everything_to_another_home(home: Path, second: Path) -> None:
+    fill(home, REMEMBRANCER_EMBEDDERS="1")
+    until(lambda: id_of("rich") in recall(home, "where are logins remembered?", strategy="vector"), within_s=60)
+    archive = home / "backup.tar.gz"
+    said = json.loads(done("backup", str(archive), "--json", home=home))
+    assert said["memories"] == 9
+    assert archive.stat().st_mode & 0o777 == 0o600
+    stop(home)
+    restore(archive, second)
+    assert without_accesses(exported(second)) == without_accesses(exported(home))
+    for path in second.rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0, path
+    start(second, REMEMBRANCER_EMBEDDERS="1")
+    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"), within_s=60)
+
+
+def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: Path) -> None:
+    start(home)
+    acknowledged: list[str] = []
+    over = threading.Event()
+
+    async def write() -> None:
+        async with Courier() as courier:
+            for number in range(100_000):
+                name = f"note {number}"
+                scope: Scope = "user" if number % 3 == 0 else "project"
+                assert isinstance(await courier.request(store(name, f"Note {number}.", scope)), Applied)
+                acknowledged.append(id_of(name))
+                if number % 10 == 5:
+                    promoted = change(f"promote {number}", PromoteMemory(id_of(name), "user"))
+                    if scope == "project":
+                        assert isinstance(await courier.request(promoted), Applied)
+                if over.is_set():
+                    return
+
+    writer = threading.Thread(target=anyio.run, args=(write,))
+    writer.start()
+    try:
+        for turn in range(3):
+            until(lambda turn=turn: len(acknowledged) > 50 * (turn + 1))  # type: ignore[misc]
+            before = list(acknowledged)
+            done("backup", str(home / f"{turn}.tar"), home=home)
+            assert len(acknowledged) > len(before), "the backup kept the writer waiting"
+            restore(home / f"{turn}.tar", second)
+            found = [line["memory"]["id"] for line in exported(second) if line["line"] == "memory"]
+            assert set(before) <= set(found)
+            assert len(found) == len(set(found))
+    finally:
+        over.set()
+        writer.join()
+
+
+def test_writes_that_wait_in_the_queue_are_in_a_backup(home: Path, second: Path) -> None:
+    start(home)
+    runtime = Runtime(home)
+    client = BridgeClient()
+    client.initialize()
+    client.store("This is there already.")
+    store_process = runtime.process("store")
+    store_process.send_signal(signal.SIGSTOP)
+    answer = client.store("This waits in the queue.")
+    assert "queued" in json.dumps(answer)
+    said = json.loads(done("backup", str(home / "backup.tar"), "--json", home=home))
+    assert said["queued"] == 1
+    exported_now = json.loads(done("export", str(home / "export"), "--json", home=home))
+    assert exported_now["queued"] == 1
+    store_process.send_signal(signal.SIGCONT)
+    client.close()
+    restore(home / "backup.tar", second)
+    start(second)
+    contents = Runtime(second).contents
+    until(lambda: set(contents().values()) >= {"This is there already.", "This waits in the queue."})
+
+
+def test_a_runtime_that_is_up_is_not_restored_over(home: Path) -> None:
+    ask(home, store("one", "one"))
+    done("backup", str(home / "backup.tar"), home=home)
+    refused = command("restore", str(home / "backup.tar"), "--yes", home=home)
+    assert refused.returncode == exit_codes.ALREADY_RUNNING
+    assert b"remembrancer down" in refused.stderr
+    assert recall(home, "one", strategy="keyword") == [id_of("one")]
+
+
+def test_a_process_of_a_crashed_runtime_is_not_restored_over(home: Path) -> None:
+    ask(home, store("one", "one"))
+    done("backup", str(home / "backup.tar"), home=home)
+    stop(home)
+    with FileLock(RuntimePaths(home).store_lock) as lock:
+        assert lock.try_acquire()
+        refused = command("restore", str(home / "backup.tar"), "--yes", home=home)
+    assert refused.returncode == exit_codes.HOME_UNUSABLE
+    assert b"store.lock" in refused.stderr
+
+
+def test_what_was_there_is_kept_beside_and_a_second_restore_brings_it_back(home: Path) -> None:
+    fill(home)
+    early = home / "early.tar"
+    done("backup", str(early), home=home)
+    as_it_was = exported(home)
+    ask(home, store("late", "This came later."), store("new project", "new", project=PROJECT))
+    later = home / "later.tar"
+    done("backup", str(later), home=home)
+    as_it_is = exported(home)
+    stop(home)
+    said = restore(early, home)
+    assert exported(home) == as_it_was
+    kept = sqlite3.connect(f"file:{said['set_aside']}/projects/{PROJECT.id}/memory.db?mode=ro", uri=True)
+    assert kept.execute("SELECT count(*) FROM memories WHERE id = ?", (id_of("late"),)).fetchone() == (1,)
+    kept.close()
+    assert not (home / "vectors").exists(), "an index of other records must not be used"
+    restore(later, home)
+    assert exported(home) == as_it_is
+    assert len(list(home.glob("before-restore-*"))) == 2
+
+
+def test_a_project_that_a_backup_does_not_have_is_set_aside(home: Path, second: Path) -> None:
+    ask(second, store("one", "one", "user"))
+    done("backup", str(second / "backup.tar"), home=second)
+    fill(home)
+    stop(home)
+    said = restore(second / "backup.tar", home)
+    assert [line["memory"]["id"] for line in exported(home) if line["line"] == "memory"] == [id_of("one")]
+    assert len(list(Path(said["set_aside"]).glob("projects/*/memory.db"))) == 2
+
+
+def test_a_backup_that_is_not_sound_changes_nothing(home: Path) -> None:
+    fill(home)
+    stop(home)
+    archive = home / "backup.tar"
+    done("backup", str(archive), home=home)
+    content = archive.read_bytes()
+    middle = len(content) // 2
+    version = f'"schema_version": {SCHEMA_VERSION},'.encode()
+    assert version in content
+    for unsound in (
+        content[:middle],
+        content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :],
+        rewrite_manifest(content, version, version.replace(b" ", b"9", 1)),
+        b"nothing",
+    ):
+        archive.write_bytes(unsound)
+        before = tree(home)
+        refused = command("restore", str(archive), "--yes", home=home)
+        assert refused.returncode == exit_codes.FILE_UNUSABLE, refused.stderr
+        assert b"Traceback" not in refused.stderr
+        assert tree(home) == before
+
+
+def rewrite_manifest(content: bytes, old: bytes, new: bytes) -> bytes:
+    """The archive with another manifest of the same length, and the seal that fits it."""
+    size = int(content[124:135], 8)
+    manifest = content[512 : 512 + size]
+    changed = manifest.replace(old, new)
+    seal, new_seal = (hashlib.sha256(each).hexdigest().encode() for each in (manifest, changed))
+    return content.replace(manifest, changed).replace(seal, new_seal)
+
+
+def test_nothing_is_restored_without_consent(home: Path) -> None:
+    ask(home, store("one", "one"))
+    done("backup", str(home / "backup.tar"), home=home)
+    stop(home)
+    before = tree(home)
+    silent = command("restore", str(home / "backup.tar"), home=home)
+    assert silent.returncode == exit_codes.USAGE
+    assert b"--yes" in silent.stderr
+    assert answer_on_a_terminal(home, b"n\n") == exit_codes.FAILED
+    assert tree(home) == before
+    assert answer_on_a_terminal(home, b"y\n") == exit_codes.OK
+    assert len(list(home.glob("before-restore-*"))) == 1
+
+
+def answer_on_a_terminal(home: Path, answer: bytes) -> int:
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            [sys.executable, "-P", "-m", "remembrancer", "restore", str(home / "backup.tar")],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        ) as restoring:
+            os.write(ours, answer)
+            return restoring.wait(30)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+KILLED = """
+import os, pathlib, signal, sys
+left = int(sys.argv[1])
+def counted(function):
+    def call(*arguments):
+        global left
+        left -= 1
+        if left < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments)
+    return call
+os.link = counted(os.link)
+pathlib.Path.replace = counted(pathlib.Path.replace)
+pathlib.Path.rename = counted(pathlib.Path.rename)
+pathlib.Path.unlink = counted(pathlib.Path.unlink)
+from remembrancer.commands.restore import main
+sys.exit(main(sys.argv[2:]))
+"""
+"""A restore that is killed before it changes a name for the nth time."""
+
+
+def test_a_restore_that_is_killed_loses_nothing_and_can_be_done_again(home: Path) -> None:
+    ask(home, store("old", "old"), store("user", "user", "user"))
+    done("backup", str(home / "backup.tar"), home=home)
+    ask(home, store("late", "late"), store("late user", "late", "user"))
+    stop(home)
+    interrupted = 0
+    for step in range(40):
+        killed = subprocess.run(
+            [sys.executable, "-c", KILLED, str(step), str(home / "backup.tar"), "--yes"], capture_output=True
+        )
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        if RuntimePaths(home).restore_mark.exists():
+            interrupted += 1
+            for refused in (command("export", "-", home=home), command("backup", str(home / "new"), home=home)):
+                assert refused.returncode == exit_codes.FILE_UNUSABLE
+                assert b"remembrancer restore" in refused.stderr
+            started = command("up", home=home)
+            assert started.returncode == exit_codes.HOME_UNUSABLE
+            assert b"remembrancer restore" in started.stderr
+        assert everywhere(home) >= {id_of("late"), id_of("late user"), id_of("old"), id_of("user")}
+    else:
+        pytest.fail("the restore never ended")
+    assert interrupted >= 6
+    assert {line["memory"]["id"] for line in exported(home) if line["line"] == "memory"} == {
+        id_of("old"),
+        id_of("user"),
+    }
+    assert not RuntimePaths(home).restore_mark.exists()
+    assert not (home / "restore.staging").exists()
+
+
+def everywhere(home: Path) -> set[str]:
+    """The ids in all databases, those in place and those set aside."""
+    found: set[str] = set()
+    for path in home.rglob("memory.db"):
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        found.update(row[0] for row in connection.execute("SELECT id FROM memories"))
+        connection.close()
+    return found
+
+
+def test_a_damaged_database_is_no_backup_but_can_be_replaced_by_one(home: Path) -> None:
+    fill(home)
+    stop(home)
+    done("backup", str(home / "backup.tar"), home=home)
+    as_it_was = exported(home)
+    damaged = home / "user" / "memory.db"
+    damaged.write_bytes(b"this is no database" * 500)
+    refused = command("backup", str(home / "new.tar"), home=home)
+    assert refused.returncode == exit_codes.FILE_UNUSABLE
+    assert b"user/memory.db" in refused.stderr
+    assert not (home / "new.tar").exists()
+    records = home / "projects" / PROJECT.id / "memory.db"
+    records.rename(records.with_name("memory.db-wal"))
+    said = restore(home / "backup.tar", home)
+    assert exported(home) == as_it_was
+    assert (Path(said["set_aside"]) / "user" / "memory.db").read_bytes().startswith(b"this is no")
+
+
+def test_an_empty_home_has_nothing_to_back_up(home: Path) -> None:
+    for name in ("backup", "export"):
+        refused = command(name, str(home / "file"), home=home)
+        assert refused.returncode == exit_codes.FILE_UNUSABLE
+        assert b"nothing to" in refused.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_a_file_is_named_by_its_time_when_no_name_is_given(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(home, store("one", "one"))
+    monkeypatch.chdir(tmp_path)
+    done("backup", home=home)
+    done("export", home=home)
+    names = [path.name for path in tmp_path.iterdir()]
+    assert sorted(name.rpartition("Z.")[2] for name in names) == ["jsonl", "tar.gz"]
+    assert not is_up(RuntimePaths(tmp_path))

@@ -1,0 +1,323 @@
+"""`remembrancer doctor` on real homes: with nothing running, with a runtime, with a hung one, and with damage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.client import StdioClient
+from remembrancer.actors.gateway.queue_file import QueueFile
+from remembrancer.actors.store.schema import SCHEMA_VERSION
+from remembrancer.commands import exit_codes
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import Rejected
+from tests.operations import store_operation
+from tests.runtime import Runtime, command, until
+
+CHECKS = {
+    "versions",
+    "configuration",
+    "home",
+    "permissions",
+    "disk",
+    "lock",
+    "processes",
+    "orphans",
+    "model",
+    "records",
+    "index",
+    "write queue",
+    "clients",
+}
+SECRET = "the heron nests behind the third lock"
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's home directory of its own, without any client."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+class Findings:
+    """What one run of the doctor said."""
+
+    def __init__(self, home: Path, *arguments: str) -> None:
+        done = command("doctor", "--json", *arguments, home=home, timeout_s=60)
+        assert done.stderr == ""
+        self.returncode = done.returncode
+        self.whole = done.stdout
+        self.checks: dict[str, dict[str, Any]] = {check["name"]: check for check in json.loads(done.stdout)["checks"]}
+        assert set(self.checks) == CHECKS
+        worst = json.loads(done.stdout)["status"]
+        assert done.returncode == (exit_codes.DEGRADED if worst == "problem" else exit_codes.OK)
+
+    def statuses(self) -> dict[str, str]:
+        """The checks that are not ok. That no client is set up, and where the tests lie, is no matter here."""
+        return {
+            name: check["status"]
+            for name, check in self.checks.items()
+            if check["status"] != "ok" and name not in ("clients", "disk") and not self._is_of_the_place(check)
+        }
+
+    @staticmethod
+    def _is_of_the_place(check: dict[str, Any]) -> bool:
+        return (check["name"], check["status"]) == ("home", "warning")
+
+    def text(self, name: str) -> str:
+        """All that a check said."""
+        check = self.checks[name]
+        return "\n".join([check["found"], *check["details"], check["advice"]])
+
+
+async def filled(home: Path, *, stop: bool = True) -> Runtime:
+    """A home in which something is stored and indexed."""
+    async with StdioClient(home, cwd=home) as client:
+        await client.store(SECRET)
+        await client.store("Ana prefers tabs.", scope="user")
+        await until_indexed(home)
+    if stop:
+        await Runtime(home).down()
+    return Runtime(home)
+
+
+async def until_indexed(home: Path) -> None:
+    """Wait until the store has counted what `filled` stores, in the index and in the records."""
+
+    async def index_is_counted() -> bool:
+        return "holds the 2 passages of 2 files" in Findings(home).text("index")
+
+    await until(index_is_counted)
+
+
+def everything(home: Path) -> dict[str, tuple[int, int, int]]:
+    return {
+        str(path): (path.lstat().st_mode, path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in [home, *home.rglob("*")]
+    }
+
+
+def test_a_home_that_is_not_there_yet_is_well_and_stays_away(home: Path) -> None:
+    home.rmdir()
+    found = Findings(home)
+    assert found.statuses() == {}
+    assert "first session" in found.text("home")
+    assert not home.exists()
+
+
+async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_changed_or_shown(home: Path) -> None:
+    runtime = await filled(home, stop=False)
+    found = Findings(home)
+    assert found.statuses() == {}
+    assert "4 processes are ready" in found.text("processes")
+    assert "384 dimensions" in found.text("model")
+    assert "holds the 2 passages of 2 files" in found.text("index")
+    assert SECRET not in found.whole
+    await runtime.down()
+    before = everything(home)
+    found = Findings(home)
+    assert found.statuses() == {}
+    assert "holds the 2 passages of 2 files" in found.text("index")
+    assert everything(home) == before
+    assert SECRET not in found.whole
+
+
+async def test_a_launcher_that_hangs_is_said_and_the_rest_is_looked_at_all_the_same(home: Path) -> None:
+    runtime = await filled(home, stop=False)
+    launcher = runtime.process("launcher")
+    launcher.send_signal(signal.SIGSTOP)
+    try:
+        found = Findings(home)
+    finally:
+        launcher.send_signal(signal.SIGCONT)
+    assert found.statuses() == {"processes": "problem", "index": "warning"}
+    assert str(launcher.pid) in found.text("processes")
+    assert "does not answer" in found.text("processes")
+    await runtime.down()
+
+
+async def test_a_launcher_that_was_killed_leaves_nothing_to_mend(home: Path) -> None:
+    runtime = await filled(home, stop=False)
+    runtime.kill("launcher")
+    found = Findings(home)
+    assert found.statuses() == {}
+    assert "was killed" in found.text("lock")
+
+
+def test_a_process_without_a_launcher_is_named(home: Path) -> None:
+    orphan = subprocess.Popen([sys.executable, "-P", "-m", "remembrancer.actors.store"], stdin=subprocess.PIPE)
+    try:
+        found = Findings(home)
+        assert found.statuses() == {"orphans": "problem"}
+        assert f"store: process {orphan.pid}" in found.text("orphans")
+    finally:
+        orphan.kill()
+        orphan.communicate()
+    assert Findings(home).statuses() == {}
+
+
+async def test_damage_is_found_wherever_it_is(home: Path) -> None:
+    await filled(home)
+    paths = RuntimePaths(home)
+    paths.user_database.write_bytes(b"no database at all" * 500)
+    project = next(paths.projects.glob("p_*/memory.db"))
+    damaged = bytearray(project.read_bytes())
+    middle = len(damaged) // 8 * 5
+    damaged[middle : middle + 16_384] = b"\xa5" * 16_384
+    project.write_bytes(damaged)
+    paths.runtime_record.write_text("{")
+    paths.write_queue.write_bytes(b"nor this" * 600)
+    shutil.rmtree(paths.vectors)
+    paths.vectors.write_text("a file in its place")
+    found = Findings(home)
+    assert found.checks["records"]["status"] == "problem"
+    assert "not a database" in found.text("records")
+    assert str(project) in found.text("records")
+    assert found.checks["write queue"]["status"] == "problem"
+    assert SECRET not in found.whole
+
+
+async def test_a_file_of_a_newer_release_is_said(home: Path) -> None:
+    await filled(home)
+    database = RuntimePaths(home).user_database
+    connection = sqlite3.connect(database)
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.close()
+    found = Findings(home)
+    assert found.checks["records"]["status"] == "problem"
+    assert "newer release" in found.text("records")
+
+
+async def test_an_index_that_lacks_something_is_seen_at_rest_and_mended_by_the_next_start(home: Path) -> None:
+    await filled(home)
+    connection = sqlite3.connect(home / "vectors" / "chroma.sqlite3")
+    connection.execute("DELETE FROM embeddings")
+    connection.commit()
+    connection.close()
+    found = Findings(home)
+    assert found.statuses() == {"index": "warning"}
+    assert "1 passages recorded, 0 indexed" in found.text("index")
+    async with StdioClient(home, cwd=home):
+        await until_indexed(home)
+    await Runtime(home).down()
+    assert Findings(home).statuses() == {}
+
+
+@pytest.mark.parametrize("kind", ["file", "link into nothing"])
+def test_a_home_that_is_no_directory_is_said(home: Path, kind: str) -> None:
+    home.rmdir()
+    if kind == "file":
+        home.write_text("")
+    else:
+        (home.parent / f"{home.name}-x").write_text("")
+        home.symlink_to(home.parent / f"{home.name}-x" / "inside")
+    try:
+        found = Findings(home)
+        assert found.checks["home"]["status"] == "problem"
+        assert found.returncode == exit_codes.DEGRADED
+    finally:
+        home.unlink()
+        (home.parent / f"{home.name}-x").unlink(missing_ok=True)
+        home.mkdir()
+
+
+async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(home: Path) -> None:
+    await filled(home)
+    (home / "of-a-person").mkdir(mode=0o755)
+    (home / "logs").chmod(0o755)
+    (home / "catalog.db").chmod(0o644)
+    (home / "user" / "link").symlink_to("/etc/passwd")
+    before = everything(home)
+    found = Findings(home)
+    assert found.statuses() == {"permissions": "warning"}
+    assert f"{home}/logs: mode 0755, should be 0700" in found.text("permissions")
+    assert f"{home}/catalog.db: mode 0644, should be 0600" in found.text("permissions")
+    assert everything(home) == before
+    found = Findings(home, "--fix")
+    assert found.statuses() == {}
+    assert f"{home}/catalog.db: 0644 is now 0600" in found.text("permissions")
+    assert stat.S_IMODE((home / "logs").stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / "of-a-person").stat().st_mode) == 0o755
+    assert Findings(home).statuses() == {}
+
+
+def test_what_waits_and_what_was_rejected_is_counted_with_the_reason(home: Path) -> None:
+    queue = QueueFile(RuntimePaths(home).write_queue)
+    operations = [store_operation(name, SECRET) for name in ("one", "two", "three")]
+    queue.append(operations, 1.0)
+    queue.settle((), [Rejected(operations[0].operation_id, "schema_too_new", "of a newer release")], 2.0)
+    queue.close()
+    RuntimePaths(home).write_queue.chmod(0o600)
+    found = Findings(home)
+    assert found.statuses() == {"write queue": "warning"}
+    assert "2 writes wait" in found.text("write queue")
+    assert "1 rejected as schema_too_new: of a newer release" in found.text("write queue")
+    assert SECRET not in found.whole
+
+
+def test_a_wrong_setting_is_said_and_the_rest_is_looked_at(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EMBEDERS", "2")
+    found = Findings(home)
+    assert found.checks["configuration"]["status"] == "problem"
+    assert "REMEMBRANCER_EMBEDDERS" in found.text("configuration")
+    assert found.checks["model"]["status"] == "warning"
+
+
+def test_a_model_that_is_missing_is_said(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_MODEL", "/nowhere/at/all")
+    found = Findings(home)
+    assert found.checks["model"]["status"] == "problem"
+    assert "/nowhere/at/all" in found.text("model")
+
+
+def test_a_clients_entry_whose_command_is_gone_is_a_problem(home: Path, user: Path) -> None:
+    assert Findings(home).checks["clients"]["status"] == "warning"
+    entry = {"command": "/gone/bin/remembrancer", "args": ["mcp"], "env": {"X_KEY": "hush"}}
+    (user / ".claude.json").write_text(json.dumps({"projects": {str(user): {"mcpServers": {"mine": entry}}}}))
+    found = Findings(home)
+    assert found.checks["clients"]["status"] == "problem"
+    assert "/gone/bin/remembrancer" in found.text("clients")
+    assert "hush" not in found.whole
+    entry["command"] = str(Path(sys.executable).with_name("remembrancer"))
+    (user / ".claude.json").write_text("{}")
+    (user / "app").mkdir()
+    (user / "app/.mcp.json").write_text(json.dumps({"mcpServers": {"mine": entry}}))
+    assert Findings(home, "--project", "app").checks["clients"]["status"] == "ok"
+
+
+def test_a_person_reads_findings_with_advice(home: Path) -> None:
+    (home / "queue.db").write_bytes(b"x" * 5000)
+    done = command("doctor", home=home)
+    assert done.returncode == exit_codes.DEGRADED
+    assert "problem  write queue" in done.stdout
+    assert "→ " in done.stdout
+    assert done.stderr == ""
+
+
+def test_nothing_of_the_environment_gets_into_the_findings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "hush-hush")
+    assert "hush-hush" not in Findings(home).whole
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "remembrancer", "doctor", "--jason"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ,
+    )
+    assert done.returncode == exit_codes.USAGE

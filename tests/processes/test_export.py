@@ -1,0 +1,261 @@
+"""Export and import with real runtimes: a round trip keeps everything, and what is wrong changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.conversation import is_up
+from remembrancer.commands.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
+from remembrancer.protocol.paths import RuntimePaths
+from tests.conftest import processes_of
+from tests.operations import OTHER_PROJECT, PROJECT
+from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, stop, store
+from tests.processes.runtimes import until
+from tests.pure.test_export_format import memory
+from tests.runtime import Runtime
+
+
+@pytest.fixture(autouse=True)
+def quick_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Without embedders, unless a test has some: what vectors say of duplicates is no part of what is moved."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    yield
+    stop(home)
+
+
+@pytest.fixture
+def second(home: Path) -> Iterator[Path]:
+    """Another empty home."""
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
+    try:
+        yield directory
+        stop(directory)
+    finally:
+        left = processes_of(directory)
+        for process in left:
+            process.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+    assert not left
+
+
+def ids_of(lines: list[dict[str, Any]]) -> set[str]:
+    return {line["memory"]["id"] for line in lines if line["line"] == "memory"}
+
+
+def write_lines(path: Path, *names: str) -> Path:
+    """An export of these memories of one project."""
+    lines = [MemoryLine(memory(name, content=f"what {name} says"), PROJECT.id) for name in names]
+    body: list[Line] = [ProjectLine(PROJECT.id, PROJECT.path), *lines, EndLine(1, len(names), 0)]
+    path.write_bytes(encode_header(1e9) + b"".join(map(encode_line, body)))
+    return path
+
+
+def test_a_round_trip_keeps_everything(home: Path, second: Path) -> None:
+    fill(home)
+    file = home / "export.jsonl"
+    said = json.loads(done("export", str(file), "--json", home=home))
+    assert (said["memories"], said["projects"], said["forgotten"]) == (9, 2, 1)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+    report = json.loads(done("import", str(file), "--json", home=second))
+    assert (report["imported"], report["present"], report["rejected"], report["bad"]) == (9, 0, 0, 0)
+    before, after = exported(home), exported(second)
+    assert after == before
+    rich = next(line["memory"] for line in after if line["line"] == "memory" and line["memory"]["id"] == id_of("rich"))
+    assert [entry["change"] for entry in rich["history"]] == ["stored", "updated", "tagged", "updated"]
+    assert rich["metadata"] == {"n": 1.1, "deep": {"x": [None, "é"]}}
+    assert rich["tags"] == ["größe", "cache"]
+    plain = next(
+        line["memory"] for line in after if line["line"] == "memory" and line["memory"]["id"] == id_of("plain")
+    )
+    assert plain["access_count"] == 1
+
+    again = json.loads(done("import", str(file), "--json", home=second))
+    assert (again["imported"], again["present"]) == (0, 9)
+    assert exported(second) == before
+
+    stop(second)
+    assert exported(second) == before, "an export needs no runtime"
+    ask(second, store("new", "Something new."), REMEMBRANCER_EMBEDDERS="1")
+    until(lambda: id_of("rich") in recall(second, "where are logins remembered?", strategy="vector"), within_s=60)
+    assert id_of("forgotten") not in recall(second, "password rule", strategy="keyword")
+
+
+def test_what_is_exported_can_be_chosen(home: Path) -> None:
+    fill(home)
+    assert len(ids_of(exported(home))) == 9
+    assert id_of("forgotten") not in ids_of(exported(home, "--no-include-forgotten"))
+    assert ids_of(exported(home, "--project", OTHER_PROJECT.id)) == {id_of("other")}
+    assert ids_of(exported(home, "--scope", "user")) == {id_of("user"), id_of("promoted")}
+    assert ids_of(exported(home, "--scope", "session")) == {id_of("foreign")}
+    both = exported(home, "--project", OTHER_PROJECT.id, "--scope", "project", "--scope", "user")
+    assert ids_of(both) == {id_of("other"), id_of("user"), id_of("promoted")}
+    unknown = command("export", "-", "--project", str(home), home=home)
+    assert unknown.returncode == exit_codes.USAGE
+    assert b"no memories of p_" in unknown.stderr
+    there = command("export", str(write_lines(home / "there")), home=home)
+    assert there.returncode == exit_codes.USAGE
+    assert b"--force" in there.stderr
+
+
+def test_a_home_of_an_older_release_is_exported_as_it_is(home: Path) -> None:
+    from remembrancer.actors.store.schema import MIGRATIONS
+
+    ask(home, store("user", "I prefer tabs.", "user"))
+    stop(home)
+    path = home / "projects" / PROJECT.id / "memory.db"
+    path.parent.mkdir(parents=True)
+    old = sqlite3.connect(path)
+    old.executescript(f"BEGIN; {MIGRATIONS[0]} PRAGMA user_version = 1; COMMIT;")
+    old.execute(
+        "INSERT INTO memories (id, content, content_digest, type, scope, session_id, importance, tags, source,"
+        " created_at, updated_at) VALUES (?, 'old', x'00', 'semantic', 'project', 's', 0.5, '[]', '{}', 1.5, 2.5)",
+        (id_of("old"),),
+    )
+    old.commit()
+    old.close()
+    content = path.read_bytes()
+    assert ids_of(exported(home)) == {id_of("user"), id_of("old")}
+    assert path.read_bytes() == content
+
+
+def test_nothing_is_imported_unless_every_line_is_sound(home: Path) -> None:
+    file = write_lines(home / "lines", "one", "two")
+    sound = file.read_bytes()
+    file.write_bytes(sound.replace(b'"type":', b'"importance":7,"type":', 1).replace(b"what two", b'wh"at two'))
+    refused = command("import", str(file), home=home)
+    assert refused.returncode == exit_codes.FILE_UNUSABLE
+    assert b"line 3: " in refused.stderr
+    assert b"line 4: " in refused.stderr
+    assert not RuntimePaths(home).projects.exists()
+    assert not is_up(RuntimePaths(home)), "a file that is refused starts nothing"
+
+    partly = json.loads(done("import", str(file), "--skip-bad", "--json", home=home))
+    assert (partly["imported"], partly["bad"], partly["bad_lines"][0]["line"]) == (0, 2, 3)
+
+    newer = command("import", "-", home=home, stdin=sound.replace(b'"version":1', b'"version":9', 1))
+    assert newer.returncode == exit_codes.FILE_UNUSABLE
+    assert b"newer" in newer.stderr
+    assert command("import", str(home / "missing"), home=home).returncode == exit_codes.FILE_UNUSABLE
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(home: Path) -> None:
+    file = write_lines(home / "lines", "one", "two", "one")
+    said = json.loads(done("import", str(file), "--dry-run", "--json", home=home))
+    assert (said["imported"], said["present"]) == (2, 1)
+    assert not is_up(RuntimePaths(home))
+    assert sorted(path.name for path in home.iterdir()) == ["lines"]
+
+
+def test_memories_can_be_imported_into_another_project(home: Path) -> None:
+    file = write_lines(home / "lines", "one")
+    target = home / "repository"
+    target.mkdir()
+    done("import", "-", "--project", str(target), home=home, stdin=file.read_bytes())
+    (project,) = [line for line in exported(home) if line["line"] == "project"]
+    assert project["path"] == str(target)
+
+
+def test_an_import_survives_a_store_that_is_killed(home: Path) -> None:
+    names = [f"memory {number}" for number in range(3000)]
+    file = write_lines(home / "lines", *names)
+    ask(home, store("first", "so that a runtime is up"))
+    runtime = Runtime(home)
+    importing = subprocess.Popen(
+        [sys.executable, "-P", "-m", "remembrancer", "import", str(file), "--json"],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "REMEMBRANCER_HOME": str(home)},
+    )
+    database = home / "projects" / PROJECT.id / "memory.db"
+    until(lambda: database.exists() and count(database) > 300)
+    runtime.kill("store")
+    output, _ = importing.communicate(timeout=90)
+    assert importing.returncode == 0
+    report = json.loads(output)
+    assert report["imported"] + report["present"] == len(names)
+    assert count(database) == len(names) + 1
+
+
+def count(database: Path) -> int:
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    try:
+        return int(connection.execute("SELECT count(*) FROM memories").fetchone()[0])
+    except sqlite3.OperationalError:  # it is being made
+        return 0
+    finally:
+        connection.close()
+
+
+def test_an_import_that_was_killed_goes_on(home: Path) -> None:
+    names = [f"memory {number}" for number in range(2000)]
+    file = write_lines(home / "lines", *names)
+    importing = subprocess.Popen(
+        [sys.executable, "-P", "-m", "remembrancer", "import", str(file)], stdout=subprocess.DEVNULL
+    )
+    database = home / "projects" / PROJECT.id / "memory.db"
+    until(lambda: database.exists() and count(database) > 100)
+    importing.send_signal(signal.SIGKILL)
+    importing.wait()
+    report = json.loads(done("import", str(file), "--json", home=home))
+    assert report["present"] >= 100
+    assert report["imported"] + report["present"] == len(names)
+    assert count(database) == len(names)
+
+
+def test_what_the_store_refuses_is_named_and_the_rest_is_imported(home: Path) -> None:
+    file = write_lines(home / "lines", "one", "two", "three")
+    file.write_bytes(file.read_bytes().replace(b'"type":', b'"access_count":9223372036854775808,"type":', 1))
+    partly = command("import", str(file), "--json", home=home)
+    assert partly.returncode == exit_codes.FAILED
+    report = json.loads(partly.stdout)
+    assert (report["imported"], report["rejected"]) == (2, 1)
+    assert report["rejections"][0]["id"] == memory("one").id
+
+
+def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
+    names = [f"memory {number}" for number in range(3000)]
+    file = write_lines(home / "lines", *names)
+    full = command("import", str(file), home=home, REMEMBRANCER_DATABASE_LIMIT_BYTES="1048576")
+    assert full.returncode == exit_codes.REFUSED
+    assert b"database_limit_bytes" in full.stderr
+    assert b"were imported before" in full.stderr
+    stop(home)
+    report = json.loads(done("import", str(file), "--json", home=home))
+    assert report["imported"] > 0
+    assert report["imported"] + report["present"] == len(names)
+
+
+def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
+    file = write_lines(home / "lines", "one")
+    refused = command("import", str(file), home=home, REMEMBRANCER_LOG_LEVEL="loud")
+    assert refused.returncode == exit_codes.NO_ANSWER
+    assert b"could not be started" in refused.stderr
+    assert b"Traceback" not in refused.stderr
+
+
+def test_an_export_into_a_pipe_that_is_closed_ends_without_a_traceback(home: Path) -> None:
+    fill(home)
+    done("import", str(write_lines(home / "lines", *map(str, range(3000)))), home=home)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "remembrancer", "export", "-"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as exporting:
+        assert exporting.stdout is not None
+        assert exporting.stderr is not None
+        exporting.stdout.readline()
+        exporting.stdout.close()
+        said = exporting.stderr.read()
+    assert exporting.returncode == exit_codes.FILE_UNUSABLE
+    assert b"Traceback" not in said

@@ -1,0 +1,159 @@
+"""By default no process of the runtime opens an internet socket: held by the kernel, and watched from outside."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from bench.client import StdioClient, command_line
+from tests.processes.without_network import NOT_HERE
+from tests.runtime import Runtime, command, until
+
+WRAPPER = [sys.executable, str(Path(__file__).with_name("without_network.py"))]
+
+pytestmark = pytest.mark.anyio
+
+
+class Watch:
+    """Looks again and again at the internet sockets of every process of a home; `seen` is what it found."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._ended = threading.Event()
+        self.seen: set[str] = set()
+        self.processes: set[int] = set()
+        self.rounds = 0
+
+    def look(self) -> None:
+        """One look."""
+        for process in psutil.process_iter(["environ"]):
+            if (process.info["environ"] or {}).get("REMEMBRANCER_HOME") != str(self._home):
+                continue
+            if process.pid == os.getpid():
+                continue
+            try:
+                found = process.net_connections(kind="inet")
+                name = " ".join(process.cmdline()[-3:])
+            except psutil.Error:
+                continue
+            self.processes.add(process.pid)
+            self.seen |= {f"{name}: {each.laddr} {each.raddr} {each.status}" for each in found}
+        self.rounds += 1
+
+    def run(self) -> None:
+        """Look until ended."""
+        while not self._ended.is_set():
+            self.look()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+
+@contextmanager
+def watched(home: Path) -> Iterator[Watch]:
+    """A watch on a thread of its own."""
+    watch = Watch(home)
+    thread = threading.Thread(target=watch.run, daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.end()
+        thread.join()
+
+
+async def use_it(home: Path, project: Path) -> Runtime:
+    """A whole life: start, store with embedding, recall, status, scale, doctor, down."""
+    runtime = Runtime(home)
+    async with StdioClient(home, cwd=project) as client:
+        await client.store("Ana prefers tabs.")
+        await client.store("Ana prefers short answers.", scope="user")
+        await until(runtime.is_drained)
+        answer = await client.call("recall_memories", query="does she like long replies?")
+        assert answer["memories"]
+        await client.call("get_memory_status")
+        assert command("scale", "embedder=2", home=home).returncode == 0
+        await until(runtime.is_ready)
+        status = await runtime.status()
+        assert {process["restarts"] for process in status["processes"]} == {0}
+        assert status["embedding"]["vectors_ready"]
+    await runtime.down()
+    return runtime
+
+
+async def test_a_whole_life_goes_by_without_an_internet_socket_being_seen(home: Path, tmp_path: Path) -> None:
+    with watched(home) as watch:
+        await use_it(home, tmp_path)
+    assert watch.seen == set()
+    assert watch.rounds > 10
+    assert len(watch.processes) >= 5  # launcher, gateway, store, embedder, bridge
+
+
+async def test_a_whole_life_goes_by_where_asking_for_an_internet_socket_is_death(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter is inherited by the bridge's runtime: a process that asked would be restarted, and that is seen."""
+    need_filter()
+    monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
+    await use_it(home, tmp_path)
+
+
+async def test_a_process_of_the_runtime_that_asked_would_be_seen_to_die(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_filter()
+    (tmp_path / "sitecustomize.py").write_text(
+        f"import sys\nif 'remembrancer.actors.embedder' in sys.orig_argv:\n    {open_one('AF_INET')}\n"
+    )
+    monkeypatch.setattr("bench.client.command_line", lambda: [*WRAPPER, *command_line()])
+    runtime = Runtime(home)
+
+    async def an_embedder_has_died() -> bool:
+        processes = (await runtime.status())["processes"]
+        return any(each["role"] == "embedder" and each["restarts"] for each in processes)
+
+    async with StdioClient(home, cwd=tmp_path, environ={"PYTHONPATH": str(tmp_path)}):
+        await until(an_embedder_has_died)
+    await runtime.down()
+
+
+@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
+def test_the_filter_kills_a_process_that_asks_for_an_internet_socket(family: str) -> None:
+    need_filter()
+    asks = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', '{open_one(family)}']))"
+    done = subprocess.run([*WRAPPER, sys.executable, "-c", asks], check=False)
+    assert done.returncode == 256 - signal.SIGSYS  # the exit status of the child of the child
+    fine = "import socket; socket.socketpair(); socket.socket(socket.AF_UNIX)"
+    assert subprocess.run([*WRAPPER, sys.executable, "-c", fine], check=False).returncode == 0
+
+
+def test_the_watch_sees_a_socket_that_a_process_of_the_home_opens(home: Path) -> None:
+    listens = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(flush=True); sys.stdin.read()"
+    helper = subprocess.Popen([sys.executable, "-c", listens], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert helper.stdout is not None
+    helper.stdout.readline()
+    watch = Watch(home)
+    watch.look()
+    helper.communicate()
+    assert any("127.0.0.1" in each and "LISTEN" in each for each in watch.seen)
+
+
+def open_one(family: str) -> str:
+    """A program that asks for a socket."""
+    return f"import socket; socket.socket(socket.{family})"
+
+
+def need_filter() -> None:
+    """Skip where the kernel has no such filter."""
+    if subprocess.run([*WRAPPER, sys.executable, "-c", ""], check=False).returncode == NOT_HERE:
+        pytest.skip("seccomp filters are Linux's, and this kernel or machine has none that is known here")

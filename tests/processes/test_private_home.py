@@ -1,0 +1,131 @@
+"""Everything that a runtime makes is its user's alone, whatever the umask of whoever starts it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.client import StdioClient, command_line
+from remembrancer.protocol.keys import CurveKeys
+from remembrancer.protocol.paths import RuntimePaths
+from tests.runtime import Runtime, command, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """The usual umask of a desktop, under which files can be read by everyone."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def wide(top: Path) -> list[str]:
+    """Everything from `top` down that others can get at."""
+    return [
+        f"{path} {stat.S_IMODE(path.lstat().st_mode):04o}"
+        for path in [top, *top.rglob("*")]
+        if not path.is_symlink() and path.lstat().st_mode & 0o077
+    ]
+
+
+def names_below(top: Path) -> set[str]:
+    """The names of all files."""
+    return {path.name for path in top.rglob("*")}
+
+
+def make_open(home: Path) -> None:
+    """A home as `mkdir` leaves it."""
+    home.chmod(0o755)
+    (home / "run").mkdir()
+
+
+@contextmanager
+def started_by_hand() -> Iterator[None]:
+    """`remembrancer up`, stopped at the end."""
+    process = subprocess.Popen([*command_line()[:1], "up"], stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(15)
+
+
+async def use_everything(home: Path, project: Path) -> None:
+    """A session that stores and recalls, another embedder, a store that dies, a queued write, and the commands."""
+    runtime = Runtime(home)
+    async with StdioClient(home, cwd=project) as client:
+        await client.store("Ana prefers tabs.")
+        await client.store("Ana prefers short answers.", scope="user")
+        await until(runtime.is_drained)
+        assert command("scale", "embedder=2", home=home).returncode == 0
+        await client.call("recall_memories", query="what does Ana prefer?")
+        runtime.kill("store")
+        for number in range(20):
+            await client.store(f"Note {number} was written while the store was away.")
+        await until(runtime.is_drained)
+
+        async def the_second_has_come() -> bool:
+            return sum(role == "embedder" for role, pid in runtime.recorded() if pid) == 2 and await runtime.is_ready()
+
+        await until(the_second_has_come)
+        assert command("doctor", home=home).returncode == 0
+        assert wide(home) == []
+    await runtime.down()
+    assert wide(home) == []
+
+
+async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
+    home: Path, tmp_path: Path, open_umask: None
+) -> None:
+    shutil.rmtree(home)
+    await use_everything(home, tmp_path)
+    files = {"memory.db", "queue.db", "catalog.db", "chroma.sqlite3", "store.log", "embedder-2.log"}
+    assert files <= names_below(home)
+
+
+async def test_a_runtime_that_a_person_starts_makes_a_private_home_too(home: Path, open_umask: None) -> None:
+    shutil.rmtree(home)
+    with started_by_hand():
+        await until(Runtime(home).is_ready)
+        assert wide(home) == []
+    assert wide(home) == []
+
+
+async def test_a_home_that_was_made_open_is_closed_by_the_start(home: Path, tmp_path: Path, open_umask: None) -> None:
+    make_open(home)
+    await use_everything(home, tmp_path)
+
+
+async def test_sockets_outside_of_the_home_are_as_private(tmp_path: Path, open_umask: None) -> None:
+    home = tmp_path / ("long" * 25)
+    run = RuntimePaths(home).run
+    assert run.parent == Path("/tmp")
+    try:
+        async with StdioClient(home, cwd=tmp_path) as client:
+            await client.store("Ana prefers tabs.")
+            assert wide(run) == []
+            assert {path.name for path in run.iterdir()} >= {"gateway.sock", "control.sock", "store.sock"}
+        assert wide(home) == []
+    finally:
+        await Runtime(home).down()
+    assert not run.exists()
+
+
+def test_keys_are_made_private(home: Path, open_umask: None) -> None:
+    CurveKeys.load_or_create(home / "keys", "store")
+    assert wide(home) == []
+
+
+def test_something_open_would_be_seen(home: Path, open_umask: None) -> None:
+    (home / "sub").mkdir()
+    (home / "sub" / "file").write_text("")
+    assert wide(home) == [f"{home}/sub 0755", f"{home}/sub/file 0644"]

@@ -1,0 +1,269 @@
+"""`remembrancer setup` on real files: what it writes works, and nothing else in a file is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from bench.client import StdioClient
+from remembrancer.commands import exit_codes
+from remembrancer.commands.clients.own_command import passes_away
+from tests.runtime import Runtime
+
+COMMAND = str(Path(sys.executable).with_name("remembrancer"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A user's home directory of its own, with a project `app` in it, which is the working directory."""
+    for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "XDG_", "CLAUDE_"))]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    (tmp_path / "app").mkdir()
+    monkeypatch.chdir(tmp_path / "app")
+    yield tmp_path
+    assert not (tmp_path / ".local").exists(), "the user's memory was touched"
+    left = [process for process in psutil.process_iter(["environ", "pid", "status"]) if _is_left(process, tmp_path)]
+    assert not left, f"processes outlived the check: {left}"
+
+
+def _is_left(process: psutil.Process, user: Path) -> bool:
+    of_the_test = (process.info["environ"] or {}).get("HOME") == str(user) and process.pid != os.getpid()
+    return of_the_test and process.info["status"] != psutil.STATUS_ZOMBIE
+
+
+def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -> subprocess.CompletedProcess[str]:
+    """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself."""
+    named = [] if command is None else ["--command", command]
+    return subprocess.run(
+        [COMMAND, "setup", *arguments, *named, *([] if check else ["--no-check"])],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_what_is_written_starts_and_lists_its_tools_in_a_home_of_its_own(machine: Path) -> None:
+    done = setup("claude-code", check=True)
+    assert done.returncode == exit_codes.OK, done.stderr
+    entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"]}
+    assert read(machine / "app/.mcp.json") == {"mcpServers": {"remembrancer": entry}}
+    assert "answers after" in done.stdout
+    assert "Next:" in done.stdout
+    assert "remember that" in done.stdout
+
+
+def test_a_program_is_told_what_was_done_and_how_the_check_went(machine: Path) -> None:
+    said = json.loads(setup("cursor", "--user", "--json", check=True).stdout)
+    assert said["command"] == [COMMAND, "mcp"]
+    (client,) = said["clients"]
+    assert (client["client"], client["scope"], client["action"], client["done"]) == ("cursor", "user", "add", True)
+    assert client["path"] == str(machine / ".cursor/mcp.json")
+    assert said["check"]["ok"]
+    assert said["check"]["tools"] >= 3
+    assert 0 < said["check"]["initialize_ms"] < 20_000
+
+
+@pytest.mark.anyio
+async def test_a_client_that_starts_what_was_written_remembers(
+    machine: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert setup("claude-code", "--env", "REMEMBRANCER_EMBEDDERS=0").returncode == exit_codes.OK
+    entry = read(machine / "app/.mcp.json")["mcpServers"]["remembrancer"]
+    assert entry["env"] == {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDERS": "0"}
+    monkeypatch.delenv("REMEMBRANCER_HOME")
+    monkeypatch.setattr("bench.client.command_line", lambda: [entry["command"], *entry["args"]])
+    async with StdioClient(home, cwd=machine / "app", environ=entry["env"]) as client:
+        await client.store("Ana prefers short answers.")
+        answer = await client.call("recall_memories", query="short answers", strategy="keyword")
+        assert [memory["content"] for memory in answer["memories"]] == ["Ana prefers short answers."]
+    await Runtime(home).down()
+
+
+def test_a_second_run_changes_nothing_and_says_so(machine: Path) -> None:
+    setup("cursor")
+    before = (machine / "app/.cursor/mcp.json").stat()
+    done = setup("cursor")
+    assert done.returncode == exit_codes.OK
+    assert "nothing to do" in done.stdout
+    after = (machine / "app/.cursor/mcp.json").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert names(machine / "app/.cursor") == ["mcp.json"]
+
+
+def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(machine: Path) -> None:
+    file = machine / ".claude.json"
+    text = '{\n\t"numStartups": 1.50,\n\t"mcpServers": {\n\t\t"z": {"command": "z"}\n\t},\n\t"a": "\\u00e9"\n}\n'
+    file.write_text(text)
+    file.chmod(0o640)
+    assert setup("claude-code", "--user").returncode == exit_codes.OK
+    assert '"numStartups": 1.50' in file.read_text()
+    assert '"\\u00e9"' in file.read_text()
+    assert list(read(file)) == ["numStartups", "mcpServers", "a"]
+    assert list(read(file)["mcpServers"]) == ["z", "remembrancer"]
+    assert mode(file) == 0o640
+    backup = machine / ".claude.json.bak"
+    assert backup.read_text() == text
+    assert mode(backup) == 0o640
+    assert setup("claude-code", "--user", "--remove").returncode == exit_codes.OK
+    assert file.read_text() == text
+    assert backup.read_text() == text  # what is kept is never written over
+    assert names(machine) == [".claude.json", ".claude.json.bak", ".claude.json.bak.2", "app"]
+
+
+def test_new_files_of_a_user_are_private_and_a_projects_are_like_its_others(machine: Path) -> None:
+    setup("claude-desktop")
+    setup("vscode")
+    assert mode(machine / ".config/Claude/claude_desktop_config.json") == 0o600
+    assert mode(machine / ".config/Claude") == 0o700
+    assert mode(machine / "app/.vscode/mcp.json") == 0o644
+
+
+def test_a_link_to_a_file_elsewhere_stays_a_link(machine: Path) -> None:
+    kept = machine / "dotfiles.json"
+    kept.write_text("{}")
+    (machine / ".cursor").mkdir()
+    (machine / ".cursor/mcp.json").symlink_to(kept)
+    assert setup("cursor", "--user").returncode == exit_codes.OK
+    assert (machine / ".cursor/mcp.json").is_symlink()
+    assert "remembrancer" in read(kept)["mcpServers"]
+
+
+@pytest.mark.parametrize("text", ['{ // mine\n  "servers": {}\n}\n', '{"servers": {', '{"servers": []}', "\xff"])
+def test_a_file_that_cannot_be_read_safely_is_left_as_it_is_with_what_to_paste(machine: Path, text: str) -> None:
+    file = machine / "app/.vscode/mcp.json"
+    file.parent.mkdir()
+    file.write_text(text, encoding="latin-1")
+    before = file.read_bytes()
+    done = setup("vscode", check=True)
+    assert done.returncode == exit_codes.REFUSED
+    assert file.read_bytes() == before
+    assert names(file.parent) == ["mcp.json"]
+    paste = json.loads(done.stdout[done.stdout.index('{\n  "servers"') :])
+    assert paste == {"servers": {"remembrancer": {"type": "stdio", "command": COMMAND, "args": ["mcp"]}}}
+    assert "Traceback" not in done.stderr
+
+
+def test_another_entry_of_our_name_is_shown_and_replaced_only_by_force(machine: Path) -> None:
+    file = machine / "app/.mcp.json"
+    file.write_text('{"mcpServers": {"remembrancer": {"command": "/old/remembrancer", "env": {"X_KEY": "hush"}}}}')
+    before = file.read_text()
+    refused = setup("claude-code")
+    assert refused.returncode == exit_codes.REFUSED
+    assert '-  "command": "/old/remembrancer"' in refused.stdout
+    assert "hush" not in refused.stdout
+    assert file.read_text() == before
+    assert setup("claude-code", "--force").returncode == exit_codes.OK
+    assert read(file)["mcpServers"]["remembrancer"]["command"] == COMMAND
+    beside = setup("claude-code", "--name", "second")
+    assert beside.returncode == exit_codes.OK
+    assert list(read(file)["mcpServers"]) == ["remembrancer", "second"]
+
+
+def test_printing_writes_nothing(machine: Path) -> None:
+    done = setup("vscode", "--print", "--env", "A=b=c")
+    entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"], "env": {"A": "b=c"}}
+    assert json.loads(done.stdout) == {"servers": {"remembrancer": entry}}
+    assert str(machine / "app/.vscode/mcp.json") in done.stderr
+    assert names(machine / "app") == []
+
+
+def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path) -> None:
+    (machine / ".cursor").mkdir()
+    (machine / ".claude").mkdir()
+    setup("claude-code", "--user")
+    done = setup()
+    assert done.returncode == exit_codes.OK
+    assert "Nothing was written." in done.stdout
+    said = {(each["client"], each["scope"]): each for each in json.loads(setup("--json").stdout)["clients"]}
+    assert len(said) == 7
+    assert {client for (client, _), each in said.items() if each["found"]} == {"claude-code", "cursor"}
+    assert said["claude-code", "user"]["action"] == "nothing"
+    assert said["cursor", "project"]["action"] == "add"
+    assert names(machine / ".cursor") == []
+    assert names(machine / "app") == []
+
+
+def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
+    (machine / ".cursor").mkdir()
+    (machine / ".config/Claude").mkdir(parents=True)
+    said = json.loads(setup("all-found", "--json").stdout)
+    assert {each["client"]: each["path"] for each in said["clients"]} == {
+        "claude-desktop": str(machine / ".config/Claude/claude_desktop_config.json"),
+        "cursor": str(machine / "app/.cursor/mcp.json"),
+    }
+    assert names(machine / "app") == [".cursor"]
+    assert names(machine / ".config") == ["Claude"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["claude-desktop", "--project", "."], "no configuration for a project"),
+        (["cursor", "--project", "nowhere"], "not a directory"),
+        (["cursor", "--env", "=x"], "KEY=VALUE"),
+        (["cursor", "--name", "a b"], "letters"),
+        (["all-found"], "no client was found"),
+        (["emacs"], "invalid choice"),
+        (["cursor", "--user", "--project", "."], "not allowed with"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, arguments: list[str], word: str) -> None:
+    done = setup(*arguments)
+    assert done.returncode == exit_codes.USAGE
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr
+    assert names(machine / "app") == []
+
+
+def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
+    broken = machine / "bin/remembrancer"
+    broken.parent.mkdir()
+    broken.write_text("#!/bin/sh\necho no module named remembrancer >&2\nexit 1\n")
+    broken.chmod(0o755)
+    done = setup("claude-code", check=True, command=str(broken))
+    assert done.returncode == exit_codes.FAILED
+    assert "no module named remembrancer" in done.stdout
+    assert "doctor" in done.stdout
+
+
+def test_the_command_that_was_run_is_written_if_it_lasts(machine: Path) -> None:
+    done = setup("claude-code", command=None)
+    if passes_away(Path(COMMAND)):
+        assert done.returncode == exit_codes.USAGE
+        assert "pipx install" in done.stderr
+        assert names(machine / "app") == []
+    else:
+        assert read(machine / "app/.mcp.json")["mcpServers"]["remembrancer"]["command"] == COMMAND
+
+
+def test_a_directory_that_cannot_be_written_is_said(machine: Path) -> None:
+    (machine / ".cursor").write_text("a file in the way")
+    done = setup("cursor", "--user")
+    assert done.returncode == exit_codes.REFUSED
+    assert "cannot be" in done.stdout
+    assert "Traceback" not in done.stderr
