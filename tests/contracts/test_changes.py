@@ -436,6 +436,7 @@ def test_a_change_is_applied_once_and_answered_alike_ever_after(
     assert twice.reply == msgspec.structs.replace(first.reply, replayed=True)
     after = shown(records)
     do(records, RestoreMemory(ID, 1), RestoredResult)
+    do(records, TagMemory(ID, ("later",)), TaggedResult)
     later = everything(records)
     records.close()
     again = factory.open().apply([operation])[0]

@@ -141,8 +141,11 @@ class SqliteRecords:
             cancel_move(connection, operation)
 
     def moves(self) -> list[Operation]:
-        with self._file.transaction() as connection:
-            return read_moves(connection)
+        try:
+            with self._file.transaction() as connection:
+                return read_moves(connection)
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         with self._file.transaction() as connection:
@@ -200,7 +203,10 @@ class SqliteRecords:
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         rows = self._file.read("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
-        return Applied(operation_id, decode_result(rows[0][0]), replayed=True) if rows else None
+        try:
+            return Applied(operation_id, decode_result(rows[0][0]), replayed=True) if rows else None
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
 
     def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
         try:
