@@ -41,6 +41,7 @@ from tests.operations import OTHER_SESSION, SESSION
 
 WORDS = ("lantern", "candle", "torch", "bottle")
 TAGS = ("red", "blue", "green")
+BREADTH = ("session", "project", "user")
 SESSIONS = (SESSION, OTHER_SESSION)
 Refusal = type[InvalidInput] | type[NotFound]
 
@@ -183,7 +184,7 @@ class Model:
 
     def _promote(self, memory: Remembered, change: PromoteMemory) -> PromotedResult | Refusal:
         before = memory.now.scope
-        if before != "session":
+        if BREADTH.index(change.target_scope) <= BREADTH.index(before):
             return InvalidInput
         memory.become("promoted", scope=change.target_scope)
         return PromotedResult(change.memory_id, before, change.target_scope, len(memory.versions), change.reason)

@@ -10,54 +10,48 @@ import asyncio
 import itertools
 import sqlite3
 import tempfile
-import time
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
+from remembrancer.actors.store.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import GetMemory, GraphFound, MemoryShown, SearchGraph
 from remembrancer.protocol.writes import (
     Applied,
-    Change,
     EntityRef,
-    ForgetMemory,
     Operation,
     PromoteMemory,
-    RestoreMemory,
-    Scope,
-    StoreMemory,
+    Result,
     Submit,
-    TagMemory,
     UpdateMemory,
 )
 from tests.actors.store_process import IDENTITY, REQUEST_S, StoreRig, Worker, store_rig, vector_of
-from tests.faults.memory_model import Model, Verdict
-from tests.operations import OTHER_SESSION, PROJECT, SESSION
+from tests.contracts.records_model import (
+    BREADTH,
+    SESSIONS,
+    Model,
+    Refusal,
+    changes_of,
+    check_memory,
+    contents,
+    entities,
+    importances,
+    tags,
+)
+from tests.operations import PROJECT, REQUESTED_AT, memory_id_of, store_operation
 
-WORDS = ("anchor", "bellows", "copper", "damson", "ember", "falcon", "garnet", "hazel", "iris", "juniper")
-NAMES = ("Anvil", "Bridge", "Cellar", "Dock")
+NAMES = ("AuthService", "auth-service", "store", "???")
 
 pytestmark = pytest.mark.timeout(300)
 
-contents = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4, unique=True)
-sessions = st.sampled_from((SESSION, OTHER_SESSION))
-scopes = st.sampled_from(("session", "project", "user"))
-importances = st.sampled_from((0.0, 0.3, 0.5, 1.0))
-tags = st.lists(st.sampled_from(("red", "green", "blue")), max_size=2, unique=True).map(tuple)
-entities = st.lists(
-    st.builds(EntityRef, st.sampled_from(NAMES), st.just("thing"), st.sampled_from(("uses", "describes"))),
-    max_size=3,
-    unique=True,
-).map(tuple)
-metadata = st.none() | st.dictionaries(st.sampled_from(("a", "b")), st.sampled_from((1, "x", None)), min_size=1)
 kills = st.sampled_from(("no", "no", "no", "no", "no", "before", "during"))
 
 
@@ -71,7 +65,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
         self.stack = AsyncExitStack()
         self.folder = tempfile.TemporaryDirectory(prefix="rmb-")
         self.numbers = itertools.count(1)
-        self.sent: list[tuple[Operation, Verdict]] = []
+        self.sent: list[tuple[Operation, Result]] = []
         self.rig: StoreRig
         self.worker: Worker
 
@@ -87,102 +81,68 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     @rule(
         target=memories,
-        session=sessions,
-        scope=scopes,
+        session=st.sampled_from(SESSIONS),
+        scope=st.sampled_from(BREADTH),
         words=contents,
         importance=importances,
-        tags=tags,
-        entities=entities,
+        named=tags,
+        about=entities,
         kill=kills,
     )
     def store(
         self,
         session: str,
-        scope: Scope,
-        words: list[str],
+        scope: str,
+        words: str,
         importance: float,
-        tags: tuple[str, ...],
-        entities: tuple[EntityRef, ...],
+        named: tuple[str, ...],
+        about: tuple[EntityRef, ...],
         kill: str,
-    ) -> Any:
-        number = next(self.numbers)
-        memory_id = derive_memory_id(f"memory {number}", 1_700_000_000.0)
-        change = StoreMemory(
-            memory_id,
-            f"note{number} {' '.join(words)}",
-            "semantic",
-            scope,
-            session,
+    ) -> str:
+        operation = store_operation(
+            f"operation {next(self.numbers)}",
+            self.marked(words),
+            scope=scope,
+            session_id=session,
             importance=importance,
-            tags=tags,
-            related_entities=entities,
+            tags=tuple(dict.fromkeys(named)),
+            related_entities=about,
         )
-        self.submit(change, session, kill)
-        return memory_id if self.model.memories else multiple()
+        self.submit(operation, kill)
+        return memory_id_of(operation)
 
     @rule(
         memory=memories,
-        session=sessions,
-        words=st.none() | contents,
-        importance=st.none() | importances,
-        add=tags,
-        remove=tags,
-        metadata=metadata,
-        add_entities=entities,
-        remove_entities=st.lists(st.sampled_from(NAMES), max_size=2, unique=True).map(tuple),
+        session=st.sampled_from(SESSIONS),
+        change=changes_of(st.just("")) | st.builds(PromoteMemory, st.just(""), st.just("user")),
         kill=kills,
     )
-    def update(
-        self,
-        memory: str,
-        session: str,
-        words: list[str] | None,
-        importance: float | None,
-        add: tuple[str, ...],
-        remove: tuple[str, ...],
-        metadata: dict[str, Any] | None,
-        add_entities: tuple[EntityRef, ...],
-        remove_entities: tuple[str, ...],
-        kill: str,
-    ) -> None:
-        content = None if words is None else f"note{next(self.numbers)} {' '.join(words)}"
-        remove = tuple(tag for tag in remove if tag not in add)
-        kept = tuple(each for each in add_entities if each.name not in remove_entities)
-        change = UpdateMemory(memory, content, importance, add, remove, metadata, kept, remove_entities)
-        self.submit(change, session, kill)
-
-    @rule(memory=memories, session=sessions, add=tags, remove=tags, kill=kills)
-    def tag(self, memory: str, session: str, add: tuple[str, ...], remove: tuple[str, ...], kill: str) -> None:
-        remove = tuple(tag for tag in remove if tag not in add)
-        self.submit(TagMemory(memory, add, remove), session, kill)
-
-    @rule(memory=memories, session=sessions, kill=kills)
-    def forget(self, memory: str, session: str, kill: str) -> None:
-        self.submit(ForgetMemory(memory, "it is time"), session, kill)
-
-    @rule(memory=memories, session=sessions, scope=st.sampled_from(("project", "user")), kill=kills)
-    def promote(self, memory: str, session: str, scope: Any, kill: str) -> None:
-        self.submit(PromoteMemory(memory, scope), session, kill)
-
-    @rule(memory=memories, session=sessions, version=st.none() | st.integers(1, 4), kill=kills)
-    def restore(self, memory: str, session: str, version: int | None, kill: str) -> None:
-        self.submit(RestoreMemory(memory, version), session, kill)
+    def change(self, memory: str, session: str, change: Any, kill: str) -> None:
+        change = msgspec.structs.replace(change, memory_id=memory)
+        if isinstance(change, UpdateMemory) and change.content is not None:
+            change = msgspec.structs.replace(change, content=self.marked(change.content))
+        self.submit(Operation(f"operation {next(self.numbers)}", PROJECT, session, REQUESTED_AT, change), kill)
 
     @rule(place=st.integers(0, 200))
     def send_again(self, place: int) -> None:
         """An earlier operation comes once more: it changes nothing, and is answered as before."""
         if self.sent:
-            operation, verdict = self.sent[place % len(self.sent)]
-            if verdict == "applied":
-                assert self.runner.run(self.rig.gateway.submit(operation)).replayed
+            operation, result = self.sent[place % len(self.sent)]
+            assert self.runner.run(self.rig.gateway.submit(operation)) == Applied(
+                operation.operation_id, result, replayed=True
+            )
 
-    def submit(self, change: Change, session: str, kill: str) -> None:
-        operation = Operation(f"operation {next(self.numbers)}", PROJECT, session, time.time(), change)
-        verdict = self.runner.run(self._submit(operation, kill))
-        assert verdict == self.model.apply(change, session), change
-        self.sent.append((operation, verdict))
+    def marked(self, words: str) -> str:
+        """A content that begins with a word that no other one has."""
+        return f"note{next(self.numbers)} {words}"
 
-    async def _submit(self, operation: Operation, kill: str) -> Verdict:
+    def submit(self, operation: Operation, kill: str) -> None:
+        answer = self.runner.run(self._submit(operation, kill))
+        assert answer == self.model.apply(operation), operation
+        if not isinstance(answer, type):
+            self.sent.append((operation, answer))
+
+    async def _submit(self, operation: Operation, kill: str) -> Result | Refusal:
         if kill == "before":
             await self._restart()
         elif kill == "during":
@@ -191,12 +151,9 @@ class ChangesUnderFire(RuleBasedStateMachine):
             await self._restart()
             await asyncio.gather(under_way, return_exceptions=True)
         try:
-            await self.rig.gateway.submit(operation)
-        except InvalidInput:
-            return "invalid_input"
-        except NotFound:
-            return "not_found"
-        return "applied"
+            return (await self.rig.gateway.submit(operation)).result
+        except (InvalidInput, NotFound) as error:
+            return type(error)
 
     async def _restart(self) -> None:
         await self.rig.restart()
@@ -221,44 +178,46 @@ class ChangesUnderFire(RuleBasedStateMachine):
     async def _compare(self) -> None:
         gateway = self.rig.gateway
         for memory_id, memory in self.model.memories.items():
-            for session in (SESSION, OTHER_SESSION):
-                if self.model.visible(memory_id, session) is None:
+            for session in SESSIONS:
+                if memory_id not in self.model.visible(session):
                     with pytest.raises(NotFound, match=memory_id):
                         await gateway.ask(GetMemory(PROJECT, session, memory_id), MemoryShown)
-            shown = await gateway.ask(GetMemory(PROJECT, memory.session_id, memory_id), MemoryShown)
-            now, real = memory.now, shown.memory
-            assert (real.content, real.importance, real.scope) == (now.content, now.importance, now.scope)
-            assert (real.tags, real.related_entities, real.metadata) == (now.tags, now.entities, now.metadata)
-            assert (real.version, real.forgotten_at is not None) == (len(memory.versions), now.forgotten)
-            told = [(each.record.content, each.record.tags, each.record.forgotten) for each in real.history]
-            assert told == [(each.content, each.tags, each.forgotten) for each in memory.versions]
+            shown = await gateway.ask(GetMemory(PROJECT, memory.now.session_id, memory_id), MemoryShown)
+            check_memory(shown.memory, memory)
         await gateway.until_embedded()
-        for session in (SESSION, OTHER_SESSION):
+        for session in SESSIONS:
             await self._compare_searches(session)
 
     async def _compare_searches(self, session: str) -> None:
         """Words and vectors find what there is, and nothing that was; the graph has its edges and no others."""
         gateway = self.rig.gateway
-        edges: set[tuple[str, str, str]] = set()
+        edges: set[tuple[str, ...]] = set()
         for memory_id, memory in self.model.memories.items():
-            visible = self.model.visible(memory_id, session) is not None
-            findable = visible and not memory.now.forgotten
+            now = memory.now
+            is_visible = memory_id in self.model.visible(session)
+            is_findable = is_visible and not now.forgotten
             for old in memory.versions:
                 mark = old.content.split()[0]
                 found = await gateway.found(mark, strategy="keyword", session_id=session)
-                assert (memory_id in found) == (findable and mark == memory.now.content.split()[0]), mark
-            near = await gateway.found(memory.now.content, strategy="vector", session_id=session, limit=50)
-            assert (memory_id in near) == findable
-            if visible and memory.now.entities:
-                subject, *others = memory.now.entities
-                edges |= {(subject.name, each.relationship, each.name) for each in others if each.name != subject.name}
-        real: set[tuple[str, str, str]] = set()
+                assert (memory_id in found) == (is_findable and mark == now.content.split()[0]), mark
+            near = await gateway.found(now.content, strategy="vector", session_id=session, limit=50)
+            assert (memory_id in near) == is_findable
+            if is_visible and now.related_entities:
+                subject, *others = now.related_entities
+                edges |= {
+                    (name_key(subject.name), subject.type, each.relationship, name_key(each.name))
+                    for each in others
+                    if (name_key(each.name), each.type) != (name_key(subject.name), subject.type)
+                }
+        real: set[tuple[str, ...]] = set()
         for name in NAMES:
-            found_graph = await gateway.ask(SearchGraph(PROJECT, session, name), GraphFound)
-            for entity in found_graph.entities:
-                if entity.name == name:
-                    outgoing = [each for each in entity.relationships if each.direction == "outgoing"]
-                    real |= {(name, each.type, each.target) for each in outgoing}
+            walked = await gateway.ask(SearchGraph(PROJECT, session, name), GraphFound)
+            real |= {
+                (name_key(entity.name), entity.type, each.type, name_key(each.target))
+                for entity in walked.entities
+                for each in entity.relationships
+                if entity.distance == 0 and each.direction == "outgoing"
+            }
         assert real == edges
 
     def _compare_files(self) -> None:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.credentials import LONG, find_credential, refuse_credentials
+from remembrancer.actors.gateway.credential_shapes import find_credential
+from remembrancer.actors.gateway.credentials import LONG, refuse_credentials
 from remembrancer.protocol.errors import InvalidInput
 
 LETTERS = string.ascii_letters + string.digits
@@ -72,6 +73,14 @@ def test_ordinary_text_is_not_taken_for_one(text: str) -> None:
     assert find_credential(text) is None
 
 
+@pytest.mark.parametrize(
+    "unit", ["a.", "eyJ-", "eyJ", "a:", "http://", "http://a:", "-----BEGIN A ", "xoxb-1-", "1", "AC-"]
+)
+def test_no_text_makes_the_search_go_back_again_and_again(unit: str) -> None:
+    """A shape that did would keep this test busy until its time is over."""
+    assert find_credential(unit * (262_144 // len(unit))) is None
+
+
 @given(st.text(max_size=300))
 def test_any_text_can_be_looked_at(text: str) -> None:
     find_credential(text)
@@ -84,7 +93,7 @@ async def test_the_refusal_names_the_sort_and_never_quotes_the_secret(padding: i
     with pytest.raises(InvalidInput) as refused:
         await refuse_credentials("word " * padding + secret, field="content", allowed=False)
     assert refused.value.field == "content"
-    assert "GitHub Token" in refused.value.message
+    assert "GitHub token" in refused.value.message
     assert "allow_secrets" in refused.value.message
     assert secret not in refused.value.message
     await refuse_credentials(secret, field="content", allowed=True)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Final
 
 import anyio.to_thread
 
+from remembrancer.actors.gateway.credential_shapes import find_credential
 from remembrancer.protocol.errors import InvalidInput
 
 LONG: Final = 20_000
-"""Characters from which on a text is looked at in a thread: a quarter of a megabyte takes some 60 ms."""
-_SHAPES: Final = "remembrancer.actors.gateway.credential_shapes"
-
-
-def find_credential(text: str) -> str | None:
-    """The sort of the first credential that a text seems to hold, None when it seems to hold none."""
-    from remembrancer.actors.gateway import credential_shapes  # a tenth of a second of imports: not at the start
-
-    return credential_shapes.find_credential(text)
+"""Characters from which on a text is looked at in a thread: a quarter of a megabyte takes some tens of ms."""
 
 
 async def refuse_credentials(text: str, *, field: str, allowed: bool) -> None:
@@ -29,8 +21,7 @@ async def refuse_credentials(text: str, *, field: str, allowed: bool) -> None:
     """
     if allowed:
         return
-    is_quick = len(text) < LONG and _SHAPES in sys.modules
-    found = find_credential(text) if is_quick else await anyio.to_thread.run_sync(find_credential, text)
+    found = find_credential(text) if len(text) < LONG else await anyio.to_thread.run_sync(find_credential, text)
     if found is not None:
         raise InvalidInput(
             f"{field} looks like it holds a credential ({found}), which everybody who recalls it would see: store "
