@@ -21,10 +21,10 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from remembrancer.actors.store.graph_search import search_graph, suggest
-from remembrancer.actors.store.records import Records
-from remembrancer.actors.store.sqlite_file import SqliteFile
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.graph.graph_search import search_graph, suggest
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.commands.sample_text import memories
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import SearchGraph, Suggest

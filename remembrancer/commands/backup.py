@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.archive import (
+from remembrancer.commands.conversation import paths_here
+from remembrancer.commands.portability.archive import (
     ArchivedFile,
     Manifest,
     make_manifest,
@@ -20,9 +21,8 @@ from remembrancer.commands.archive import (
     sha256_of,
     write_archive,
 )
-from remembrancer.commands.conversation import paths_here
-from remembrancer.commands.home_files import CATALOG, QUEUE, HomeFile, moment, unreadable
-from remembrancer.commands.private_files import (
+from remembrancer.commands.portability.home_files import CATALOG, QUEUE, HomeFile, moment, unreadable
+from remembrancer.commands.portability.private_files import (
     PRIVATE_UMASK,
     FileUnusable,
     cannot,

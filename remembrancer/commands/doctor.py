@@ -14,11 +14,12 @@ from pathlib import Path
 
 import msgspec
 
-from remembrancer.commands import checks, data_checks, exit_codes, running_checks
-from remembrancer.commands.checks import Check
-from remembrancer.commands.clients.catalogue import Surroundings
+from remembrancer.commands import exit_codes
+from remembrancer.commands.checking import checks, data_checks, running_checks
+from remembrancer.commands.checking.checks import Check
+from remembrancer.commands.checking.examination import clients, databases, model, places, running
+from remembrancer.commands.client_setup.clients.catalogue import Surroundings
 from remembrancer.commands.conversation import paths_here
-from remembrancer.commands.examination import clients, databases, model, places, running
 from remembrancer.commands.health import find_problems
 from remembrancer.config.settings import Settings, load_settings
 from remembrancer.protocol.control import RuntimeStatus

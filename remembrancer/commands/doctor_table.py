@@ -9,7 +9,7 @@ from typing import Final
 from rich.console import Console
 from rich.markup import escape
 
-from remembrancer.commands.checks import Check, Status
+from remembrancer.commands.checking.checks import Check, Status
 
 MARKS: Final[dict[Status, str]] = {
     "ok": "[green]ok[/green]     ",

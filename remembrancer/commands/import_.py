@@ -19,11 +19,11 @@ import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.conversation import paths_here
-from remembrancer.commands.courier import Courier
-from remembrancer.commands.home_files import refuse_unfinished
-from remembrancer.commands.import_check import Checked, check, placed_lines
-from remembrancer.commands.importing import Importer, Report
-from remembrancer.commands.private_files import PRIVATE_UMASK, cannot
+from remembrancer.commands.portability.courier import Courier
+from remembrancer.commands.portability.home_files import refuse_unfinished
+from remembrancer.commands.portability.import_check import Checked, check, placed_lines
+from remembrancer.commands.portability.importing import Importer, Report
+from remembrancer.commands.portability.private_files import PRIVATE_UMASK, cannot
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef

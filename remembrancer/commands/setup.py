@@ -12,14 +12,21 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients.catalogue import CLIENTS, Client, Place, Scope, Surroundings, client_named
-from remembrancer.commands.clients.config_file import FileRefused, read_text, replace_text
-from remembrancer.commands.clients.entries import make_entry
-from remembrancer.commands.clients.json_text import NotEditable
-from remembrancer.commands.clients.own_command import own_command, passes_away
-from remembrancer.commands.clients.plan import Plan, document, plan_entry, plan_removal
-from remembrancer.commands.clients.probe import Probed, probe
-from remembrancer.commands.setup_report import Outcome, as_json, print_outcomes, print_overview
+from remembrancer.commands.client_setup.clients.catalogue import (
+    CLIENTS,
+    Client,
+    Place,
+    Scope,
+    Surroundings,
+    client_named,
+)
+from remembrancer.commands.client_setup.clients.config_file import FileRefused, read_text, replace_text
+from remembrancer.commands.client_setup.clients.entries import make_entry
+from remembrancer.commands.client_setup.clients.json_text import NotEditable
+from remembrancer.commands.client_setup.clients.own_command import own_command, passes_away
+from remembrancer.commands.client_setup.clients.plan import Plan, document, plan_entry, plan_removal
+from remembrancer.commands.client_setup.clients.probe import Probed, probe
+from remembrancer.commands.client_setup.setup_report import Outcome, as_json, print_outcomes, print_overview
 from remembrancer.protocol.errors import InvalidInput
 
 ALL: Final = "all-found"

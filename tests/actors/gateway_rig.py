@@ -13,7 +13,7 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
-from remembrancer.actors.gateway.overlay import target_of
+from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.envelope import Envelope

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.launch import LaunchSpec
-from remembrancer.actors.store.records import Vectors
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import PeerGone, Pong, Ready, Role, StartFailed, Stop, ToLauncher
 from remembrancer.protocol.envelope import Envelope

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.overlay import target_of
+from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.writes import Operation
 from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig, until

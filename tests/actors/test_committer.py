@@ -13,8 +13,8 @@ import pytest
 
 from remembrancer.actors.store import committer as committer_module
 from remembrancer.actors.store.committer import MAX_GROUP, MAX_GROUPS_IN_A_ROW, MAX_WAITING, Committer
-from remembrancer.actors.store.records import Outcome
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import InternalError, InvalidInput, MemoryUnavailable, QueueFull
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, memory_id_of, store_operation

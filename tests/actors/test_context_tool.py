@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.actors.gateway.context_arguments import MAX_FILES
-from remembrancer.actors.gateway.context_block import NOTHING
-from remembrancer.actors.gateway.tokens import count_tokens
+from remembrancer.actors.gateway.memory_toolset.context_arguments import MAX_FILES
+from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING
+from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens
 from remembrancer.config.settings import Settings
 from tests.actors.gateway_rig import QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.actors.gateway.overlay import target_of
+from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Recall, Refused

@@ -10,7 +10,7 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from remembrancer.actors.gateway.prompts import knowledge_text, recall_text
+from remembrancer.actors.gateway.prompts.prompts import knowledge_text, recall_text
 from tests.actors.gateway_rig import QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client

@@ -17,8 +17,8 @@ from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.actors.bridge.replay import Conversation
-from remembrancer.actors.gateway import resource_handlers, subscriptions, watches
-from remembrancer.actors.gateway.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.actors.gateway.resources import resource_handlers, subscriptions, watches
+from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import Refused
 from tests.actors.gateway_rig import QUICK, Rig, until

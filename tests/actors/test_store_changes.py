@@ -13,7 +13,7 @@ from typing import TypeVar
 import anyio
 import pytest
 
-from remembrancer.actors.store.chroma_index import ChromaIndex
+from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import (

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.ranking import Weights
-from remembrancer.actors.store.recalls import Source, recall
-from remembrancer.actors.store.records import Vectors
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.retrieval.ranking import Weights
+from remembrancer.actors.store.retrieval.recalls import Source, recall
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import GraphEntity, GraphFound, Recall, Recalled, SearchGraph, Suggest, Suggestions
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation

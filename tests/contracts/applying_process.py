@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.writes import Applied
 from tests.operations import PROJECT, store_operation
 

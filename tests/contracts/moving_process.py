@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import TypeVar
 
-from remembrancer.actors.store.move import Move
-from remembrancer.actors.store.records import Outcome
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.move import Move
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromoteMemory
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Protocol
 
-from remembrancer.actors.store.records import Records
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from tests.operations import PROJECT, REQUESTED_AT
 
 

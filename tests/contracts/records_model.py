@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.names import name_key
-from remembrancer.actors.store.records import Filters, Records
+from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import (

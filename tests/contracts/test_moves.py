@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.memory_rows import digest_of
-from remembrancer.actors.store.move import Move
-from remembrancer.actors.store.records import EmbeddedMemory, Filters
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.move import Move
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (

@@ -14,9 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.keywords import match_expression
-from remembrancer.actors.store.memory_rows import digest_of
-from remembrancer.actors.store.records import (
+from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     Filters,
     NearDuplicate,
@@ -24,6 +22,8 @@ from remembrancer.actors.store.records import (
     Records,
     SavedEmbeddings,
 )
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.retrieval.keywords import match_expression
 from remembrancer.protocol.errors import InvalidInput, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from remembrancer.actors.store.memory_rows import digest_of
-from remembrancer.actors.store.names import name_key
-from remembrancer.actors.store.records import EmbeddedMemory
+from remembrancer.actors.store.records.contract import EmbeddedMemory
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.names import name_key
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, Change, Operation, Result

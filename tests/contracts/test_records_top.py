@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.store.records import Filters, Order, Records
+from remembrancer.actors.store.records.contract import Filters, Order, Records
 from remembrancer.protocol.writes import SourceRef
 from tests.contracts.records_factories import FACTORIES
 from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation

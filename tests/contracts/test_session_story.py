@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.records import Records, SessionStory
-from remembrancer.actors.store.session_story import TOPICS, describe_session
+from remembrancer.actors.store.records.contract import Records, SessionStory
+from remembrancer.actors.store.records.session_story import TOPICS, describe_session
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation

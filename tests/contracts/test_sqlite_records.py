@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
-from remembrancer.actors.store.records import Filters, NearDuplicate
-from remembrancer.actors.store.schema import SCHEMA_VERSION
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Filters, NearDuplicate
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import Applied

@@ -13,12 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.chroma_index import ChromaIndex
-from remembrancer.actors.store.index_keeper import open_chroma
-from remembrancer.actors.store.memory_rows import digest_of
-from remembrancer.actors.store.passage_index import MAX_NEWEST, PassageIndex
-from remembrancer.actors.store.records import EmbeddedMemory, PassageVectors, Records, SavedEmbeddings, Vectors
-from remembrancer.actors.store.vector_index import Collection, ExactCollection, IndexLost, VectorHit, VectorIndex
+from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
+from remembrancer.actors.store.vectors.index_keeper import open_chroma
+from remembrancer.actors.store.vectors.passage_index import MAX_NEWEST, PassageIndex
+from remembrancer.actors.store.vectors.vector_index import (
+    Collection,
+    ExactCollection,
+    IndexLost,
+    VectorHit,
+    VectorIndex,
+)
 from remembrancer.protocol.work import Passage
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import store_operation

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.records import Filters
-from remembrancer.actors.store.schema import SCHEMA_VERSION
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Filters
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import (
     Applied,

@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 
 from remembrancer.commands.conversation import is_up
-from remembrancer.commands.courier import Courier
+from remembrancer.commands.portability.courier import Courier
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
 from remembrancer.protocol.wire import GatewayRequest, ToGateway

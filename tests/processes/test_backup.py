@@ -20,10 +20,10 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.actors.store.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.commands.conversation import is_up
-from remembrancer.commands.courier import Courier
+from remembrancer.commands.portability.courier import Courier
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, PromoteMemory, Scope

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.gateway.queue_file import QueueFile
-from remembrancer.actors.store.schema import SCHEMA_VERSION
+from remembrancer.actors.gateway.store_access.queue_file import QueueFile
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Rejected

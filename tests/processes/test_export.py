@@ -18,7 +18,14 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.conversation import is_up
-from remembrancer.commands.export_format import EndLine, Line, MemoryLine, ProjectLine, encode_header, encode_line
+from remembrancer.commands.portability.export_format import (
+    EndLine,
+    Line,
+    MemoryLine,
+    ProjectLine,
+    encode_header,
+    encode_line,
+)
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
 from tests.operations import OTHER_PROJECT, PROJECT
@@ -112,7 +119,7 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
 
 
 def test_a_home_of_an_older_release_is_exported_as_it_is(home: Path) -> None:
-    from remembrancer.actors.store.schema import MIGRATIONS
+    from remembrancer.actors.store.records.schema import MIGRATIONS
 
     ask(home, store("user", "I prefer tabs.", "user"))
     stop(home)

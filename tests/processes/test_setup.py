@@ -16,7 +16,7 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.clients.own_command import passes_away
+from remembrancer.commands.client_setup.clients.own_command import passes_away
 from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway import change_arguments as changes
-from remembrancer.actors.gateway.arguments import ArgumentDecoder
+from remembrancer.actors.gateway.memory_toolset import change_arguments as changes
+from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (
     EntityRef,

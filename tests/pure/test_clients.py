@@ -10,11 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.clients.catalogue import CLIENTS, Surroundings, client_named
-from remembrancer.commands.clients.entries import HIDDEN, compare, difference, extend, is_ours, make_entry
-from remembrancer.commands.clients.json_text import NotEditable, parse, parse_with_comments, remove_member, set_member
-from remembrancer.commands.clients.own_command import own_command, passes_away
-from remembrancer.commands.clients.plan import Plan, plan_entry, plan_removal
+from remembrancer.commands.client_setup.clients.catalogue import CLIENTS, Surroundings, client_named
+from remembrancer.commands.client_setup.clients.entries import HIDDEN, compare, difference, extend, is_ours, make_entry
+from remembrancer.commands.client_setup.clients.json_text import (
+    NotEditable,
+    parse,
+    parse_with_comments,
+    remove_member,
+    set_member,
+)
+from remembrancer.commands.client_setup.clients.own_command import own_command, passes_away
+from remembrancer.commands.client_setup.clients.plan import Plan, plan_entry, plan_removal
 
 COMMAND = ("/opt/bin/remembrancer", "mcp")
 ENTRY = {"command": "/opt/bin/remembrancer", "args": ["mcp"]}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from remembrancer.actors.gateway.context_block import (
+from remembrancer.actors.gateway.memory_toolset.context_block import (
     HEADINGS,
     NO_ROOM,
     NOTHING,
@@ -17,7 +17,7 @@ from remembrancer.actors.gateway.context_block import (
     build_block,
     render,
 )
-from remembrancer.actors.gateway.tokens import count_tokens, truncate
+from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
 from remembrancer.protocol.reads import ContextSection, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
 

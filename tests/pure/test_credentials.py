@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.credential_shapes import find_credential
-from remembrancer.actors.gateway.credentials import LONG, refuse_credentials
+from remembrancer.actors.gateway.toolkit.credential_shapes import find_credential
+from remembrancer.actors.gateway.toolkit.credentials import LONG, refuse_credentials
 from remembrancer.protocol.errors import InvalidInput
 
 LETTERS = string.ascii_letters + string.digits

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.commands.checks import (
+from remembrancer.commands.checking.checks import (
     GIB,
     MIB,
     Check,
@@ -20,7 +20,7 @@ from remembrancer.commands.checks import (
     check_versions,
     worst,
 )
-from remembrancer.commands.data_checks import (
+from remembrancer.commands.checking.data_checks import (
     FileFacts,
     ModelFacts,
     QueueFacts,
@@ -29,8 +29,7 @@ from remembrancer.commands.data_checks import (
     check_queue,
     check_records,
 )
-from remembrancer.commands.health import find_problems
-from remembrancer.commands.running_checks import (
+from remembrancer.commands.checking.running_checks import (
     ClientFacts,
     EntryFacts,
     LockFacts,
@@ -40,6 +39,7 @@ from remembrancer.commands.running_checks import (
     check_orphans,
     check_processes,
 )
+from remembrancer.commands.health import find_problems
 from remembrancer.protocol.control import (
     GatewayVitals,
     IndexFigures,

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from remembrancer.actors.store.embedding_work import LEASE_S, MAX_ATTEMPTS, EmbeddingWork, Lease
+from remembrancer.actors.store.vectors.embedding_work import LEASE_S, MAX_ATTEMPTS, EmbeddingWork, Lease
 from remembrancer.protocol.work import ModelIdentity
 
 IDENTITY = ModelIdentity("onnx", "small", "0123456789ab", "int8", 4, 256)

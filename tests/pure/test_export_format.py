@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.export_format import (
+from remembrancer.commands.import_ import choose_targets
+from remembrancer.commands.portability.export_format import (
     EndLine,
     Line,
     MemoryLine,
@@ -22,10 +23,9 @@ from remembrancer.commands.export_format import (
     encode_header,
     encode_line,
 )
-from remembrancer.commands.import_ import choose_targets
-from remembrancer.commands.import_check import check, placed_lines
-from remembrancer.commands.importing import import_operation
-from remembrancer.commands.private_files import FileUnusable
+from remembrancer.commands.portability.import_check import check, placed_lines
+from remembrancer.commands.portability.importing import import_operation
+from remembrancer.commands.portability.private_files import FileUnusable
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.store.file_mentions import SEARCHED_FILES, open_files
+from remembrancer.actors.store.retrieval.file_mentions import SEARCHED_FILES, open_files
 
 FILES = open_files(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
 

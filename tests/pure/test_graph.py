@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.graph import (
+from remembrancer.actors.store.graph.mentions import alike, is_paraphrased, longest, read
+from remembrancer.actors.store.graph.walk import (
     Edge,
     Expansion,
     Node,
@@ -20,8 +21,7 @@ from remembrancer.actors.store.graph import (
     nearness,
     walk,
 )
-from remembrancer.actors.store.mentions import alike, is_paraphrased, longest, read
-from remembrancer.actors.store.names import name_key
+from remembrancer.actors.store.records.names import name_key
 from remembrancer.protocol.reads import Direction
 
 NODES = [Node(name, "thing") for name in "abcdefgh"]

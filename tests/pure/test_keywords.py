@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.keywords import MAX_TERMS, match_expression
+from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, match_expression
 
 DOCUMENTS = (
     "The retry budget of src/net/retry_policy.py is 3; see ECONNRESET-104.",

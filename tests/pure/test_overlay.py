@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.overlay import after, as_recalled, tags_after
-from remembrancer.actors.store.snapshots import tagged, updated
+from remembrancer.actors.gateway.store_access.overlay import after, as_recalled, tags_after
+from remembrancer.actors.store.records.snapshots import tagged, updated
 from remembrancer.protocol.writes import (
     Change,
     EntityRef,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from remembrancer.actors.store.ranking import (
+from remembrancer.actors.store.retrieval.ranking import (
     ANSWERABLE_COSINE,
     MIN_COSINE,
     RECENCY_HALF_LIFE_S,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.last_answers import MAX_ANSWERS, MAX_CHANGES
-from remembrancer.actors.gateway.read_cache import ReadCache, word_match
+from remembrancer.actors.gateway.store_access.last_answers import MAX_ANSWERS, MAX_CHANGES
+from remembrancer.actors.gateway.store_access.read_cache import ReadCache, word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,

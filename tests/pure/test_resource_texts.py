@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.resource_texts import (
+from remembrancer.actors.gateway.resources.reading import digest_of, lasting_memory, lasting_status
+from remembrancer.actors.gateway.resources.resource_texts import (
     knowledge_graph,
     list_item,
     noted,
@@ -16,8 +17,7 @@ from remembrancer.actors.gateway.resource_texts import (
     preferences,
     session_summary,
 )
-from remembrancer.actors.gateway.resource_uris import is_known, memory_id_of
-from remembrancer.actors.gateway.resources import digest_of, lasting_memory, lasting_status
+from remembrancer.actors.gateway.resources.resource_uris import is_known, memory_id_of
 from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.actors.gateway.memory_arguments import (
+from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     GetMemoryStatusArguments,
     RecallMemoriesArguments,
     StoreMemoryArguments,
 )
-from remembrancer.actors.gateway.schema import at_path, describe, fields_at, input_schema
+from remembrancer.actors.gateway.toolkit.schema import at_path, describe, fields_at, input_schema
 
 ALL = (StoreMemoryArguments, RecallMemoriesArguments, GetMemoryStatusArguments)
 
@@ -83,6 +83,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "related_entities",
         "session_id",
         "wait_for_embedding",
+        "allow_secrets",
     }
     assert store["required"] == ["content", "type", "scope"]
     assert store["properties"]["importance"]["default"] == 0.5

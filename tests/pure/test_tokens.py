@@ -10,8 +10,8 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway import tokens
-from remembrancer.actors.gateway.tokens import PIECE_CHARACTERS, count_tokens, truncate, whole_characters
+from remembrancer.actors.gateway.memory_toolset import tokens
+from remembrancer.actors.gateway.memory_toolset.tokens import PIECE_CHARACTERS, count_tokens, truncate, whole_characters
 from remembrancer.protocol.errors import ModelUnusable
 
 SAMPLES = [

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.arguments import ArgumentDecoder
-from remembrancer.actors.gateway.memory_arguments import (
+from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     GetMemoryStatusArguments,
     RecallMemoriesArguments,
     StoreMemoryArguments,
     to_change,
     to_recall,
 )
+from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.writes import EntityRef, ProjectRef, SourceRef, StoreMemory

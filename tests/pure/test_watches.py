@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway import recall_ledger
-from remembrancer.actors.gateway.recall_ledger import RecallLedger
-from remembrancer.actors.gateway.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
-from remembrancer.actors.gateway.watches import COALESCE_S, LONGEST_S, MAX_WATCHES, Watches, concerns
+from remembrancer.actors.gateway.resources import recall_ledger
+from remembrancer.actors.gateway.resources.recall_ledger import RecallLedger
+from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.actors.gateway.resources.watches import COALESCE_S, LONGEST_S, MAX_WATCHES, Watches, concerns
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, PromoteMemory
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation

@@ -7,22 +7,22 @@ import gc
 import anyio
 import anyio.abc
 
-from remembrancer.actors.gateway.change_tools import ChangeTools
-from remembrancer.actors.gateway.context_tools import ContextTools
-from remembrancer.actors.gateway.drain import Drain
-from remembrancer.actors.gateway.engine_watch import EngineWatch
-from remembrancer.actors.gateway.graph_tools import GraphTools
 from remembrancer.actors.gateway.handlers import compose_handlers
-from remembrancer.actors.gateway.happenings import Happenings
 from remembrancer.actors.gateway.listener import Listener
-from remembrancer.actors.gateway.memory_tools import MemoryTools
-from remembrancer.actors.gateway.read_cache import ReadCache
-from remembrancer.actors.gateway.reads import ReadPath
+from remembrancer.actors.gateway.memory_toolset.change_tools import ChangeTools
+from remembrancer.actors.gateway.memory_toolset.context_tools import ContextTools
+from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
+from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
 from remembrancer.actors.gateway.server import build_server
-from remembrancer.actors.gateway.store_link import StoreLink
-from remembrancer.actors.gateway.tools import Toolbox, Toolset
-from remembrancer.actors.gateway.write_queue import WriteQueue
-from remembrancer.actors.gateway.writes import WritePath
+from remembrancer.actors.gateway.store_access.drain import Drain
+from remembrancer.actors.gateway.store_access.engine_watch import EngineWatch
+from remembrancer.actors.gateway.store_access.happenings import Happenings
+from remembrancer.actors.gateway.store_access.read_cache import ReadCache
+from remembrancer.actors.gateway.store_access.reads import ReadPath
+from remembrancer.actors.gateway.store_access.store_link import StoreLink
+from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
+from remembrancer.actors.gateway.store_access.writes import WritePath
+from remembrancer.actors.gateway.toolkit.tools import Toolbox, Toolset
 from remembrancer.actors.launch import ORPHANED, LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
 from remembrancer.protocol.control import GatewayVitals, PeerFailed

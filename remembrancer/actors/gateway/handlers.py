@@ -8,16 +8,16 @@ from typing import Any
 
 import anyio.abc
 
-from remembrancer.actors.gateway.completion import Completion
-from remembrancer.actors.gateway.happenings import Happenings
-from remembrancer.actors.gateway.prompt_handlers import PromptHandlers
-from remembrancer.actors.gateway.prompts import Prompts
-from remembrancer.actors.gateway.reads import ReadPath
-from remembrancer.actors.gateway.recall_ledger import RecallLedger
-from remembrancer.actors.gateway.resource_handlers import ResourceHandlers
-from remembrancer.actors.gateway.resources import Resources
-from remembrancer.actors.gateway.subscriptions import Subscriptions
-from remembrancer.actors.gateway.tools import Caller, Tool
+from remembrancer.actors.gateway.prompts.completion import Completion
+from remembrancer.actors.gateway.prompts.prompt_handlers import PromptHandlers
+from remembrancer.actors.gateway.prompts.prompts import Prompts
+from remembrancer.actors.gateway.resources.reading import Resources
+from remembrancer.actors.gateway.resources.recall_ledger import RecallLedger
+from remembrancer.actors.gateway.resources.resource_handlers import ResourceHandlers
+from remembrancer.actors.gateway.resources.subscriptions import Subscriptions
+from remembrancer.actors.gateway.store_access.happenings import Happenings
+from remembrancer.actors.gateway.store_access.reads import ReadPath
+from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 
 
 def compose_handlers(

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from remembrancer.actors.gateway.text import clean_name
+from remembrancer.actors.gateway.toolkit.text import clean_name
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.protocol.errors import InvalidInput, VersionMismatch

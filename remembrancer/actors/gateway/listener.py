@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 from remembrancer import __version__
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, read_hello, setting_warnings
 from remembrancer.actors.gateway.session import Session
-from remembrancer.actors.gateway.tools import Toolbox
+from remembrancer.actors.gateway.toolkit.tools import Toolbox
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.hello import MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME

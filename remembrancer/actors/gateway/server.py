@@ -13,9 +13,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from remembrancer import __version__
 from remembrancer.actors.gateway.arrival import arrival_of
 from remembrancer.actors.gateway.mcp_errors import guarded
-from remembrancer.actors.gateway.prompt_handlers import PromptHandlers
-from remembrancer.actors.gateway.resource_handlers import ResourceHandlers
-from remembrancer.actors.gateway.tools import COMPLETE, Call, Tool, call_tool
+from remembrancer.actors.gateway.prompts.prompt_handlers import PromptHandlers
+from remembrancer.actors.gateway.resources.resource_handlers import ResourceHandlers
+from remembrancer.actors.gateway.toolkit.tools import COMPLETE, Call, Tool, call_tool
 
 NAME: Final = "remembrancer"
 INSTRUCTIONS: Final = (

@@ -19,14 +19,14 @@ from pydantic import ValidationError
 
 from remembrancer.actors.gateway.arrival import Arrival
 from remembrancer.actors.gateway.hello import Hello, directory_of
-from remembrancer.actors.gateway.tools import Caller, Tool
+from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 from remembrancer.config.project import project_of
 from remembrancer.protocol.hello import BYE, INVALID_REQUEST, PARSE_ERROR, split_stamp
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 if TYPE_CHECKING:
-    from remembrancer.actors.gateway.subscriptions import SessionWatcher
+    from remembrancer.actors.gateway.resources.subscriptions import SessionWatcher
 
 STREAM: Final = "subscriptions/listen"
 """A request that is answered when the client wants no more: nobody waits for that."""

@@ -18,14 +18,14 @@ from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.counting import total_counts
-from remembrancer.actors.store.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.gateway_desk import GatewayDesk
-from remembrancer.actors.store.index_keeper import IndexKeeper, open_chroma
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
-from remembrancer.actors.store.ranking import Weights
-from remembrancer.actors.store.records import Records
-from remembrancer.actors.store.vector_index import IndexLost, VectorIndex
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.retrieval.ranking import Weights
+from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
+from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
+from remembrancer.actors.store.vectors.vector_index import IndexLost, VectorIndex
 from remembrancer.protocol.control import IndexFigures, PeerGone, StoreVitals
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import RemembrancerError

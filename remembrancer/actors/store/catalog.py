@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.schema import version_of
+from remembrancer.actors.store.records.schema import version_of
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import ProjectRef

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
-from remembrancer.actors.store.records import Outcome
+from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull
 from remembrancer.protocol.writes import Operation
 

@@ -14,19 +14,19 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.context import Gathering, visible_numbers
 from remembrancer.actors.store.counting import total_counts
-from remembrancer.actors.store.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.graph_search import search_graph, suggest
-from remembrancer.actors.store.index_keeper import IndexKeeper
+from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
-from remembrancer.actors.store.ranking import DEFAULT_WEIGHTS, Weights
-from remembrancer.actors.store.recalls import Source, recall
-from remembrancer.actors.store.records import Records, Vectors
-from remembrancer.actors.store.schema import SCHEMA_VERSION
-from remembrancer.actors.store.session_story import describe_session
+from remembrancer.actors.store.records.contract import Records, Vectors
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.session_story import describe_session
+from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
+from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.actors.store.retrieval.recalls import Source, recall
 from remembrancer.actors.store.showing import show_memory
+from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
+from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.actors.store.write_desk import WriteDesk
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError

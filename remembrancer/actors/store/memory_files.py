@@ -11,9 +11,9 @@ from typing import Final
 
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.move import Move
-from remembrancer.actors.store.records import Records
-from remembrancer.actors.store.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.move import Move
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import ProjectRef, Scope

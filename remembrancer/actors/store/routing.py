@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.move import Move
-from remembrancer.actors.store.records import Records
-from remembrancer.actors.store.snapshots import unknown_memory
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.move import Move
+from remembrancer.actors.store.records.snapshots import unknown_memory
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.writes import Applied, ImportMemory, Operation, PromoteMemory, StoreMemory
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from remembrancer.actors.store.records import Records
-from remembrancer.actors.store.snapshots import unknown_memory
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.snapshots import unknown_memory
 from remembrancer.protocol.reads import GetMemory, MemoryShown
 
 

@@ -7,12 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.index_keeper import IndexKeeper
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.move import Move
 from remembrancer.actors.store.quiet import Quiet
-from remembrancer.actors.store.records import Outcome
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.routing import (
     Answer,
     Target,
@@ -21,6 +19,8 @@ from remembrancer.actors.store.routing import (
     memory_id_of,
     stays_in,
 )
+from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
+from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router

@@ -1,0 +1,1 @@
+"""The toolset `memory`: arguments, answers and what carries them out."""

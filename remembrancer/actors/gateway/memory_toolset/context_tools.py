@@ -1,0 +1,92 @@
+"""The tool `get_memory_context`: what a session should know for its task, as one block of text of a promised size."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import anyio.abc
+import anyio.to_thread
+
+from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, budget_of, to_gather
+from remembrancer.actors.gateway.memory_toolset.context_block import ContextBlock, build_block
+from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
+from remembrancer.actors.gateway.store_access.happenings import Happenings
+from remembrancer.actors.gateway.store_access.known_context import known_sections
+from remembrancer.actors.gateway.store_access.reads import ReadPath
+from remembrancer.actors.gateway.store_access.store_link import StoreLink
+from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Caller, Tool, warnings_of
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, NoteAccess, Notice
+
+NOTE_TIMEOUT_S: Final = 5.0
+"""How long the store has to take note of what was shown. Nobody waits for it."""
+
+logger = logging.getLogger(__name__)
+
+
+class ContextTools:
+    """Carries out the tool."""
+
+    def __init__(self, reads: ReadPath, link: StoreLink, happenings: Happenings, tasks: anyio.abc.TaskGroup) -> None:
+        self._reads = reads
+        self._link = link
+        self._happenings = happenings
+        self._tasks = tasks
+
+    def tools(self) -> tuple[Tool[GetMemoryContextArguments]]:
+        """The tool, as it is offered."""
+        return (
+            Tool(
+                "get_memory_context",
+                "What to know for the present task, as a Markdown block within a token budget.",
+                GetMemoryContextArguments,
+                self.get_memory_context,
+                read_only=True,
+            ),
+        )
+
+    async def get_memory_context(self, call: Call, arguments: GetMemoryContextArguments) -> Answer:
+        """The block, with what is in it; what was shown counts as accessed."""
+        request = to_gather(arguments, call.caller.project, call.caller.session_id)
+        sections, notices = await self._gather(request, call.received_at)
+        # In a thread: the first call loads the vocabulary, and long memories take their time to be counted.
+        block = await anyio.to_thread.run_sync(build_block, sections, budget_of(arguments), count_tokens, truncate)
+        self._note(call.caller, block)
+        answer: Answer = {
+            "context_block": block.text,
+            "memories_used": len(block.memory_ids),
+            "tokens_used": block.tokens,
+            "truncated": block.truncated,
+            "memory_ids": list(block.memory_ids),
+        }
+        if notices:
+            answer["degraded"] = True
+            answer["warnings"] = warnings_of(notices)
+        return answer
+
+    async def _gather(
+        self, request: GatherContext, received_at: float
+    ) -> tuple[Sequence[ContextSection], tuple[Notice, ...]]:
+        """The sections, from the store or from what is known here, and what they lack."""
+        asked = await self._reads.ask(request, received_at)
+        reply = asked.reply
+        assert isinstance(reply, ContextGathered | None)
+        if reply is not None and not asked.from_cache:
+            return reply.sections, (*reply.notices, *asked.notices)
+        known = self._reads.known(request.project.id, request.session_id)
+        earlier = reply.sections if reply is not None else ()
+        return await anyio.to_thread.run_sync(known_sections, request, earlier, known), asked.notices
+
+    def _note(self, caller: Caller, block: ContextBlock) -> None:
+        """Tell of what was shown, in the background."""
+        self._happenings.recalled(caller, block.memory_ids)
+        if block.memory_ids and self._link.usable:
+            self._tasks.start_soon(self._send_note, NoteAccess(caller.project, caller.session_id, block.memory_ids))
+
+    async def _send_note(self, note: NoteAccess) -> None:
+        try:
+            await self._link.request(note, NOTE_TIMEOUT_S)
+        except RemembrancerError as error:
+            logger.debug("the store took no note of an access", extra={"code": error.code})

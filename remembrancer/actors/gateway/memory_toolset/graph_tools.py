@@ -1,0 +1,54 @@
+"""The tool `search_knowledge_graph`: how things are related, as the memories say."""
+
+from __future__ import annotations
+
+from remembrancer.actors.gateway.memory_toolset import graph_answers as answers
+from remembrancer.actors.gateway.memory_toolset.graph_arguments import SearchKnowledgeGraphArguments, to_search
+from remembrancer.actors.gateway.store_access.happenings import Happenings
+from remembrancer.actors.gateway.store_access.read_cache import word_match
+from remembrancer.actors.gateway.store_access.reads import ReadPath
+from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool
+from remembrancer.protocol.reads import GraphFound, RecalledMemory, SearchGraph
+
+
+class GraphTools:
+    """Carries out the tool."""
+
+    def __init__(self, reads: ReadPath, happenings: Happenings) -> None:
+        self._reads = reads
+        self._happenings = happenings
+
+    def tools(self) -> tuple[Tool[SearchKnowledgeGraphArguments]]:
+        """The tool, as it is offered."""
+        return (
+            Tool(
+                "search_knowledge_graph",
+                "How entities (components, people, files …) relate, with the memories about them.",
+                SearchKnowledgeGraphArguments,
+                self.search_knowledge_graph,
+                read_only=True,
+            ),
+        )
+
+    async def search_knowledge_graph(self, call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
+        """What is related with an entity, or the graph at a glance. An unknown entity is no error."""
+        request = to_search(arguments, call.caller.project, call.caller.session_id)
+        asked = await self._reads.ask(request, call.received_at)
+        found = asked.reply
+        assert isinstance(found, GraphFound | None)
+        if found is None:
+            memories = self._known(request)
+            answer = answers.memories_alone(memories, asked.notices)
+        else:
+            memories = list(found.memories)
+            answer = answers.graph_found(found, (*found.notices, *asked.notices), degraded=bool(asked.notices))
+        if request.entity is not None and request.include_memories:
+            self._happenings.recalled(call.caller, tuple(memory.id for memory in memories))
+        return answer
+
+    def _known(self, request: SearchGraph) -> list[RecalledMemory]:
+        """Memories that are known here and have every word of the entity's name."""
+        if request.entity is None or not request.include_memories:
+            return []
+        known = self._reads.known(request.project.id, request.session_id)
+        return [memory for memory in known if word_match(request.entity, memory.content) == 1.0][: request.limit]

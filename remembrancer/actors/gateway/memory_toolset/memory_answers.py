@@ -1,0 +1,150 @@
+"""What the `memory` tools answer: the first seed's fields, and beside them only what says something. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from remembrancer import __version__
+from remembrancer.actors.gateway.toolkit.tools import Answer, Caller, warnings_of
+from remembrancer.protocol.reads import EmbeddingState, Notice, Recalled, RecalledMemory, StoreDescription
+from remembrancer.protocol.writes import SourceRef, StoredResult
+
+_ROUNDED = 4
+
+
+def stored(result: StoredResult, embedding: EmbeddingState | None, notices: Sequence[Notice]) -> Answer:
+    """The answer of `store_memory`. `embedding` is None when nobody asked for it."""
+    is_ready = embedding is not None and embedding.embedded
+    answer: Answer = {
+        "memory_id": result.memory_id,
+        "embedding_generated": is_ready,
+        "embedding": "ready" if is_ready else "pending",
+        "graph_edges_created": result.graph_edges_created,
+        "scope": result.scope,
+        "type": result.type,
+    }
+    if result.duplicates:
+        answer["duplicates"] = list(result.duplicates)
+    if embedding is not None and embedding.near_duplicates:
+        answer["near_duplicates"] = list(embedding.near_duplicates)
+    if any(notice.code == "embedding_failed" for notice in notices):
+        answer["searchable_by"] = "keyword_only"
+    if notices:
+        answer["warnings"] = warnings_of(notices)
+    return answer
+
+
+def recalled(found: Recalled, *, degraded: bool, query_time_ms: float) -> Answer:
+    """The answer of `recall_memories`."""
+    answer: Answer = {
+        "memories": [memory_of(memory) for memory in found.memories],
+        "total_matched": found.total_matched,
+        "strategy_used": found.strategy_used,
+        "query_time_ms": round(query_time_ms, 1),
+    }
+    if found.below_threshold:
+        answer["below_threshold"] = found.below_threshold
+    if degraded:
+        answer["degraded"] = True
+    if found.notices:
+        answer["warnings"] = warnings_of(found.notices)
+    return answer
+
+
+def memory_of(memory: RecalledMemory) -> dict[str, Any]:
+    """A memory as answers that found it show it."""
+    scores = memory.scores
+    shown: dict[str, Any] = {
+        "id": memory.id,
+        "content": memory.content,
+        "type": memory.type,
+        "scope": memory.scope,
+        "importance": memory.importance,
+        "relevance_score": round(scores.relevance, _ROUNDED),
+        "score": round(scores.final, _ROUNDED),
+        "scores": {
+            name: round(value, _ROUNDED)
+            for name, value in (
+                ("vector", scores.vector),
+                ("keyword", scores.keyword),
+                ("graph", scores.graph),
+                ("recency", scores.recency),
+            )
+            if value is not None
+        },
+        "tags": list(memory.tags),
+        "created_at": iso(memory.created_at),
+        "access_count": memory.access_count,
+        "source": source_of(memory.source),
+    }
+    if memory.occurred_at is not None:
+        shown["occurred_at"] = iso(memory.occurred_at)
+    if memory.forgotten:
+        shown["forgotten"] = True
+    if memory.near_duplicates:
+        shown["near_duplicates"] = list(memory.near_duplicates)
+    return shown
+
+
+def source_of(source: SourceRef) -> dict[str, Any]:
+    """Where a memory came from, as answers have it."""
+    fields = {"tool": source.tool, "file": source.file, "conversation_turn": source.conversation_turn}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def status(
+    caller: Caller,
+    description: StoreDescription | None,
+    *,
+    connected: bool,
+    home: str,
+    queue: dict[str, Any],
+    notices: Sequence[Notice],
+) -> Answer:
+    """The answer of `get_memory_status`. Without a store the last known figures stand, or none."""
+    answer: Answer = {
+        "connection": {
+            "status": "connected" if connected else "degraded",
+            "mode": "embedded-file",
+            "path": description.database_path if description else home,
+            "uptime_seconds": int(description.uptime_s) if description and connected else 0,
+            "version": __version__,
+        }
+    }
+    started_at = caller.started_at
+    if description is not None:
+        counts, embedding = description.counts, description.embedding
+        answer["counts"] = {
+            "total": counts.total,
+            "by_scope": {scope: counts.by_scope.get(scope, 0) for scope in ("session", "project", "user")},
+            "by_type": {kind: counts.by_type.get(kind, 0) for kind in ("episodic", "semantic", "procedural")},
+            "forgotten": counts.forgotten,
+            "entities": counts.entities,
+            "relationships": counts.relationships,
+        }
+        answer["storage"] = {
+            "database_size_bytes": description.database_bytes,
+            "embedding_dimensions": embedding.dimensions,
+            "embedding_model": embedding.model,
+        }
+        answer["embedding"] = {"engine": embedding.engine, "pending": embedding.pending, "workers": embedding.workers}
+        if embedding.error is not None:
+            answer["embedding"]["error"] = embedding.error
+        started_at = description.session_started_at or started_at
+    answer["current_session"] = {
+        "session_id": caller.session_id,
+        "memories_this_session": description.memories_this_session if description else 0,
+        "started_at": iso(started_at),
+    }
+    answer["write_queue"] = queue
+    if not connected or notices:
+        answer["degraded"] = not connected
+        answer["warnings"] = warnings_of(notices)
+    return answer
+
+
+def iso(seconds: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,220 @@
+"""The arguments of the `memory` toolset, checked and made into messages. Bounds and defaults are the first seed's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.actors.gateway.toolkit.text import check_text, clean_name, shown
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.reads import Recall, Strategy
+from remembrancer.protocol.writes import EntityRef, MemoryType, ProjectRef, Scope, SourceRef, StoreMemory
+
+MAX_TAGS: Final = 100
+MAX_TAG: Final = 100
+MAX_ENTITIES: Final = 100
+MAX_NAME: Final = 200
+MAX_PATH: Final = 4096
+MAX_SESSION_ID: Final = 200
+MAX_QUERY_BYTES: Final = 16_384
+MAX_TURN: Final = 2**53 - 1
+"""What JSON carries exactly."""
+
+Tags = Annotated[list[str], Meta(description="Freeform labels")]
+AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
+Importance = Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.5})]
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tool: str | UnsetType = UNSET
+    file: str | UnsetType = UNSET
+    conversation_turn: int | UnsetType = UNSET
+
+
+class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    type: Annotated[str, Meta(description="component, file, person, library …")]
+    relationship: Annotated[str, Meta(description="uses, depends_on, authored_by …")]
+
+
+class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `store_memory` takes."""
+
+    content: Annotated[str, Meta(description="One fact, event or procedure that makes sense on its own")]
+    type: Annotated[MemoryType, Meta(description="episodic: event; semantic: fact; procedural: how-to")]
+    scope: Annotated[Scope, Meta(description="session: this conversation; project: this codebase; user: everywhere")]
+    importance: Importance | UnsetType = UNSET
+    tags: Tags | UnsetType = UNSET
+    source: Annotated[Source, Meta(description="Where it comes from")] | UnsetType = UNSET
+    related_entities: Annotated[list[RelatedEntity], Meta(description="Edges for the knowledge graph")] | UnsetType = (
+        UNSET
+    )
+    session_id: Annotated[str, Meta(description="Default: the current session")] | UnsetType = UNSET
+    wait_for_embedding: Annotated[bool, Meta(description="Answer once it has its vector")] | UnsetType = UNSET
+    allow_secrets: AllowSecrets | UnsetType = UNSET
+
+
+class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: str | UnsetType = UNSET
+    before: str | UnsetType = UNSET
+
+
+class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `recall_memories` takes."""
+
+    query: Annotated[str, Meta(description="What to look for, in plain words")]
+    scope: Annotated[list[Scope], Meta(description="Default: all")] | UnsetType = UNSET
+    type: Annotated[list[MemoryType], Meta(description="Default: all")] | UnsetType = UNSET
+    strategy: (
+        Annotated[
+            Literal["vector", "keyword", "hybrid", "graph"],
+            Meta(description="graph: around the entities named", extra_json_schema={"default": "hybrid"}),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
+    min_importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0})] | UnsetType = UNSET
+    tags: Annotated[list[str], Meta(description="Any of these")] | UnsetType = UNSET
+    time_range: Annotated[TimeRange, Meta(description="ISO 8601 dates or times")] | UnsetType = UNSET
+    include_forgotten: bool | UnsetType = UNSET
+
+
+class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `get_memory_status` takes: nothing."""
+
+
+def to_change(
+    arguments: StoreMemoryArguments, session_id: str, content_limit_bytes: int
+) -> Callable[[str], StoreMemory]:
+    """The change that a call asks for, once it is told its memory id.
+
+    Raises:
+        InvalidInput: a field is not what is allowed.
+    """
+    check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
+    importance = 0.5 if arguments.importance is UNSET else arguments.importance
+    tags = clean_tags(arguments.tags)
+    source = _source(arguments.source)
+    entities = clean_entities(arguments.related_entities)
+    if arguments.session_id is not UNSET:
+        session_id = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
+
+    def change(memory_id: str) -> StoreMemory:
+        return StoreMemory(
+            memory_id=memory_id,
+            content=arguments.content,
+            type=arguments.type,
+            scope=arguments.scope,
+            session_id=session_id,
+            importance=importance,
+            tags=tags,
+            source=source,
+            related_entities=entities,
+        )
+
+    return change
+
+
+def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str) -> Recall:
+    """The question that a call asks.
+
+    Raises:
+        InvalidInput: a field is not what is allowed.
+    """
+    check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    after, before = _time_range(arguments.time_range)
+    strategy: Strategy = "hybrid" if arguments.strategy is UNSET else arguments.strategy
+    return Recall(
+        project=project,
+        session_id=session_id,
+        query=arguments.query,
+        strategy=strategy,
+        limit=10 if arguments.limit is UNSET else arguments.limit,
+        scopes=() if arguments.scope is UNSET else tuple(dict.fromkeys(arguments.scope)),
+        types=() if arguments.type is UNSET else tuple(dict.fromkeys(arguments.type)),
+        tags=clean_tags(arguments.tags),
+        min_importance=0.0 if arguments.min_importance is UNSET else arguments.min_importance,
+        after=after,
+        before=before,
+        include_forgotten=arguments.include_forgotten is True,
+    )
+
+
+def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str, ...]:
+    """Tags as they are kept: each a name, none twice, in the order given.
+
+    Raises:
+        InvalidInput: there are too many, or one is no name.
+    """
+    if tags is UNSET:
+        return ()
+    if len(tags) > MAX_TAGS:
+        raise InvalidInput(f"{field} may have {MAX_TAGS} items at most, and has {len(tags)}", field=field)
+    return tuple(
+        dict.fromkeys(clean_name(tag, field=f"{field}[{place}]", longest=MAX_TAG) for place, tag in enumerate(tags))
+    )
+
+
+def _source(source: Source | UnsetType) -> SourceRef:
+    if source is UNSET:
+        return SourceRef()
+    turn = None if source.conversation_turn is UNSET else source.conversation_turn
+    if turn is not None and not 0 <= turn <= MAX_TURN:
+        message = f"source.conversation_turn must be an integer from 0 to {MAX_TURN}, not {shown(turn)}"
+        raise InvalidInput(message, field="source.conversation_turn")
+    return SourceRef(
+        tool=None if source.tool is UNSET else clean_name(source.tool, field="source.tool", longest=MAX_NAME),
+        file=None if source.file is UNSET else clean_name(source.file, field="source.file", longest=MAX_PATH),
+        conversation_turn=turn,
+    )
+
+
+def clean_entities(
+    entities: Sequence[RelatedEntity] | UnsetType, *, field: str = "related_entities"
+) -> tuple[EntityRef, ...]:
+    """Entities as they are kept: each with three names, none twice, in the order given.
+
+    Raises:
+        InvalidInput: there are too many, or one of the names is none.
+    """
+    if entities is UNSET:
+        return ()
+    if len(entities) > MAX_ENTITIES:
+        raise InvalidInput(f"{field} may have {MAX_ENTITIES} items at most, and has {len(entities)}", field=field)
+    found: dict[EntityRef, None] = {}
+    for place, entity in enumerate(entities):
+        at = f"{field}[{place}]"
+        name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
+        kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
+        relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
+        found[EntityRef(name, kind, relationship)] = None
+    return tuple(found)
+
+
+def _time_range(time_range: TimeRange | UnsetType) -> tuple[float | None, float | None]:
+    if time_range is UNSET:
+        return None, None
+    after = _seconds(time_range.after, "time_range.after")
+    before = _seconds(time_range.before, "time_range.before")
+    if after is not None and before is not None and after > before:
+        raise InvalidInput("time_range.after must not be later than time_range.before", field="time_range.after")
+    return after, before
+
+
+def _seconds(text: str | UnsetType, field: str) -> float | None:
+    """Seconds since the epoch of an ISO 8601 date or time; without an offset it is in UTC."""
+    if text is UNSET:
+        return None
+    try:
+        moment = datetime.fromisoformat(text.strip())
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        message = f"{field} must be an ISO 8601 date or time such as 2026-02-20T14:30:00Z, not {shown(text)}"
+        raise InvalidInput(message, field=field) from error
+    assert math.isfinite(seconds)
+    return seconds

@@ -1,0 +1,138 @@
+"""The toolset `memory`: `store_memory`, `recall_memories`, `get_memory_status`, as the first seed has them."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+
+from remembrancer.actors.gateway.memory_toolset import memory_answers as answers
+from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
+    GetMemoryStatusArguments,
+    RecallMemoriesArguments,
+    StoreMemoryArguments,
+    to_change,
+    to_recall,
+)
+from remembrancer.actors.gateway.store_access.drain import Drain
+from remembrancer.actors.gateway.store_access.engine_watch import EngineWatch, not_embedded
+from remembrancer.actors.gateway.store_access.happenings import Happenings
+from remembrancer.actors.gateway.store_access.reads import ReadPath
+from remembrancer.actors.gateway.store_access.store_link import StoreLink
+from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
+from remembrancer.actors.gateway.store_access.writes import WritePath
+from remembrancer.actors.gateway.toolkit.credentials import refuse_credentials
+from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
+from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice
+from remembrancer.protocol.writes import Operation, StoredResult
+
+
+class MemoryTools:
+    """Carries out the three tools. `home` is what the status shows while the store is away."""
+
+    def __init__(
+        self,
+        writes: WritePath,
+        reads: ReadPath,
+        link: StoreLink,
+        queue: WriteQueue,
+        drain: Drain,
+        settings: Settings,
+        home: str,
+        engine: EngineWatch,
+        happenings: Happenings,
+    ) -> None:
+        self._writes = writes
+        self._reads = reads
+        self._link = link
+        self._queue = queue
+        self._drain = drain
+        self._settings = settings
+        self._home = home
+        self._engine = engine
+        self._happenings = happenings
+
+    def tools(self) -> tuple[Tool[Any], ...]:
+        """The tools, as they are offered."""
+        return (
+            Tool(
+                "store_memory",
+                "Remember something for later sessions. Stored durably when this answers.",
+                StoreMemoryArguments,
+                self.store_memory,
+            ),
+            Tool(
+                "recall_memories",
+                "Find memories by meaning and words, best first.",
+                RecallMemoriesArguments,
+                self.recall_memories,
+                read_only=True,
+            ),
+            Tool(
+                "get_memory_status",
+                "Health and counts of the memory.",
+                GetMemoryStatusArguments,
+                self.get_memory_status,
+                read_only=True,
+            ),
+        )
+
+    async def store_memory(self, call: Call, arguments: StoreMemoryArguments) -> Answer:
+        """Answers when the memory is durable; a retry of the same request is the same memory."""
+        caller = call.caller
+        change = to_change(arguments, caller.session_id, self._settings.content_limit_bytes)
+        await refuse_credentials(arguments.content, field="content", allowed=arguments.allow_secrets is True)
+        operation_id = derive_operation_id(caller.bridge, call.request_id, "store_memory", call.raw_arguments)
+        memory_id = derive_memory_id(operation_id, call.received_at)
+        operation = Operation(
+            operation_id=operation_id,
+            project=caller.project,
+            session_id=caller.session_id,
+            requested_at=call.received_at,
+            change=change(memory_id),
+        )
+        with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
+            written = await self._writes.apply(operation, call.received_at)
+        result = written.result or StoredResult(memory_id, arguments.type, arguments.scope)
+        assert isinstance(result, StoredResult)
+        notices = list(written.notices)
+        embedding: EmbeddingState | None = None
+        if arguments.wait_for_embedding is True and not written.queued:
+            embedding = await self._writes.await_embedding(operation, memory_id, call.received_at)
+            if not embedding.embedded:
+                notices.append(not_embedded(embedding.error))
+        else:
+            notices.extend(self._engine.notices(caller))
+        return answers.stored(result, embedding, notices)
+
+    async def recall_memories(self, call: Call, arguments: RecallMemoriesArguments) -> Answer:
+        """The best memories, with their scores; says what was not searched."""
+        started = time.perf_counter()
+        request = to_recall(arguments, call.caller.project, call.caller.session_id)
+        answer = await self._reads.recall(request, call.received_at)
+        took_ms = (time.perf_counter() - started) * 1000
+        self._happenings.recalled(call.caller, tuple(memory.id for memory in answer.recalled.memories))
+        return answers.recalled(answer.recalled, degraded=answer.degraded, query_time_ms=took_ms)
+
+    async def get_memory_status(self, call: Call, _: GetMemoryStatusArguments) -> Answer:
+        """How the memory is, as this session sees it."""
+        request = DescribeStore(call.caller.project, call.caller.session_id)
+        description, is_fresh = await self._reads.describe(request, call.received_at)
+        if is_fresh and description is not None:
+            self._engine.heard(description)
+        queue: dict[str, Any] = {"depth": self._queue.depth, "rejected": self._queue.rejected}
+        notices: list[Notice] = []
+        if not is_fresh:
+            last = "the figures are the last known" if description else "there are no figures yet"
+            notices.append(Notice("memory_unavailable", f"{self._link.explain_away()}: {last}"))
+        if self._drain.stuck is not None and self._queue.depth:
+            notices.append(Notice("queued", f"queued writes have to wait: {self._drain.stuck}"))
+        if self._queue.rejected:
+            text = f"{self._queue.rejected} queued writes could not be applied and are kept aside: see gateway.log"
+            notices.append(Notice("queued_rejected", text))
+        return answers.status(
+            call.caller, description, connected=is_fresh, home=self._home, queue=queue, notices=notices
+        )

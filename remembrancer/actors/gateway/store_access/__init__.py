@@ -1,0 +1,1 @@
+"""The way to the store, and what is answered and kept while it is away."""

@@ -1,0 +1,201 @@
+"""The way of a read: to the store if it answers, else to what is known here, which the answer then says."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import msgspec
+
+from remembrancer.actors.gateway.store_access.overlay import asker_of, target_of
+from remembrancer.actors.gateway.store_access.read_cache import ReadCache
+from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
+from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import DeadlineExceeded
+from remembrancer.protocol.reads import (
+    DescribeSession,
+    DescribeStore,
+    GatherContext,
+    GetMemory,
+    Notice,
+    Recall,
+    Recalled,
+    RecalledMemory,
+    SearchGraph,
+    StoreDescription,
+)
+from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.writes import Operation, PortableMemory
+
+CATCH_UP_S: Final = 0.5
+"""How long a read waits for queued writes to reach the store, so that a session reads what it wrote."""
+RESTART_S: Final = 2.0
+"""For so long a store that went away is expected back any moment, and a read waits for it."""
+WHOLE: Final = frozenset({"no_entity"})
+"""Notices of answers from which nothing is missing."""
+MARGIN_S: Final = 0.2
+LEAST_BUDGET_S: Final = 0.25
+_WAIT_FOR_WRITES: Final = (Recall, GetMemory, SearchGraph, GatherContext, DescribeSession)
+"""Questions about what a session may have written itself a moment ago."""
+
+
+class Away(msgspec.Struct, frozen=True):
+    """The store had no part in an answer. `asked`: it was asked, and did not answer in time."""
+
+    asked: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What was found, and whether something is missing from it."""
+
+    recalled: Recalled
+    degraded: bool
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What came of a question: an answer of the store, its last one to this question (`from_cache`), or None.
+
+    The notices say what is missing; the store's own are in its reply.
+    """
+
+    reply: ToGateway | None
+    notices: tuple[Notice, ...] = ()
+    from_cache: bool = False
+
+
+class ReadPath:
+    """Asks the store, or answers without it."""
+
+    def __init__(
+        self,
+        link: StoreLink,
+        queue: WriteQueue,
+        cache: ReadCache,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._link = link
+        self._queue = queue
+        self._cache = cache
+        self._settings = settings
+        self._clock = clock
+
+    async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
+        """Ask the store, within its budget and what is left of the call that came at `received_at`.
+
+        Without it: its last answer to the very same question, after all changes that are known here, or None. The
+        notice is `query_timeout` when it was asked and did not answer in time, `memory_unavailable` when it is away.
+
+        Raises:
+            RemembrancerError: the store refuses the question, and why.
+        """
+        found = await self._from_store(request, received_at)
+        if not isinstance(found, Away):
+            return Asked(found, self.behind)
+        last = self._cache.last(request, self._queue.mirrored())
+        if last is None:
+            return Asked(None, (self.explain(found, "There is no earlier answer to this question."),))
+        reply, at = last
+        age_s = max(0, round(self._clock() - at))
+        text = f"This is the answer of {age_s} seconds ago, with the changes that are known since."
+        return Asked(reply, (self.explain(found, text),), from_cache=True)
+
+    async def recall(self, request: Recall, received_at: float) -> Answer:
+        """The memories that match.
+
+        Raises:
+            RemembrancerError: the store refuses the question, and why.
+        """
+        found = await self._from_store(request, received_at)
+        if isinstance(found, Away):
+            return Answer(self._without_store(request, found), degraded=True)
+        assert isinstance(found, Recalled)
+        notices = (*found.notices, *self.behind)
+        degraded = any(notice.code not in WHOLE for notice in notices)
+        return Answer(msgspec.structs.replace(found, notices=notices), degraded=degraded)
+
+    async def describe(self, request: DescribeStore, received_at: float) -> tuple[StoreDescription | None, bool]:
+        """What is in the memory, and whether the store says so now. None: it has never said so to this session."""
+        asked = await self.ask(request, received_at)
+        assert isinstance(asked.reply, StoreDescription | None)
+        return asked.reply, asked.reply is not None and not asked.from_cache
+
+    def known(self, project_id: str, session_id: str) -> list[RecalledMemory]:
+        """What is known here without the store and that session may see: queued writes, then what it was shown last."""
+        return self._cache.known((project_id, session_id), self._queue.mirrored())
+
+    def find(self, project_id: str, session_id: str, memory_id: str) -> PortableMemory | RecalledMemory | None:
+        """One memory, forgotten or not, so far as it is known here and that session may see it."""
+        return self._cache.find((project_id, session_id), memory_id, self._queue.mirrored())
+
+    def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
+        """The memory that a queued operation is going to change, as it is until then, so far as it is known here."""
+        older = itertools.takewhile(lambda each: each.operation_id != operation.operation_id, self._queue.mirrored())
+        return self._cache.find(asker_of(operation), target_of(operation.change), older)
+
+    def explain(self, away: Away, what: str) -> Notice:
+        """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
+        if away.asked:
+            return Notice("query_timeout", f"The store did not answer in time. {what}")
+        return Notice("memory_unavailable", f"{what} ({self._link.explain_away()}; ask again in a moment)")
+
+    async def _from_store(self, request: GatewayRequest, received_at: float) -> ToGateway | Away:
+        until = self._until(received_at)
+        if not await self._is_store_there(until):
+            return Away()
+        if isinstance(request, _WAIT_FOR_WRITES):
+            await self._catch_up(until)
+        mark = self._cache.mark
+        try:
+            reply = await self._link.request(request, self._left(until))
+        except AWAY as error:
+            return Away(asked=isinstance(error, DeadlineExceeded))
+        self._cache.put(request, reply, mark, self._clock())
+        return reply
+
+    @property
+    def behind(self) -> tuple[Notice, ...]:
+        """The notice that the store does not have all that was written, if there are queued writes."""
+        if not self._queue.depth:
+            return ()
+        return (Notice("partial_results", f"{self._queue.depth} queued writes are not searched yet."),)
+
+    def _without_store(self, request: Recall, away: Away) -> Recalled:
+        memories = tuple(self._cache.answer(request, self._queue.mirrored()))
+        what = "Only recent answers and queued writes were searched, by their words: there may be more."
+        if self._queue.unmirrored:
+            what = f"{what} {self._queue.unmirrored} queued writes were not looked at."
+        return Recalled(
+            memories=memories,
+            total_matched=len(memories),
+            below_threshold=0,
+            strategy_used="keyword",
+            query_time_ms=0.0,
+            notices=(self.explain(away, what),),
+        )
+
+    def _until(self, received_at: float) -> float:
+        """When the store's time is over: its own budget, within what is left of the call's."""
+        now = self._clock()
+        budget_s = min(self._settings.read_budget_s, received_at + self._settings.call_budget_s - MARGIN_S - now)
+        return now + max(LEAST_BUDGET_S, budget_s)
+
+    def _left(self, until: float) -> float:
+        return max(LEAST_BUDGET_S, until - self._clock())
+
+    async def _is_store_there(self, until: float) -> bool:
+        if self._link.usable:
+            return True
+        if self._link.state != "reconnecting":
+            return False
+        patience_s = min(RESTART_S - self._link.away_s, until - self._clock())
+        return patience_s > 0 and await self._link.wait_usable(patience_s)
+
+    async def _catch_up(self, until: float) -> None:
+        if self._queue.depth:
+            with anyio.move_on_after(min(CATCH_UP_S, until - self._clock())):
+                await self._queue.wait_empty()

@@ -1,0 +1,180 @@
+"""The gateway's line to the store: requests with a deadline, and the knowledge of whether it answers at all.
+
+After one request without an answer in time nothing waits for the store again, until a probe has had its answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+import anyio
+
+from remembrancer.actors.gateway.store_access.link_health import LinkHealth, LinkState
+from remembrancer.protocol.control import PeerFailed
+from remembrancer.protocol.errors import (
+    DeadlineExceeded,
+    Failure,
+    MemoryUnavailable,
+    PeerLost,
+    PeerUnavailable,
+    RemembrancerError,
+    from_failure,
+)
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.wire import GatewayRequest, ToGateway, to_gateway
+from remembrancer.protocol.writes import SubmitBatch
+
+PROBE_TIMEOUT_S: Final = 0.5
+AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
+"""What a request ends with when the store is not there for it. All may be tried again."""
+
+logger = logging.getLogger(__name__)
+
+
+class StoreLink:
+    """Use `run` as a task for as long as the link is wanted."""
+
+    def __init__(self, endpoint: str, speaker: Speaker) -> None:
+        self._health = LinkHealth()
+        self._dealer: Dealer[ToGateway] = Dealer(endpoint, speaker, to_gateway, on_connection=self._connection_changed)
+        self._changed = anyio.Event()
+        self._reconnected = anyio.Event()
+        self._next_attempt_at = time.monotonic()
+        self._since = time.monotonic()
+        self._failure: PeerFailed | None = None
+
+    @property
+    def state(self) -> LinkState:
+        """How the store is seen from here."""
+        state = self._health.state
+        return "away" if self._failure is not None and state == "reconnecting" else state
+
+    @property
+    def usable(self) -> bool:
+        """Whether the store answered when it was last asked."""
+        return self._health.state == "connected"
+
+    @property
+    def attempts(self) -> int:
+        """How often the store has been tried since it was lost; 0 while it answers."""
+        return self._health.attempts
+
+    @property
+    def next_attempt_s(self) -> float | None:
+        """In how many seconds it is tried again; None while it answers."""
+        return None if self.usable else max(0.0, self._next_attempt_at - time.monotonic())
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the store has answered since this process started."""
+        return self._health.has_answered
+
+    @property
+    def away_s(self) -> float:
+        """For how long the store has not been usable, in seconds; 0 while it is."""
+        return 0.0 if self.usable else time.monotonic() - self._since
+
+    def explain_away(self) -> str:
+        """Why the store is not usable, for a person."""
+        if self._failure is not None:
+            return f"the store cannot be started: {self._failure.message}"
+        if self._health.state in ("away", "degraded"):
+            return "the store does not answer"
+        return "the store is starting" if not self.has_answered else "the store is being restarted"
+
+    def peer_failed(self, failure: PeerFailed) -> None:
+        """The store cannot be started, and why. Nothing waits for it any more."""
+        self._failure = failure
+        self._announce()
+
+    async def run(self) -> None:
+        """Keep the connection, and find out when the store answers again. Ends when it is cancelled."""
+        async with self._dealer:
+            while True:
+                if self.usable:
+                    await self._changed.wait()
+                else:
+                    await self._try()
+
+    async def _try(self) -> None:
+        """One attempt, when its time has come: an empty batch goes the way of every write, and changes nothing."""
+        pause_s = self._health.next_pause_s()
+        self._next_attempt_at = time.monotonic() + pause_s
+        reconnected = self._reconnected
+        if pause_s:
+            with anyio.move_on_after(pause_s):
+                await reconnected.wait()
+            if reconnected.is_set() or self.usable:
+                return
+        self._health.attempt()
+        if not self._dealer.connected:
+            return
+        try:
+            await self.request(SubmitBatch(()), PROBE_TIMEOUT_S)
+        except RemembrancerError as error:
+            logger.debug("the store does not answer yet", extra={"code": error.code})
+
+    async def request(self, body: GatewayRequest, timeout_s: float) -> ToGateway:
+        """Ask the store.
+
+        Raises:
+            PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
+            RemembrancerError: the store refuses the request, with its reason.
+        """
+        try:
+            reply = await self._dealer.request(body, timeout_s=timeout_s)
+        except DeadlineExceeded:
+            self._set_silent()
+            raise
+        if isinstance(reply, Refused):
+            failure = Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details)
+            error = from_failure(failure)
+            if isinstance(error, MemoryUnavailable):
+                self._set_silent()
+            else:
+                self._set_answered()
+            raise error
+        self._set_answered()
+        return reply
+
+    async def wait_usable(self, timeout_s: float) -> bool:
+        """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""
+        with anyio.move_on_after(timeout_s):
+            while not self.usable and self._failure is None:
+                await self._changed.wait()
+        return self.usable
+
+    async def wait_answering(self) -> None:
+        """Wait until the store answers, however long that is."""
+        while not self.usable:
+            await self._changed.wait()
+
+    def _set_answered(self) -> None:
+        if not self.usable:
+            self._health.answered()
+            self._failure = None
+            logger.info("the store answers")
+            self._announce()
+
+    def _set_silent(self) -> None:
+        if self.usable:
+            logger.warning("the store does not answer")
+            self._since = time.monotonic()
+        self._health.silent()
+        self._announce()
+
+    def _connection_changed(self, _: bool) -> None:
+        if self.usable:
+            logger.warning("the connection to the store broke")
+            self._since = time.monotonic()
+        self._health.connection()
+        self._reconnected.set()
+        self._reconnected = anyio.Event()
+        self._announce()
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()

@@ -1,0 +1,1 @@
+"""What a tool is: its arguments, their schema and their errors."""

@@ -1,0 +1,97 @@
+"""Decoding a tool's arguments: from what a client sent to a struct, or to an error that names the field."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from remembrancer.actors.gateway.toolkit.schema import at_path, describe, fields_at, input_schema
+from remembrancer.actors.gateway.toolkit.text import shown
+from remembrancer.protocol.errors import InvalidInput
+
+T = TypeVar("T", bound=msgspec.Struct)
+_PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_MISSING: Final = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
+
+
+class ArgumentDecoder(Generic[T]):
+    """Makes one tool's arguments of what a client sent."""
+
+    def __init__(self, arguments: type[T]) -> None:
+        self._type = arguments
+        self.schema = input_schema(arguments)
+
+    def decode(self, arguments: dict[str, Any]) -> T:
+        """The arguments. A bare string stands for a list of one, and `null` for an optional field that is left out.
+
+        Raises:
+            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds.
+        """
+        self._refuse_unknown(arguments, [])
+        given = _lenient(arguments, self.schema)
+        try:
+            return msgspec.convert(given, self._type)
+        except msgspec.ValidationError as error:
+            raise self._explain(str(error), given) from error
+
+    def _refuse_unknown(self, given: dict[str, Any], path: list[str]) -> None:
+        """Before the decoder looks, which cannot name a field that holds half a character."""
+        known = fields_at(self.schema, path)
+        for name, value in given.items():
+            if name not in known:
+                field = ".".join([*path, ascii(name)[1:-1]])
+                raise InvalidInput(f"unknown field {shown(name)}{_hint(name, known)}", field=field)
+            inner = value if isinstance(value, list) else [value]
+            for each in inner:
+                if isinstance(each, dict) and fields_at(self.schema, [*path, name]):
+                    self._refuse_unknown(each, [*path, name])
+
+    def _explain(self, message: str, given: dict[str, Any]) -> InvalidInput:
+        place = _PLACE.search(message)
+        steps = list(_STEP.finditer(place["path"])) if place else []
+        names = [step["name"] for step in steps if step["name"]]
+        field = "".join(step.group() for step in steps).removeprefix(".")
+        missing = _MISSING.search(message)
+        if missing:
+            name = missing["name"]
+            field = f"{field}.{name}" if field else name
+            allowed = describe(at_path(self.schema, [*names, name]))
+            return InvalidInput(f"{field} is missing: it must be {allowed}", field=field)
+        node = at_path(self.schema, names)
+        if steps and steps[-1]["index"]:
+            node = node.get("items", {})
+        return InvalidInput(f"{field} must be {describe(node)}, not {shown(_value_at(given, steps))}", field=field)
+
+
+def _lenient(value: Any, node: dict[str, Any]) -> Any:
+    """A value in the form that the decoder takes, where a schema says what was meant."""
+    properties = node.get("properties")
+    if isinstance(value, dict) and properties:
+        required = node.get("required", ())
+        return {
+            name: _lenient(each, properties.get(name, {}))
+            for name, each in value.items()
+            if not (each is None and name not in required)
+        }
+    if node.get("type") == "array":
+        if isinstance(value, str) and node["items"].get("type") == "string":
+            return [value]
+        if isinstance(value, list):
+            return [_lenient(each, node["items"]) for each in value]
+    return value
+
+
+def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:
+    for step in steps:
+        given = given[step["name"]] if step["name"] else given[int(step["index"])]
+    return given
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    listed = f"known are {', '.join(known)}" if known else "there are none"
+    return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"

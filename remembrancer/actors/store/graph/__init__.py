@@ -1,0 +1,1 @@
+"""Entities, their edges, and walks along them."""

@@ -1,0 +1,146 @@
+"""The graphs of several files as one: entities of one key and type are one node, however they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from remembrancer.actors.store.graph.graph_records import EntityRow, GraphRecords
+from remembrancer.actors.store.graph.walk import Edge, Expansion, Node, Sighting
+from remembrancer.actors.store.records.contract import Filters, RankingFacts
+from remembrancer.actors.store.records.names import name_key
+from remembrancer.protocol.reads import Direction
+
+
+class JoinedGraph:
+    """What one session sees of some files. It remembers, for one question, which entities make which node."""
+
+    def __init__(self, files: Sequence[GraphRecords], session_id: str) -> None:
+        self._files = files
+        self._session_id = session_id
+        self._nodes: list[dict[int, Node]] = [{} for _ in files]
+        self._numbers: list[dict[Node, list[int]]] = [{} for _ in files]
+        self._complete: set[Node] = set()
+        self._names: dict[Node, str] = {}
+        self._relationships: dict[str, str] = {}
+        self._relationship_keys: dict[str, str] = {}
+
+    def name(self, node: Node) -> str:
+        """A node's name, as it was first met."""
+        return self._names[node]
+
+    def relationship(self, key: str) -> str:
+        """A relationship in a spelling that its edges have."""
+        return self._relationships[key]
+
+    def named(self, name: str) -> list[Node]:
+        """The nodes that have exactly this name, of every type."""
+        return self._adopt_all([file.entities_named(name, self._session_id) for file in self._files])
+
+    def keyed(self, keys: Sequence[str]) -> list[Node]:
+        """The nodes with these keys."""
+        return self._adopt_all([file.entities_keyed(keys, self._session_id) for file in self._files])
+
+    def matching(self, match: str, limit: int) -> list[Node]:
+        """The best `limit` nodes of each file for a full-text expression over the words of names."""
+        return self._adopt_all([file.entities_matching(match, self._session_id, limit) for file in self._files])
+
+    def beginning(self, key: str, limit: int) -> list[Node]:
+        """At most `limit` nodes of each file whose keys begin so."""
+        return self._adopt_all([file.entities_beginning(key, self._session_id, limit) for file in self._files])
+
+    def nodes_of(self, place: int, numbers: Sequence[int]) -> list[Node]:
+        """The nodes of one file's entities."""
+        nodes = self._nodes[place]
+        self._adopt(place, self._files[place].entities([number for number in numbers if number not in nodes]))
+        return [nodes[number] for number in numbers if number in nodes]
+
+    def edges(
+        self, nodes: Sequence[Node], *, direction: Direction = "both", relationships: Collection[str] | None = None
+    ) -> Expansion:
+        """The edges of these nodes in all files; of relationships with these keys, or of all."""
+        self.complete(nodes)
+        sightings: list[Sighting] = []
+        cut = False
+        for place, file in enumerate(self._files):
+            numbers = self._numbers_of(place, nodes)
+            for outgoing in (True, False):
+                if not numbers or direction == ("incoming" if outgoing else "outgoing"):
+                    continue
+                found = file.edges(numbers, self._session_id, outgoing=outgoing, relationships=relationships)
+                cut = cut or found.cut
+                self.nodes_of(place, list({row.target if outgoing else row.subject for row in found.rows}))
+                known = self._nodes[place]
+                for row in found.rows:
+                    edge = Edge(known[row.subject], self._relationship_key(row.relationship), known[row.target])
+                    identity = (place, row.subject, row.relationship, row.target)
+                    sightings.append(Sighting(identity, edge, row.live, row.forgotten))
+        return Expansion(sightings, cut)
+
+    def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
+        """How many unforgotten memories name each node."""
+        self.complete(nodes)
+        counts = dict.fromkeys(nodes, 0)
+        for place, file in enumerate(self._files):
+            there = [node for node in nodes if node in self._numbers[place]]
+            groups = [self._numbers[place][node] for node in there]
+            for node, count in zip(there, file.memory_counts(groups, self._session_id), strict=True):
+                counts[node] += count
+        return counts
+
+    def memories(self, nodes: Sequence[Node], filters: Filters, limit: int) -> list[dict[int, RankingFacts]]:
+        """For each file: the `limit` most important and latest memories that pass the filters and name these nodes."""
+        self.complete(nodes)
+        return [file.memories(self._numbers_of(place, nodes), filters, limit) for place, file in enumerate(self._files)]
+
+    def nodes_named_by(self, place: int, memories: Sequence[int]) -> dict[int, set[Node]]:
+        """The nodes that memories of one file name. Only for memories that the session has been shown."""
+        links = self._files[place].links_of(memories)
+        self.nodes_of(place, list({link.entity for link in links}))
+        named: dict[int, set[Node]] = {}
+        for link in links:
+            named.setdefault(link.memory, set()).add(self._nodes[place][link.entity])
+        return named
+
+    def complete(self, nodes: Sequence[Node]) -> None:
+        """Find all spellings of these nodes in all files, of which only some were met."""
+        missing = [node for node in nodes if node not in self._complete]
+        if missing:
+            self.keyed(sorted({node.key for node in missing}))
+            self._complete.update(missing)
+
+    def _adopt_all(self, rows: Sequence[Sequence[EntityRow]]) -> list[Node]:
+        return list(dict.fromkeys(node for place, of_file in enumerate(rows) for node in self._adopt(place, of_file)))
+
+    def _adopt(self, place: int, rows: Iterable[EntityRow]) -> list[Node]:
+        found: list[Node] = []
+        for row in rows:
+            node = Node(row.key, row.type)
+            found.append(node)
+            if row.number not in self._nodes[place]:
+                self._nodes[place][row.number] = node
+                self._numbers[place].setdefault(node, []).append(row.number)
+                self._names.setdefault(node, row.name)
+        return found
+
+    def _numbers_of(self, place: int, nodes: Sequence[Node]) -> list[int]:
+        numbers = self._numbers[place]
+        return [number for node in nodes for number in numbers.get(node, ())]
+
+    def _relationship_key(self, relationship: str) -> str:
+        key = self._relationship_keys.get(relationship)
+        if key is None:
+            key = self._relationship_keys[relationship] = name_key(relationship)
+            self._relationships.setdefault(key, relationship)
+        return key
+
+
+class GraphView:
+    """A joined graph as a walk sees it: in one direction, and of relationships with some keys or of all."""
+
+    def __init__(self, graph: JoinedGraph, direction: Direction, relationships: Collection[str] | None) -> None:
+        self._graph = graph
+        self._direction = direction
+        self._relationships = relationships
+
+    def expand(self, nodes: Sequence[Node]) -> Expansion:
+        return self._graph.edges(nodes, direction=self._direction, relationships=self._relationships)

@@ -1,0 +1,210 @@
+"""How a question about the graph is answered: a walk from an entity, or an overview; and the completion of names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from remembrancer.actors.store.graph.graph_files import GraphView, JoinedGraph
+from remembrancer.actors.store.graph.graph_names import find, with_aliases
+from remembrancer.actors.store.graph.graph_recall import WIDEST, near_memories
+from remembrancer.actors.store.graph.walk import Edge, Node, Reached, Support, Walk, connection, walk
+from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.names import name_key
+from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency
+from remembrancer.actors.store.retrieval.recalls import as_recalled
+from remembrancer.protocol.reads import (
+    GraphEntity,
+    GraphFound,
+    GraphRelationship,
+    Notice,
+    RecalledMemory,
+    Scores,
+    SearchGraph,
+    Suggest,
+    Suggestions,
+)
+
+RELATIONSHIPS: Final = 50
+"""Relationships that an answer shows of one entity, the best supported first."""
+COUNTED: Final = 20
+"""Entities beyond the limit whose memories are counted, too, to choose those that are shown."""
+TYPES: Final = 50
+"""Types of relationships (and of entities) that an answer counts, the most frequent first."""
+
+Seen = dict[int, list[int]]
+"""The numbers of the memories that an answer shows, by their file's place in the list of files."""
+
+
+def search_graph(
+    request: SearchGraph, files: Sequence[Records], now: float, weights: Weights = DEFAULT_WEIGHTS
+) -> tuple[GraphFound, Seen]:
+    """The answer, and the memories in it. An entity that nobody knows is no error: names like it are suggested."""
+    graph = JoinedGraph([records.graph for records in files], request.session_id)
+    wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
+    if request.entity is None:
+        return _overview(request, graph, files, wanted), {}
+    found = find(graph, request.entity)
+    if not found.nodes:
+        return GraphFound((), suggestions=found.suggestions), {}
+    notices: list[Notice] = []
+    if found.guessed:
+        names = ", ".join(dict.fromkeys(graph.name(node) for node in found.nodes))
+        notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
+    starts = with_aliases(graph, found.nodes)
+    # Entities beyond the limit are in no answer, nor is what is farther than they are.
+    walked = walk(starts, GraphView(graph, request.direction, wanted), request.depth, max(WIDEST, request.limit))
+    if walked.cut:
+        text = "The graph is too dense here to be walked whole: the best connected entities were followed."
+        notices.append(Notice("graph_cut", text))
+    counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
+    order = sorted(counts, key=lambda node: _rank(node, walked.reached[node], counts[node]))[: request.limit]
+    chosen = {node: walked.reached[node] for node in order}
+    memories: tuple[RecalledMemory, ...] = ()
+    seen: Seen = {}
+    if request.include_memories:
+        memories, seen = _memories(request, graph, files, chosen, now, weights)
+    return (
+        GraphFound(
+            entities=_entities(graph, walked, chosen, counts),
+            memories=memories,
+            entities_traversed=len(walked.reached),
+            relationships_found=len(walked.edges),
+            depth_reached=walked.depth_reached,
+            relationship_types=_types(graph, walked.edges),
+            notices=tuple(notices),
+        ),
+        seen,
+    )
+
+
+def _rank(node: Node, reached: Reached, memories: int) -> tuple[int, bool, int, int, Node]:
+    """The nearest first, then what is not stale, then what most memories name."""
+    return reached.distance, reached.stale, -memories, -reached.weight, node
+
+
+def _overview(
+    request: SearchGraph, graph: JoinedGraph, files: Sequence[Records], wanted: frozenset[str] | None
+) -> GraphFound:
+    """The best connected entities with their relationships, and what there is in all. It has no memories."""
+    degrees: Counter[Node] = Counter()
+    types: Counter[str] = Counter()
+    spellings: dict[str, str] = {}
+    entity_types: Counter[str] = Counter()
+    entities = relationships = 0
+    for place, records in enumerate(files):
+        summary = records.graph.summary(request.session_id, wanted, max(WIDEST, request.limit))
+        nodes = graph.nodes_of(place, list(summary.connected))
+        degrees.update(dict.fromkeys(nodes, 0))
+        for node, degree in zip(nodes, summary.connected.values(), strict=True):
+            degrees[node] += degree
+        for spelling, count in summary.relationship_types.items():
+            types[spellings.setdefault(name_key(spelling), spelling)] += count
+        entity_types.update(summary.entity_types)
+        entities += summary.entities
+        relationships += summary.relationships
+    best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]
+    walked = walk(best, GraphView(graph, request.direction, wanted), 1, len(best))
+    chosen = {node: walked.reached[node] for node in best}
+    return GraphFound(
+        entities=_entities(graph, walked, chosen, graph.memory_counts(best)),
+        entities_traversed=len(best),
+        relationships_found=len(walked.edges),
+        relationship_types=dict(types.most_common(TYPES)),
+        entity_types=dict(entity_types.most_common(TYPES)),
+        total_entities=entities,
+        total_relationships=relationships,
+    )
+
+
+def _entities(
+    graph: JoinedGraph, walked: Walk, chosen: Mapping[Node, Reached], counts: Mapping[Node, int]
+) -> tuple[GraphEntity, ...]:
+    """The chosen entities, each with the edges of the walk that begin or end at it."""
+    relationships: dict[Node, list[GraphRelationship]] = {node: [] for node in chosen}
+    for edge, support in walked.edges.items():
+        for here, there, direction in _ends(edge):
+            if here in chosen and len(relationships[here]) < RELATIONSHIPS:
+                relationships[here].append(_relationship(graph, edge, support, there, direction))
+    return tuple(
+        GraphEntity(graph.name(node), node.type, tuple(relationships[node]), counts[node], reached.distance)
+        for node, reached in chosen.items()
+    )
+
+
+def _ends(edge: Edge) -> tuple[tuple[Node, Node, Literal["outgoing", "incoming"]], ...]:
+    return (edge.subject, edge.target, "outgoing"), (edge.target, edge.subject, "incoming")
+
+
+def _relationship(
+    graph: JoinedGraph, edge: Edge, support: Support, there: Node, direction: Literal["outgoing", "incoming"]
+) -> GraphRelationship:
+    return GraphRelationship(
+        type=graph.relationship(edge.relationship),
+        target=graph.name(there),
+        direction=direction,
+        memories=support.live,
+        stale=support.stale,
+    )
+
+
+def _types(graph: JoinedGraph, edges: Mapping[Edge, Support]) -> dict[str, int]:
+    counts = Counter(graph.relationship(edge.relationship) for edge in edges)
+    return dict(counts.most_common(TYPES))
+
+
+def _memories(
+    request: SearchGraph,
+    graph: JoinedGraph,
+    files: Sequence[Records],
+    chosen: Mapping[Node, Reached],
+    now: float,
+    weights: Weights,
+) -> tuple[tuple[RecalledMemory, ...], Seen]:
+    """The memories that name the chosen entities: of the nearest first, then by importance and recency."""
+    filters = Filters(request.session_id)
+    ranked: list[tuple[int, float, int, int, Scores]] = []
+    near = near_memories(graph, chosen, filters, request.limit)
+    for place, facts_of in enumerate(near):
+        named = graph.nodes_named_by(place, list(facts_of))
+        for number, facts in facts_of.items():
+            entities = [chosen[node] for node in named[number] if node in chosen]
+            nearness, recent = connection(entities), recency(facts.happened_at, now)
+            scores = Scores(
+                final=weights.final(nearness, facts.importance, recent),
+                relevance=nearness,
+                importance=facts.importance,
+                recency=recent,
+                graph=nearness,
+            )
+            nearest = min(each.distance for each in entities)
+            ranked.append((nearest, -weights.final(0.0, facts.importance, recent), place, number, scores))
+    ranked.sort(key=lambda each: each[:4])
+    seen: Seen = {}
+    best = ranked[: request.limit]
+    for _, _, place, number, _ in best:
+        seen.setdefault(place, []).append(number)
+    records = {place: files[place].load(numbers, filters) for place, numbers in seen.items()}
+    memories: dict[str, RecalledMemory] = {}
+    for _, _, place, number, scores in best:
+        record = records[place].get(number)
+        if record is not None and (record.id not in memories or record.scope == "user"):
+            memories[record.id] = as_recalled(record, scores)
+    return tuple(memories.values()), seen
+
+
+def suggest(request: Suggest, files: Sequence[Records]) -> Suggestions:
+    """The names that begin so: those that most memories have first."""
+    uses: Counter[str] = Counter()
+    if request.kind == "tag":
+        for records in files:
+            uses.update(records.graph.tag_uses(request.prefix, request.session_id))
+    else:
+        names: dict[str, str] = {}
+        key = name_key(request.prefix) if request.prefix else ""
+        for records in files:
+            for name, key_of_name, count in records.graph.entity_uses(key, request.session_id):
+                uses[names.setdefault(key_of_name, name)] += count
+    ordered = sorted(uses, key=lambda name: (-uses[name], name))
+    return Suggestions(tuple(ordered[: request.limit]), len(ordered))

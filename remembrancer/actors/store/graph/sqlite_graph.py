@@ -1,0 +1,234 @@
+"""`GraphRecords` in one SQLite file: each question is a few index scans, bounded where a hub would make them long.
+
+The edges are rows of `memory_entities`: `subject` --`relationship`--> `entity`, said by `memory`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Final
+
+from remembrancer.actors.store.graph.graph_records import EdgeRow, Edges, EntityRow, GraphSummary, Link
+from remembrancer.actors.store.graph.walk import fair_share
+from remembrancer.actors.store.records.contract import Filters, RankingFacts
+from remembrancer.actors.store.records.names import name_key
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_filters import condition_of, places_for
+
+AT_ONCE: Final = 5000
+"""Numbers in one list: SQLite takes 32,766 values in a statement."""
+MOST_ROWS: Final = 1000
+"""Rows of `memory_entities` that one question looks at: those of hubs are then not all seen."""
+MOST_EDGES: Final = 200
+"""Edges that one question for edges is answered with, the best supported."""
+AFTER_ALL: Final = "\U0010ffff"
+"""Sorts after every letter: `beginning` + this is the end of what begins so."""
+VISIBLE: Final = "(m.scope != 'session' OR m.session_id = ?)"
+IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
+                        WHERE s.entity = e.number AND {VISIBLE})"""  # noqa: S608 - fixed clauses
+
+
+class SqliteGraph:
+    """The graph of the file. It keeps nothing in memory."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    def entities_named(self, name: str, session_id: str) -> list[EntityRow]:
+        return self._entities("e.name = ?", (name, session_id))
+
+    def entities_keyed(self, keys: Sequence[str], session_id: str) -> list[EntityRow]:
+        return [
+            row for part in _parts(keys) for row in self._entities(f"e.key IN {places_for(part)}", (*part, session_id))
+        ]
+
+    def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
+        return self._entities("e.key >= ? AND e.key < ?", (key, key + AFTER_ALL, session_id), limit)
+
+    def entities_matching(self, match: str, session_id: str, limit: int) -> list[EntityRow]:
+        rows = self._file.read(
+            f"""SELECT e.number, e.name, e.key, e.type
+                FROM entities_text CROSS JOIN entities AS e ON e.number = entities_text.rowid
+                WHERE entities_text MATCH ? AND {IS_VISIBLE} ORDER BY entities_text.rank, e.number LIMIT ?""",  # noqa: S608
+            (match, session_id, limit),
+        )
+        return [EntityRow(*row) for row in rows]
+
+    def entities(self, numbers: Sequence[int]) -> list[EntityRow]:
+        return [
+            EntityRow(*row)
+            for part in _parts(numbers)
+            for row in self._file.read(
+                f"SELECT number, name, key, type FROM entities WHERE number IN {places_for(part)} ORDER BY number",  # noqa: S608
+                part,
+            )
+        ]
+
+    def _entities(self, condition: str, arguments: Sequence[object], limit: int = -1) -> list[EntityRow]:
+        rows = self._file.read(
+            f"""SELECT e.number, e.name, e.key, e.type FROM entities AS e
+                WHERE {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
+            (*arguments, limit),
+        )
+        return [EntityRow(*row) for row in rows]
+
+    def edges(
+        self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
+    ) -> Edges:
+        here = "subject" if outgoing else "entity"
+        wanted: list[object] = []
+        condition = "subject IS NOT NULL"
+        if relationships is not None:
+            wanted.extend(self._spellings(here, numbers, relationships))
+            condition += f" AND relationship IN {places_for(wanted)}"
+        order = "entity DESC, memory DESC" if outgoing else "memory DESC"
+        source, arguments, cut = self._bounded(here, numbers, condition, wanted, order)
+        if not source:
+            return Edges([], cut=False)
+        rows = self._file.read(
+            f"""SELECT r.subject, r.relationship, r.entity, sum(m.forgotten_at IS NULL) AS live, count(*) AS said
+                FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory
+                WHERE {VISIBLE} GROUP BY r.subject, r.entity, r.relationship
+                ORDER BY live DESC, said DESC, r.subject, r.entity, r.relationship LIMIT ?""",  # noqa: S608
+            (*arguments, session_id, MOST_EDGES + 1),
+        )
+        edges = [EdgeRow(subject, kind, target, live, said - live) for subject, kind, target, live, said in rows]
+        return Edges(edges[:MOST_EDGES], cut or len(edges) > MOST_EDGES)
+
+    def _bounded(
+        self, here: str, numbers: Sequence[int], condition: str, wanted: Sequence[object], order: str
+    ) -> tuple[str, list[object], bool]:
+        """A query for the rows of some entities, `MOST_ROWS` at the most; its arguments; whether there are more.
+
+        Of an entity that has more than its fair share the first in `order` are taken. How many each has is told by an
+        index, without a look at what they say. No query, when there are no rows.
+        """
+        sizes: dict[int, int] = dict(
+            self._file.read(
+                f"""SELECT {here}, count(*) FROM memory_entities
+                    WHERE {here} IN {places_for(numbers)} GROUP BY {here}""",  # noqa: S608 - fixed clauses
+                numbers,
+            )
+        )
+        share = fair_share(list(sizes.values()), MOST_ROWS)
+        light = [number for number, size in sizes.items() if size <= share]
+        heavy = [number for number, size in sizes.items() if size > share]
+        rows = "SELECT * FROM memory_entities WHERE"
+        parts: list[str] = []
+        arguments: list[object] = []
+        if light:
+            parts.append(f"{rows} {here} IN {places_for(light)} AND {condition}")
+            arguments += [*light, *wanted]
+        for number in heavy:
+            parts.append(f"SELECT * FROM ({rows} {here} = ? AND {condition} ORDER BY {order} LIMIT ?)")  # noqa: S608
+            arguments += [number, *wanted, share]
+        return " UNION ALL ".join(parts), arguments, bool(heavy)
+
+    def _spellings(self, here: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
+        rows = self._file.read(
+            f"SELECT DISTINCT relationship FROM memory_entities WHERE {here} IN {places_for(numbers)}",  # noqa: S608
+            numbers,
+        )
+        return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
+
+    def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
+        counting = f"""SELECT s.entity, count(DISTINCT s.memory)
+            FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
+            WHERE m.forgotten_at IS NULL AND {VISIBLE} AND s.entity IN"""  # noqa: S608 - fixed clauses
+        single = [group[0] for group in groups if len(group) == 1]
+        counts = dict(self._file.read(f"{counting} {places_for(single)} GROUP BY s.entity", (session_id, *single)))
+        return [
+            counts.get(group[0], 0)
+            if len(group) == 1
+            else self._file.read(f"{counting} {places_for(group)}", (session_id, *group))[0][1]
+            for group in groups
+        ]
+
+    def memories(self, numbers: Sequence[int], filters: Filters, limit: int) -> dict[int, RankingFacts]:
+        source, arguments, _ = self._bounded("entity", numbers, "TRUE", (), "memory DESC")
+        if not source:
+            return {}
+        condition, allowed = condition_of(filters)
+        rows = self._file.read(
+            f"""WITH named AS MATERIALIZED (
+                    SELECT DISTINCT m.number, m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at
+                    FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition})
+                SELECT * FROM (SELECT * FROM named ORDER BY importance DESC, happened_at DESC, number DESC LIMIT ?)
+                UNION SELECT * FROM (SELECT * FROM named ORDER BY happened_at DESC, number DESC LIMIT ?)""",  # noqa: S608
+            (*arguments, *allowed, limit, limit),
+        )
+        return {number: RankingFacts(importance, happened_at) for number, importance, happened_at in rows}
+
+    def links_of(self, memories: Sequence[int]) -> list[Link]:
+        rows = self._file.read(
+            f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {places_for(memories)}",  # noqa: S608
+            memories,
+        )
+        return [Link(*row) for row in rows]
+
+    def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
+        condition = "s.subject IS NOT NULL"
+        wanted: tuple[str, ...] = ()
+        if relationships is not None:
+            spellings = self._file.read("SELECT DISTINCT relationship FROM memory_entities")
+            wanted = tuple(spelling for (spelling,) in spellings if name_key(spelling) in relationships)
+            condition += f" AND s.relationship IN {places_for(wanted)}"
+        rows = self._file.read(
+            f"""WITH seen AS MATERIALIZED (
+                    SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
+                    WHERE {VISIBLE}),
+                edges AS MATERIALIZED (
+                    SELECT DISTINCT s.subject, s.relationship, s.entity FROM seen AS s WHERE {condition}),
+                ends AS (SELECT subject AS entity FROM edges UNION ALL SELECT entity FROM edges)
+                SELECT 'relationship', relationship, count(*) FROM edges GROUP BY relationship
+                UNION ALL SELECT 'entity', e.type, count(*) FROM (SELECT DISTINCT entity FROM seen) AS v
+                    JOIN entities AS e ON e.number = v.entity GROUP BY e.type
+                UNION ALL SELECT * FROM (SELECT 'connected', entity, count(*) AS edges FROM ends
+                    GROUP BY entity ORDER BY edges DESC, entity LIMIT ?)""",  # noqa: S608 - fixed clauses
+            (session_id, *wanted, limit),
+        )
+        figures: dict[str, dict[Any, int]] = {"relationship": {}, "entity": {}, "connected": {}}
+        for sort, name, count in rows:
+            figures[sort][name] = count
+        return GraphSummary(
+            entities=sum(figures["entity"].values()),
+            relationships=sum(figures["relationship"].values()),
+            entity_types=figures["entity"],
+            relationship_types=figures["relationship"],
+            connected=figures["connected"],
+        )
+
+    def entity_uses(self, key: str, session_id: str) -> list[tuple[str, str, int]]:
+        return self._file.read(
+            f"""SELECT e.name, e.key, count(DISTINCT m.number) FROM entities AS e
+                CROSS JOIN memory_entities AS s ON s.entity = e.number
+                CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                GROUP BY e.number""",  # noqa: S608 - fixed clauses
+            (key, key + AFTER_ALL, session_id),
+        )
+
+    def tag_uses(self, beginning: str, session_id: str) -> dict[str, int]:
+        # From tag to tag through the index: there are far fewer tags than memories that have them.
+        known = self._file.read(
+            """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
+               SELECT (SELECT min(tag) FROM memory_tags WHERE tag > known.tag) FROM known WHERE known.tag IS NOT NULL)
+               SELECT tag FROM known WHERE tag IS NOT NULL"""
+        )
+        folded = beginning.casefold()
+        uses: Counter[str] = Counter()
+        for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
+            rows = self._file.read(
+                f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
+                    WHERE t.tag IN {places_for(part)} AND m.forgotten_at IS NULL AND {VISIBLE}
+                    GROUP BY t.tag""",  # noqa: S608 - fixed clauses
+                (*part, session_id),
+            )
+            uses.update(dict(rows))
+        return dict(uses)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    for begin in range(0, len(values), AT_ONCE):
+        yield values[begin : begin + AT_ONCE]

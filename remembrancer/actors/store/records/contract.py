@@ -1,0 +1,287 @@
+"""What the store asks of its records: one narrow Protocol, which every database behind it has to satisfy.
+
+The records are the truth. One `Records` is one file: a project's (with its sessions' memories), or the user's. Methods
+block, and may be called from any thread; the store calls the writing ones from its one writer thread only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import Applied, MemoryType, Operation, PortableMemory, Scope, SessionSpan, SourceRef
+
+if TYPE_CHECKING:
+    from remembrancer.actors.store.graph.graph_records import GraphRecords  # which takes `Filters` from here
+
+Vectors = NDArray[np.float32]
+Order = Literal["important", "latest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What a memory must be to be found. Empty tuples allow all; times are seconds since the epoch, inclusive.
+
+    A memory of scope `session` is found by its own `session_id` alone, whatever `scopes` says.
+    """
+
+    session_id: str
+    scopes: tuple[Scope, ...] = ()
+    types: tuple[MemoryType, ...] = ()
+    tags: tuple[str, ...] = ()
+    min_importance: float = 0.0
+    after: float | None = None
+    before: float | None = None
+    include_forgotten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRecord:
+    """A memory as it stands in the records. `number` identifies it inside its file."""
+
+    number: int
+    id: str
+    content: str
+    type: MemoryType
+    scope: Scope
+    importance: float
+    tags: tuple[str, ...]
+    source: SourceRef
+    version: int
+    created_at: float
+    occurred_at: float | None
+    access_count: int
+    forgotten: bool
+    near_duplicates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeywordHit:
+    """A memory that contains words of the query; `bm25` is larger for a better match."""
+
+    number: int
+    bm25: float
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedMemory:
+    """The passages of a memory with their vectors, (len(passages), dimensions), unit length.
+
+    `digest` is the SHA-256 of the text that was embedded.
+    """
+
+    number: int
+    digest: bytes
+    passages: tuple[Passage, ...]
+    vectors: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class PassageVectors:
+    """Vectors as the index wants them: passage numbers, the memories they belong to, ordinals, (n, dimensions)."""
+
+    numbers: list[int]
+    memories: list[int]
+    ordinals: list[int]
+    vectors: Vectors
+
+
+@dataclass(frozen=True, slots=True)
+class SavedEmbeddings:
+    """What was kept of the vectors that came, and the numbers of the older passages that it replaced.
+
+    `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
+    """
+
+    kept: PassageVectors
+    replaced: list[int]
+    outdated: list[int] = field(default_factory=list)
+
+
+class NearDuplicate(NamedTuple):
+    """Two memories that are nearly the same. `seen` are the passages whose vectors were compared."""
+
+    later: int
+    earlier: int
+    cosine: float
+    seen: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one operation, the memory that needs vectors because of it, and the passages that are gone."""
+
+    reply: Applied | RemembrancerError
+    to_embed: int | None = None
+    removed_passages: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RankingFacts:
+    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`."""
+
+    importance: float
+    happened_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStory:
+    """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
+
+    `changes` counts what the session did to memories apart from storing them, by the names that the history has.
+    """
+
+    started_at: float | None
+    stored: dict[tuple[MemoryType, Scope], int]
+    changes: dict[str, int]
+    topics: dict[str, int]
+
+
+class Records(Protocol):
+    """One file of records."""
+
+    @property
+    def name(self) -> str:
+        """`user`, or the project's id."""
+
+    @property
+    def graph(self) -> GraphRecords:
+        """The entities that its memories name, and their edges."""
+
+    # Every method may raise `RecordsUnusable` (the file is damaged), `StorageFull` (from those that write) or
+    # `InternalError` (anything else that the database says); `apply` answers with them.
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
+
+        An operation that cannot be applied changes nothing and does not hurt the others.
+        """
+
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
+
+        A memory that is gone, or that has no pending entry any more, is passed over; so is one whose content is not
+        what was embedded any more, which stays on the list.
+        """
+
+    def fail_embedding(self, number: int, digest: bytes, error: str, *, final: bool) -> None:
+        """Note that a memory could not be embedded; `final` takes it off the list of those to try.
+
+        One whose content has not the `digest` of what was tried is passed over.
+        """
+
+    def require_embeddings(self, model: str) -> None:
+        """Put every memory that has no passages of `model` on the pending list."""
+
+    def pending(self) -> list[int]:
+        """Numbers of the memories that wait for vectors, oldest first."""
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        """The contents of memories."""
+
+    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
+        """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
+
+    def touch(self, numbers: Sequence[int], at: float) -> None:
+        """Count an access to each memory (twice in the list counts twice)."""
+
+    def touch_session(self, session_id: str, at: float) -> None:
+        """Note that a session is active, and register it when it is new."""
+
+    def import_sessions(self, sessions: Sequence[SessionSpan]) -> None:
+        """Register sessions that were active at another time or place."""
+
+    def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
+        """The first step of a promotion to another file: note it, and give the memory whole.
+
+        What comes of the operation when it is refused, or was ended before. Repeating it is harmless.
+        """
+
+    def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
+        """The second step, in the other file: take the memory in under the promotion's scope. Done once."""
+
+    def end_move(self, operation: Operation, reply: Applied) -> tuple[int, ...]:
+        """The third step: let the memory go, but for its history. Returns its passages, which are gone."""
+
+    def cancel_move(self, operation: Operation) -> None:
+        """Undo the first step."""
+
+    def moves(self) -> list[Operation]:
+        """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
+
+    def number_of(self, memory_id: str) -> int | None:
+        """The number of a memory."""
+
+    def outcome_of(self, operation_id: str) -> Applied | None:
+        """What came of an operation when it was applied here; None when it was not."""
+
+    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
+        """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
+
+        Its links are those that begin at it, and whose other end the session may see.
+        """
+
+    def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
+        """The best `limit` memories for a full-text expression, best first."""
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        """Numbers of all memories that pass the filters; None when there are more than `limit`."""
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
+        later goes first among the equally important, what was stored later among the simultaneous)."""
+
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        """The latest `limit` memories that pass the filters and in whose source a file's path holds one of `names`."""
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        """What ranks those of the memories that pass the filters."""
+
+    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
+        """Those of the memories that pass the filters."""
+
+    def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        """All passages of these memories."""
+
+    def passages(self, numbers: Sequence[int]) -> PassageVectors:
+        """These passages; one that is gone is left out."""
+
+    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """The memory that each passage belongs to, and its ordinal there; one that is gone is left out."""
+
+    def has_passages(self, model: str) -> bool:
+        """Whether there is any passage of this model."""
+
+    def passage_numbers(self, model: str) -> list[int]:
+        """Every passage's number, ascending."""
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        """Whether a memory has its vectors."""
+
+    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
+        """Ids of the nearest near-duplicates of a memory that a session may see, in either direction."""
+
+    def counts(self, session_id: str | None) -> Counts:
+        """How much there is; of session memories only those of `session_id` (None: all of them)."""
+
+    def session(self, session_id: str) -> tuple[float | None, int]:
+        """When a session began (None: unknown), and how many memories it has stored."""
+
+    def session_story(self, session_id: str) -> SessionStory:
+        """What a session has stored and changed here, forgotten memories included (but not in its topics)."""
+
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the database as far as readers allow. Never waits."""
+
+    def close(self) -> None:
+        """Close. May be called twice."""

@@ -1,0 +1,93 @@
+"""How a memory that is there changes inside its file. Each function runs inside the caller's transaction.
+
+What is refused (`InvalidInput`, `NotFound`) is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+
+import msgspec
+
+from remembrancer.actors.store.records.history import known_versions, snapshot_of
+from remembrancer.actors.store.records.memory_rows import Done, memory_to_change, revise
+from remembrancer.actors.store.records.snapshots import check_broader, check_remembered, reverted, tagged, updated
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.writes import (
+    ForgetMemory,
+    ForgottenResult,
+    Operation,
+    PromotedResult,
+    PromoteMemory,
+    RestoredResult,
+    RestoreMemory,
+    TaggedResult,
+    TagMemory,
+    UpdatedResult,
+    UpdateMemory,
+)
+
+
+def update_memory(connection: sqlite3.Connection, operation: Operation, change: UpdateMemory, now: float) -> Done:
+    """Change what the change names."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    made = revise(connection, operation, memory, updated(memory.now, change), "updated", now)
+    result = UpdatedResult(memory.id, made.fields, "content" in made.fields, made.version)
+    return Done(result, made.to_embed, made.removed_passages)
+
+
+def tag_memory(connection: sqlite3.Connection, operation: Operation, change: TagMemory, now: float) -> Done:
+    """Add tags and take tags away."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    after = tagged(memory.now, change)
+    made = revise(connection, operation, memory, after, "tagged", now)
+    return Done(TaggedResult(memory.id, after.tags, made.version))
+
+
+def forget_memory(connection: sqlite3.Connection, operation: Operation, change: ForgetMemory, now: float) -> Done:
+    """Hide a memory. For one that is forgotten already, the first reason stands."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    if memory.now.forgotten:
+        return Done(ForgottenResult(memory.id, memory.now.forgotten_reason, already=True))
+    after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=change.reason)
+    revise(connection, operation, memory, after, "forgotten", now, reason=change.reason)
+    return Done(ForgottenResult(memory.id, change.reason))
+
+
+def restore_memory(connection: sqlite3.Connection, operation: Operation, change: RestoreMemory, now: float) -> Done:
+    """Show a forgotten memory again, or make it what it was in an earlier version."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    if change.version is None:
+        if not memory.now.forgotten:
+            raise InvalidInput(
+                f"{memory.id} is not forgotten: name the version to return to, one of "
+                f"{known_versions(connection, memory.id)}",
+                field="version",
+            )
+        after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
+    else:
+        old = snapshot_of(connection, memory.id, change.version)
+        if old is None:
+            raise InvalidInput(
+                f"{memory.id} has no version {change.version}: known are {known_versions(connection, memory.id)}",
+                field="version",
+            )
+        after = reverted(memory.now, old)
+    made = revise(
+        connection, operation, memory, after, "restored", now, reason=change.reason, restored_version=change.version
+    )
+    result = RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+    return Done(result, made.to_embed, made.removed_passages)
+
+
+def promote_memory(connection: sqlite3.Connection, operation: Operation, change: PromoteMemory, now: float) -> Done:
+    """Give a session's memory to its project, in the same file. The session stays known as where it came from."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    check_broader(memory.now.scope, change.target_scope)
+    before = memory.now.scope
+    after = msgspec.structs.replace(memory.now, scope=change.target_scope)
+    made = revise(connection, operation, memory, after, "promoted", now, reason=change.reason, previous_scope=before)
+    return Done(PromotedResult(memory.id, before, change.target_scope, made.version, change.reason))

@@ -1,0 +1,137 @@
+"""What a change makes of a memory: each function takes what the memory is and gives what it will be. Pure.
+
+A change that is refused is refused here, before anything is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from remembrancer.actors.store.records.names import name_key
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, TagMemory, UpdateMemory
+
+MAX_METADATA_BYTES: Final = 64 * 1024
+"""All of a memory's metadata as JSON."""
+MAX_TAGS: Final = 100
+MAX_ENTITIES: Final = 100
+BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
+
+_canonical = msgspec.json.Encoder(order="deterministic")
+
+
+def unknown_memory(memory_id: str) -> NotFound:
+    """The error for an id that names nothing which the caller may see: one text, whatever the reason is."""
+    return NotFound(f"there is no memory with the id {memory_id}", field="memory_id")
+
+
+def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
+    """Whether a session may see a memory of `owner`'s (None: everybody's are seen)."""
+    return session_id is None or scope != "session" or owner == session_id
+
+
+def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
+    """The fields in which two versions differ, in the order of an answer. `status` is forgotten or not."""
+    return tuple(
+        name
+        for name, differs in (
+            ("content", before.content != after.content),
+            ("importance", before.importance != after.importance),
+            ("tags", before.tags != after.tags),
+            ("metadata", _canonical.encode(before.metadata) != _canonical.encode(after.metadata)),
+            ("related_entities", before.related_entities != after.related_entities),
+            ("source", before.source != after.source),
+            ("scope", before.scope != after.scope),
+            ("status", before.forgotten != after.forgotten),
+        )
+        if differs
+    )
+
+
+def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
+    """Raises `InvalidInput` for more tags, entities or metadata than a memory may have."""
+    after = msgspec.structs.replace(
+        before,
+        content=before.content if change.content is None else change.content,
+        importance=before.importance if change.importance is None else change.importance,
+        tags=_with_tags(before.tags, change.add_tags, change.remove_tags, "tags"),
+        metadata=_merged(before.metadata, change.metadata or {}),
+        related_entities=_with_entities(before.related_entities, change.add_entities, change.remove_entities),
+    )
+    if len(after.related_entities) > max(MAX_ENTITIES, len(before.related_entities)):
+        raise InvalidInput(f"a memory may name at most {MAX_ENTITIES} entities", field="related_entities")
+    return after
+
+
+def tagged(before: Snapshot, change: TagMemory) -> Snapshot:
+    """Raises `InvalidInput` for more tags than a memory may have."""
+    return msgspec.structs.replace(before, tags=_with_tags(before.tags, change.add, change.remove, "add"))
+
+
+def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
+    """What `old` was, in the scope that the memory has now, and not forgotten."""
+    return msgspec.structs.replace(
+        before,
+        content=old.content,
+        importance=old.importance,
+        tags=old.tags,
+        metadata=old.metadata,
+        source=old.source,
+        related_entities=tuple(dict.fromkeys(old.related_entities)),
+        forgotten=False,
+        forgotten_reason=None,
+    )
+
+
+def check_broader(scope: Scope, target: Scope) -> None:
+    """Raises `InvalidInput` when the target is not broader than the scope that a memory has."""
+    if BREADTH[target] <= BREADTH[scope]:
+        raise InvalidInput(
+            f"this memory has the scope {scope}: it can only be promoted to a broader one than that",
+            field="target_scope",
+        )
+
+
+def check_remembered(memory_id: str, snapshot: Snapshot) -> None:
+    """Raises `InvalidInput` for a memory that is forgotten."""
+    if snapshot.forgotten:
+        raise InvalidInput(f"{memory_id} is forgotten: restore it first (restore_memory)", field="memory_id")
+
+
+def _with_tags(present: tuple[str, ...], add: Iterable[str], remove: Iterable[str], field: str) -> tuple[str, ...]:
+    taken = set(remove)
+    tags = (*(tag for tag in present if tag not in taken), *dict.fromkeys(tag for tag in add if tag not in present))
+    if len(tags) > max(MAX_TAGS, len(present)):
+        raise InvalidInput(f"a memory may have at most {MAX_TAGS} tags", field=field)
+    return tags
+
+
+def _merged(present: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    if not changes:
+        return present
+    merged = {key: value for key, value in (present | changes).items() if value is not None or key not in changes}
+    try:
+        size = len(_canonical.encode(merged))
+    except TypeError as error:
+        raise InvalidInput(f"metadata must be what JSON can say: {error}", field="metadata") from error
+    if size > max(MAX_METADATA_BYTES, len(_canonical.encode(present))):
+        raise InvalidInput(
+            f"the metadata of a memory may have at most {MAX_METADATA_BYTES} bytes as JSON, and this would be {size}",
+            field="metadata",
+        )
+    return merged
+
+
+def _with_entities(
+    present: tuple[EntityRef, ...], add: tuple[EntityRef, ...], remove: tuple[str, ...]
+) -> tuple[EntityRef, ...]:
+    """Without those that are named exactly, or (where none is) by the same key; the new ones come last."""
+    left = list(present)
+    for name in remove:
+        named = [each for each in present if each.name == name]
+        named = named or [each for each in present if name_key(each.name) == name_key(name)]
+        left = [each for each in left if each not in named]
+    return tuple(dict.fromkeys((*left, *add)))

@@ -1,0 +1,143 @@
+"""One SQLite file: its one writing connection, a reading one for each thread, and its errors as ours."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from remembrancer.actors.store.records.schema import migrate, refuse_newer
+from remembrancer.protocol.errors import InternalError, RecordsUnusable, RemembrancerError, StorageFull
+
+LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
+"""What the write-ahead log is cut back to once it has been moved into the database."""
+BUSY_TIMEOUT_S: Final = 10.0
+"""Only migrations and backups ever make a connection wait: there is one writer."""
+CACHE_KIB: Final = 8192
+PRIMARY_CODE: Final = 0xFF
+"""The part of SQLite's extended result codes that names the sort of error."""
+OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class SqliteFile:
+    """Opens the file, and brings it to the present schema.
+
+    Raises:
+        SchemaTooNew: a newer release wrote it; it is left as it is.
+        RecordsUnusable: it is damaged, or its directory cannot be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise unusable(path, error) from error
+        self.path = path
+        self._local = threading.local()
+        self._readers: list[sqlite3.Connection] = []
+        self._readers_lock = threading.Lock()
+        try:
+            refuse_newer(path)
+            self.writer = _connect(path)
+        except sqlite3.DatabaseError as error:
+            raise unusable(path, error) from error
+        try:
+            migrate(self.writer)
+        except sqlite3.DatabaseError as error:
+            self.writer.close()
+            raise unusable(path, error) from error
+
+    def size_bytes(self) -> int:
+        """Bytes on disk, with the write-ahead log."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the database as far as readers allow. Never waits."""
+        self.read("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        """Close every connection. May be called twice."""
+        with self._readers_lock:
+            readers, self._readers = self._readers, []
+        for connection in readers:
+            connection.close()
+        self.writer.close()
+
+    def read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
+        """All rows of a query, as of the last commit. From any thread."""
+        try:
+            return self._reader.execute(query, arguments).fetchall()
+        except sqlite3.Error as error:
+            raise as_error(self.path, error) from error
+
+    def read_together(self, work: Callable[[Callable[[str, Sequence[object]], list[Any]]], T]) -> T:
+        """What `work` makes of several queries, all as of one commit. From any thread."""
+        reader = self._reader
+        try:
+            reader.execute("BEGIN")
+            try:
+                return work(lambda query, arguments: reader.execute(query, arguments).fetchall())
+            finally:
+                reader.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            raise as_error(self.path, error) from error
+
+    @property
+    def _reader(self) -> sqlite3.Connection:
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            connection = _connect(self.path)
+            with self._readers_lock:
+                self._readers.append(connection)
+            self._local.connection = connection
+        return connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """One transaction of the writing connection. What SQLite raises in it becomes one of our errors."""
+        try:
+            self.writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield self.writer
+                self.writer.execute("COMMIT")
+            except BaseException:
+                if self.writer.in_transaction:  # a full disk ends a transaction by itself
+                    self.writer.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise as_error(self.path, error) from error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints have a thread of their own
+    connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
+    connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+    return connection
+
+
+def unusable(path: Path, error: Exception) -> RecordsUnusable:
+    """The error for a file that is damaged, or that cannot be opened."""
+    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away to begin anew")
+
+
+def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
+    """What SQLite raised, as one of our errors."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return unusable(path, error)
+    if code in OUT_OF_ROOM:
+        return StorageFull(f"the disk has no room for this write ({error}): make room and try again")
+    logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
+    return InternalError(f"the records could not be read or written: {error}")

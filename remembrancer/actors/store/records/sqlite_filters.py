@@ -1,0 +1,40 @@
+"""Filters as SQL: fixed clauses, and a place for each value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remembrancer.actors.store.records.contract import Filters
+
+
+def places_for(values: Sequence[object]) -> str:
+    """`(?,?,…)`, one for each value."""
+    return f"({','.join('?' * len(values))})"
+
+
+def condition_of(filters: Filters) -> tuple[str, list[object]]:
+    """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
+    clauses = ["(m.scope != 'session' OR m.session_id = ?)"]
+    arguments: list[object] = [filters.session_id]
+    if not filters.include_forgotten:
+        clauses.append("m.forgotten_at IS NULL")
+    if filters.scopes:
+        clauses.append(f"m.scope IN {places_for(filters.scopes)}")
+        arguments.extend(filters.scopes)
+    if filters.types:
+        clauses.append(f"m.type IN {places_for(filters.types)}")
+        arguments.extend(filters.types)
+    if filters.min_importance > 0:
+        clauses.append("m.importance >= ?")
+        arguments.append(filters.min_importance)
+    if filters.after is not None:
+        clauses.append("coalesce(m.occurred_at, m.created_at) >= ?")
+        arguments.append(filters.after)
+    if filters.before is not None:
+        clauses.append("coalesce(m.occurred_at, m.created_at) <= ?")
+        arguments.append(filters.before)
+    if filters.tags:
+        places = places_for(filters.tags)
+        clauses.append(f"EXISTS (SELECT 1 FROM memory_tags WHERE memory = m.number AND tag IN {places})")  # noqa: S608
+        arguments.extend(filters.tags)
+    return " AND ".join(clauses), arguments

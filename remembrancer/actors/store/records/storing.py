@@ -1,0 +1,63 @@
+"""How a memory comes to be. Inside the caller's transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from remembrancer.actors.store.records.entity_rows import link_entities
+from remembrancer.actors.store.records.history import note_version
+from remembrancer.actors.store.records.memory_rows import (
+    Done,
+    add_tags,
+    columns_of,
+    digest_of,
+    insert_row,
+    register_session,
+    want_embedding,
+)
+from remembrancer.protocol.writes import Operation, Snapshot, StoredResult, StoreMemory
+
+
+def store_memory(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
+    """Insert a memory with its tags, its entities and its first version."""
+    first = Snapshot(
+        content=change.content,
+        type=change.type,
+        scope=change.scope,
+        session_id=change.session_id,
+        importance=change.importance,
+        tags=change.tags,
+        source=change.source,
+        related_entities=tuple(dict.fromkeys(change.related_entities)),
+        occurred_at=change.occurred_at,
+    )
+    duplicates = _same_content(connection, change)
+    number = insert_row(
+        connection,
+        columns_of(first, ("content", "importance", "tags", "source", "scope"))
+        | {
+            "id": change.memory_id,
+            "type": first.type,
+            "session_id": first.session_id,
+            "created_at": operation.requested_at,
+            "updated_at": now,
+            "occurred_at": first.occurred_at,
+        },
+    )
+    add_tags(connection, number, first.tags)
+    edges = link_entities(connection, number, first.related_entities, now)
+    want_embedding(connection, number)
+    note_version(connection, operation, change.memory_id, 1, "stored", first, now)
+    register_session(connection, change.session_id, now)
+    result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
+    return Done(result, to_embed=number)
+
+
+def _same_content(connection: sqlite3.Connection, change: StoreMemory) -> tuple[str, ...]:
+    """Memories with this very content that the storing session may see, oldest first, five at the most."""
+    rows = connection.execute(
+        """SELECT id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
+           AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
+        (digest_of(change.content), change.session_id),
+    )
+    return tuple(row[0] for row in rows)

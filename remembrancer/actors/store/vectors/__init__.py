@@ -1,0 +1,1 @@
+"""Vectors, derived: embedding and the index."""

@@ -1,0 +1,389 @@
+"""Where the store and its embedding workers meet: jobs go out on credit, vectors come back and are kept.
+
+Decisions are `EmbeddingWork`'s; this is the part with sockets, records and time in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+import anyio
+import numpy as np
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.quiet import JOBS_UNDER_LOAD, Quiet
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.vectors.embedding_work import EmbeddingWork, Lease
+from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
+from remembrancer.actors.store.vectors.query_vectors import QueryVectors, vectors_fit
+from remembrancer.protocol.control import PeerGone
+from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.sockets import Peer
+from remembrancer.protocol.wire import ToWorker, WorkerMessage
+from remembrancer.protocol.work import (
+    EmbedPassages,
+    JobFailed,
+    ModelIdentity,
+    PassageJob,
+    PassagesEmbedded,
+    QueryEmbedded,
+    WhoAreYou,
+    WorkerFailed,
+    WorkerLeaving,
+    WorkerReady,
+)
+
+SAVE_BATCH: Final = 64
+"""Memories whose vectors are saved in one transaction: few enough that a client's write does not wait for long."""
+LEASE_CHECK_S: Final = 5.0
+RETRY_S: Final = 1.0
+"""Before the records are written again that could not be: a full disk, say."""
+REMEMBERED_FAILURES: Final = 1000
+"""Memories of which is known, until they are tried again, why they could not be embedded."""
+FIRST_ID_BITS: Final = 48
+"""A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
+
+Job = tuple[str, int]
+"""A memory that needs vectors: the name of its file, its number there."""
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
+
+    job: Job
+    message: PassagesEmbedded
+    made_by: ModelIdentity
+    digest: bytes
+
+
+class EmbeddingDesk:
+    """`send` sends to a worker; False: it is gone. `model_changed` is told the workers' model when it is new."""
+
+    def __init__(
+        self,
+        files: MemoryFiles,
+        committer: Committer,
+        index: IndexKeeper,
+        threads: Executor,
+        send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
+        quiet: Quiet,
+    ) -> None:
+        self._files = files
+        self._committer = committer
+        self._index = index
+        self._threads = threads
+        self._send = send
+        self._quiet = quiet
+        self.work: EmbeddingWork[Job, Peer] = EmbeddingWork(secrets.randbits(FIRST_ID_BITS))
+        self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
+        self._arrived: list[_Arrival] = []
+        self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
+        self._failures: dict[str, str] = {}  # by the worker's incarnation
+        self._given_up: dict[Job, str] = {}
+        self._unsaved: Counter[Job] = Counter()
+        self._digests: dict[Job, bytes] = {}
+        """Of the texts that were handed out last, to tell what the vectors that come back are made of."""
+        self._handing = asyncio.Event()
+        self._awaited = asyncio.Event()
+        self._saving = asyncio.Event()
+        self._arriving = asyncio.Event()
+        self.identity: ModelIdentity | None = files.catalog.last_model()
+
+    @property
+    def pending(self) -> int:
+        """Memories that wait for their vectors, to the moment in which these can be searched."""
+        return self.work.pending + len(self._unsaved)
+
+    @property
+    def error(self) -> str | None:
+        """Why there are no vectors: the last word of a worker that could not load its model."""
+        if self.work.workers:
+            return None
+        return next(iter(self._failures.values()), None)
+
+    async def run(self) -> None:
+        """Hand out jobs and save vectors until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._hand_out)
+            tasks.start_soon(self._save)
+            tasks.start_soon(self._catch_up)
+
+    def enqueue(self, name: str, numbers: Iterable[int]) -> None:
+        """These memories of a file need vectors: they are new, or their content is another."""
+        jobs = [(name, number) for number in numbers]
+        for job in jobs:
+            self._given_up.pop(job, None)
+        self.work.enqueue(jobs)
+        self._handing.set()
+
+    async def embed_query(self, text: str, timeout_s: float) -> Vectors:
+        """The vector of a question. Raises `EmbeddingUnavailable`."""
+        return await self._queries.embed(text, self.work.identity, self.work.workers, timeout_s)
+
+    async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
+        """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any."""
+        job = (records.name, number)
+        with anyio.move_on_after(timeout_s):
+            while True:
+                with self._waiting_for(job) as told:
+                    if self.is_embedded(records, number):
+                        return True, None
+                    if job in self._given_up:
+                        return False, self._given_up[job]
+                    self._awaited.set()
+                    error = await told
+                if error is not None:
+                    return False, error
+        return False, self.error
+
+    @contextlib.contextmanager
+    def _waiting_for(self, job: Job) -> Iterator[asyncio.Future[str | None]]:
+        """What is said of a job next: None when its vectors are kept, or else why it has none."""
+        told: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        waiters = self._waiters.setdefault(job, [])
+        waiters.append(told)
+        try:
+            yield told
+        finally:
+            waiters.remove(told)
+            if not waiters:
+                self._waiters.pop(job, None)
+
+    def is_embedded(self, records: Records, number: int) -> bool:
+        """Whether a memory has its vectors under the present model."""
+        return self.identity is not None and records.is_embedded(self.identity.key, number)
+
+    def hear(self, worker: Peer, message: WorkerMessage) -> None:
+        """What a worker says."""
+        match message:
+            case WorkerReady(identity=identity, credit=credit):
+                self._failures.pop(worker.incarnation, None)
+                self._welcome(worker, identity, credit)
+            case WorkerFailed(message=reason):
+                self._failures[worker.incarnation] = reason
+                self._lose(worker)
+            case WorkerLeaving():
+                self._failures.pop(worker.incarnation, None)
+                self._lose(worker)
+            case QueryEmbedded():
+                self._queries.answered(worker, message)
+            case PassagesEmbedded() | JobFailed() if not self.work.knows(worker):
+                asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
+            case PassagesEmbedded():
+                self._vectors_came(worker, message)
+            case JobFailed(job_id=job_id, message=reason):
+                self._job_failed(worker, job_id, reason)
+
+    def peer_gone(self, gone: PeerGone) -> None:
+        """A process of the runtime has died. If it was a worker, its jobs go to another."""
+        for worker in self.work.workers:
+            if worker.incarnation == gone.incarnation:
+                self._lose(worker)
+        self._failures.pop(gone.incarnation, None)
+
+    def _lose(self, worker: Peer) -> None:
+        self.work.worker_gone(worker)
+        self._queries.worker_gone(worker)
+        self._handing.set()
+
+    def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
+        identity = self.identity
+        if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
+            self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
+            return
+        job = self.work.finish(worker, message.job_id)
+        if job is not None:
+            self._arrived.append(_Arrival(job, message, identity, self._digests.pop(job, b"")))
+            self._unsaved[job] += 1
+            self._saving.set()
+        self._handing.set()
+
+    def _welcome(self, worker: Peer, identity: ModelIdentity, credit: int) -> None:
+        """Let a worker in. One with another model than the others' is the new model: all is embedded again."""
+        present = self.work.identity
+        if present is not None and present.key != identity.key:
+            for other in self.work.workers:
+                self._lose(other)
+        self.identity = identity
+        self._index.use_model(identity, list(self._files))
+        self.work.worker_ready(worker, identity, credit)
+        self._arriving.set()
+        self._handing.set()
+
+    async def _catch_up(self) -> None:
+        """After a worker's arrival, queue what has no vectors under its model."""
+        noted: str | None = None
+        while True:
+            await self._arriving.wait()
+            self._arriving.clear()
+            identity = self.identity
+            if identity is not None and identity.key != noted:
+                with contextlib.suppress(MemoryUnavailable):  # the store is stopping
+                    await self._committer.run(partial(self._files.catalog.note_model, identity))
+                noted = identity.key
+            for records in list(self._files):
+                await self.enqueue_missing(records)
+
+    async def enqueue_missing(self, records: Records) -> None:
+        """Queue every memory of a file that has no vectors under the present model."""
+        identity = self.identity
+        try:
+            # On the writer's thread: what is not pending there any more is still among the unsaved here.
+            missing = await self._committer.run(partial(_require, records, identity))
+        except RemembrancerError as error:
+            logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
+            return
+        jobs = [(records.name, number) for number in missing]
+        for job in jobs:
+            self._given_up.pop(job, None)
+        self.work.enqueue_missing(job for job in jobs if job not in self._unsaved)
+        self._handing.set()
+
+    def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
+        failed = self.work.fail(worker, job_id)
+        self._handing.set()
+        if failed is None:
+            return
+        (name, number), final = failed
+        records, digest = self._files.get(name), self._digests.get((name, number), b"")
+        logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
+        if records is not None:
+            noted = self._committer.run(lambda: records.fail_embedding(number, digest, reason, final=final))
+            noted.add_done_callback(_log_error)
+        if final:
+            self._digests.pop((name, number), None)
+            self._given_up[name, number] = reason
+            if len(self._given_up) > REMEMBERED_FAILURES:
+                del self._given_up[next(iter(self._given_up))]
+            self._tell((name, number), reason)
+
+    async def _hand_out(self) -> None:
+        while True:
+            with anyio.move_on_after(LEASE_CHECK_S):
+                await self._handing.wait()
+            self._handing.clear()
+            limit = await self._let_clients_pass()
+            for worker, leases in self.work.hand_out(time.monotonic(), limit).items():
+                await self._send_jobs(worker, leases)
+            self._index.nudge()
+
+    async def _let_clients_pass(self) -> int | None:
+        """Hold the jobs back while clients are served, unless one of them waits for its vector.
+
+        Returns how many may go out now; None: as many as the workers take.
+        """
+        began = time.monotonic()
+        while self.work.has_queued and not self._waiters:
+            hold_s = self._quiet.hold_s(time.monotonic(), began)
+            if hold_s <= 0:
+                return JOBS_UNDER_LOAD if self._quiet.is_serving(time.monotonic()) else None
+            self._awaited.clear()
+            with anyio.move_on_after(hold_s):
+                await self._awaited.wait()
+        return None
+
+    async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]]) -> None:
+        by_file: dict[str, dict[int, Lease[Job, Peer]]] = {}
+        for lease in leases:
+            by_file.setdefault(lease.key[0], {})[lease.key[1]] = lease
+        jobs: list[PassageJob] = []
+        for name, wanted in by_file.items():
+            texts = await self._texts_of(name, list(wanted))
+            for number, lease in wanted.items():
+                if number in texts:
+                    self._digests[name, number] = digest_of(texts[number])
+                    jobs.append(PassageJob(lease.job_id, texts[number]))
+                else:
+                    self.work.finish(worker, lease.job_id)
+        if jobs and not await self._send(worker, EmbedPassages(tuple(jobs))):
+            self._lose(worker)
+
+    async def _save(self) -> None:
+        while True:
+            await self._saving.wait()
+            batch, self._arrived = self._arrived[:SAVE_BATCH], self._arrived[SAVE_BATCH:]
+            if not self._arrived:
+                self._saving.clear()
+            by_file: dict[str, list[_Arrival]] = {}
+            for each in batch:
+                by_file.setdefault(each.job[0], []).append(each)
+            for name, arrived in by_file.items():
+                try:
+                    await self._save_file(name, arrived)
+                except RemembrancerError as error:
+                    logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
+                    self._arrived.extend(arrived)
+                    self._saving.set()
+                    await anyio.sleep(RETRY_S)
+                else:
+                    self._unsaved -= Counter(each.job for each in arrived)
+
+    async def _save_file(self, name: str, arrived: list[_Arrival]) -> None:
+        """Save the present model's vectors of what the memories are now. The others are dropped, and made again.
+
+        (Of an earlier model's memories the welcome of the new one takes care.)
+        """
+        records, identity = self._files.get(name), self.identity
+        if records is None or identity is None:
+            return
+        embedded = [
+            EmbeddedMemory(
+                each.job[1],
+                each.digest,
+                each.message.passages,
+                np.frombuffer(each.message.vectors, dtype="<f4").reshape(-1, identity.dimensions),
+            )
+            for each in arrived
+            if each.made_by.key == identity.key
+        ]
+        saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
+        self._index.add(name, identity.key, saved)
+        for memory in embedded:
+            if memory.number not in saved.outdated:
+                self._tell((name, memory.number), None)
+        self.work.enqueue_missing((name, number) for number in saved.outdated)
+        self._handing.set()
+
+    async def _texts_of(self, name: str, numbers: list[int]) -> dict[int, str]:
+        """The contents of memories. Of a file that cannot be read: none, and their jobs end."""
+        records = self._files.get(name)
+        try:
+            return {} if records is None else await self._on_thread(partial(records.texts, numbers))
+        except RemembrancerError as error:
+            logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
+            return {}
+
+    def _tell(self, job: Job, error: str | None) -> None:
+        for future in self._waiters.get(job, ()):
+            if not future.done():
+                future.set_result(error)
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
+    """What waits for vectors, after everything without vectors of the model has been put on that list."""
+    if identity is not None:
+        records.require_embeddings(identity.key)
+    return records.pending()
+
+
+def _log_error(done: asyncio.Future[None]) -> None:
+    if not done.cancelled() and done.exception() is not None:
+        logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})

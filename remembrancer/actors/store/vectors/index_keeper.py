@@ -1,0 +1,215 @@
+"""Keeps the vector index: opens it beside the work, brings it into agreement with the records, mends it when it breaks.
+
+All upkeep runs on one thread of its own. Whatever the index does, the records are untouched and keyword search goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.records.contract import Records, SavedEmbeddings
+from remembrancer.actors.store.retrieval.ranking import NEAR_DUPLICATE_COSINE
+from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.actors.store.vectors.vector_index import VectorIndex
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.work import ModelIdentity
+
+CHECK_INTERVAL_S: Final = 2.0
+"""How often the folder is looked at: a deleted one is noticed and made again so soon."""
+RETRY_S: Final = 2.0
+"""Before an index is made again that could not be: a full disk, say."""
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+def open_chroma(folder: Path) -> VectorIndex:
+    """The index of a home; what is broken is thrown away, since the records can fill it again."""
+    from remembrancer.actors.store.vectors.chroma_index import ChromaIndex  # half a second of imports: not on the loop
+
+    try:
+        return ChromaIndex(folder)
+    except BaseException as error:  # Chroma's native part panics with a BaseException of its own
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            raise
+        logger.warning("the vector index cannot be opened and is made again", extra={"reason": repr(error)})
+        return ChromaIndex.anew(folder)
+
+
+class IndexKeeper:
+    """The indexes of all open files under the present model. `busy` says whether embedding has work to do."""
+
+    def __init__(
+        self,
+        open_index: Callable[[], VectorIndex],
+        committer: Committer,
+        *,
+        busy: Callable[[], bool],
+    ) -> None:
+        self._open_index = open_index
+        self._committer = committer
+        self._busy = busy
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
+        self._index: VectorIndex | None = None
+        self._identity: ModelIdentity | None = None
+        self._files: dict[str, PassageIndex] = {}
+        self._wake = asyncio.Event()
+        self._noting = asyncio.Lock()
+        self._closing = False
+        self._trouble = False
+        self.error: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether every open file can be searched whole."""
+        return self._index is not None and all(file.ready for file in self._files.values())
+
+    def searchable(self, name: str) -> PassageIndex | None:
+        """The passages of a file, when all of them can be found."""
+        file = self._files.get(name)
+        return file if file is not None and file.ready else None
+
+    def adopt(self, records: Records) -> None:
+        """Search this file too."""
+        if self._identity is not None and records.name not in self._files:
+            try:
+                self._files[records.name] = PassageIndex(records, self._identity.key)
+            except RemembrancerError as error:
+                logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
+            self._wake.set()
+
+    def use_model(self, identity: ModelIdentity, files: list[Records]) -> None:
+        """Search by this model's vectors from now on."""
+        if self._identity is None or identity.key != self._identity.key:
+            self._identity = identity
+            self._files = {}
+        for records in files:
+            self.adopt(records)
+
+    def add(self, name: str, model: str, saved: SavedEmbeddings) -> None:
+        """New vectors of a model are in a file's records. Those of another model than the present one are not taken."""
+        file = self._files.get(name)
+        if file is not None and file.model == model:
+            file.add(saved)
+            self._wake.set()
+
+    def remove(self, name: str, passages: Sequence[int]) -> None:
+        """Passages are gone from a file's records: they are not to be found any more."""
+        file = self._files.get(name)
+        if file is not None:
+            file.remove(passages)
+            self._wake.set()
+
+    def nudge(self) -> None:
+        """Something may have changed: look."""
+        self._wake.set()
+
+    async def check_now(self, name: str, memory: int) -> None:
+        """Look for near-duplicates of one memory at once, and note them in the records."""
+        file = self._files.get(name)
+        if file is not None and file.ready:
+            await self._note_duplicates(file, memory)
+
+    async def run(self) -> None:
+        """Open, attach, flush, check, mend; until cancelled or closed."""
+        while True:
+            self._wake.clear()
+            try:
+                await self._tend()
+            except BaseException as error:
+                if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)):
+                    raise
+                if not self._closing:
+                    self.error = f"the vector index failed and is being made again: {error!r}"
+                    logger.warning("the vector index failed", exc_info=True)
+                    await self._begin_anew()
+            if self._closing:
+                return
+            if not self._trouble and not self._busy() and any(file.has_work for file in self._files.values()):
+                continue
+            self._trouble = False
+            with anyio.move_on_after(CHECK_INTERVAL_S):
+                await self._wake.wait()
+
+    async def flush_all(self) -> None:
+        """Move everything into the index, before a stop."""
+        self._closing = True
+        for file in list(self._files.values()):
+            while file.attached and await self._on_thread(file.flush):
+                pass
+
+    async def aclose(self) -> None:
+        """Close the index. May be called twice."""
+        self._closing = True
+        index, self._index = self._index, None
+        self._files = {}
+        if index is not None:
+            await self._on_thread(index.close)
+        self._thread.shutdown(wait=False)
+
+    async def _tend(self) -> None:
+        if self._index is None:
+            self._index = await self._on_thread(self._open_index)
+            logger.info("the vector index is open")
+        if not await self._on_thread(self._index.is_intact):
+            logger.warning("the vector index has vanished from the disk and is made again")
+            await self._begin_anew()
+        elif any(file.lost for file in self._files.values()):
+            logger.warning("the vector index cannot be searched and is made again")
+            await self._begin_anew()
+        for file in list(self._files.values()):
+            if self._index is None or self._files.get(file.records.name) is not file:
+                continue  # lost again, or of a model that is not the present one any more
+            try:
+                await self._tend_file(file)
+            except RemembrancerError as error:
+                logger.warning("a file waits", extra={"file": file.records.name, "reason": error.message})
+                self._trouble = True
+        self.error = None
+
+    async def _tend_file(self, file: PassageIndex) -> None:
+        if not file.attached:
+            await self._attach(file)
+        if file.must_flush or (file.has_work and not self._busy()):
+            # In this order: what a crash keeps out of the index is compared at the next start.
+            await self._note_duplicates(file)
+            await self._on_thread(file.flush)
+
+    async def _attach(self, file: PassageIndex) -> None:
+        assert self._index is not None
+        assert self._identity is not None
+        index, dimensions = self._index, self._identity.dimensions
+        name = f"{file.records.name}.{file.model}"
+        differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
+        logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
+
+    async def _note_duplicates(self, file: PassageIndex, memory: int | None = None) -> None:
+        async with self._noting:  # who asks for one memory waits for the round in which it is being compared
+            links = await self._on_thread(lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory))
+            if links:
+                await self._committer.run(lambda: file.records.link_similar(links))
+
+    async def _begin_anew(self) -> None:
+        for file in self._files.values():
+            file.detach()
+        index, self._index = self._index, None
+        try:
+            if index is not None:
+                await self._on_thread(index.reset)
+                self._index = index
+        except BaseException as error:
+            if isinstance(error, (KeyboardInterrupt, SystemExit, asyncio.CancelledError)):
+                raise
+            logger.warning("the vector index cannot be made again yet", extra={"reason": repr(error)})
+            await anyio.sleep(RETRY_S)
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)

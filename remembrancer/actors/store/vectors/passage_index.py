@@ -1,0 +1,221 @@
+"""The passages of one file of records, as they are searched: the newest ones exactly, the rest through the index.
+
+A passage can be found as soon as its vector is in the records. It goes into the index later, many at a time, when the
+embedders have nothing to do or the newest have become too many: inserting costs the processor as much as a third of
+making the vector.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from remembrancer.actors.store.records.contract import NearDuplicate, PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.vectors.vector_index import Collection, ExactCollection, IndexLost, VectorHit
+
+MAX_NEWEST: Final = 4096
+"""Passages searched exactly: 6 MB and about a millisecond at 384 dimensions."""
+RECONCILE_PAGE: Final = 1000
+FLUSH_BATCH: Final = 256
+PROBES: Final = 16
+ITSELF_COSINE: Final = 0.99
+
+
+@dataclass(frozen=True, slots=True)
+class PassageHit:
+    """A passage near the query: its number, the memory it belongs to, its ordinal there, the cosine."""
+
+    passage: int
+    memory: int
+    ordinal: int
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Unchecked:
+    """A memory that has not been compared with the others: its first passage, and the vector of that."""
+
+    memory: int
+    passage: int
+    vector: Vectors
+
+
+class PassageIndex:
+    """Search and upkeep for one file and one model. Methods block; `search` may run beside the others."""
+
+    def __init__(self, records: Records, model: str) -> None:
+        self.records = records
+        self.model = model
+        self._collection: Collection | None = None
+        self._all_are_newest = not records.has_passages(model)
+        self._collection_is_filled = False
+        self._newest = ExactCollection()
+        self._unchecked: list[_Unchecked] = []
+        self._replaced: set[int] = set()
+        self._lost = False
+        self._lock = threading.Lock()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every passage of the records can be found."""
+        return self._collection is not None or self._all_are_newest
+
+    @property
+    def attached(self) -> bool:
+        """Whether there is a collection to move passages into."""
+        return self._collection is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether a search has failed: the collection has to be made again."""
+        return self._lost
+
+    @property
+    def must_flush(self) -> bool:
+        """Whether the newest have become too many."""
+        return len(self._newest) >= MAX_NEWEST
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a flush would do something."""
+        return bool(len(self._newest) or self._unchecked or self._replaced)
+
+    def add(self, saved: SavedEmbeddings) -> None:
+        """Make passages findable that are in the records now, and those that they replaced not."""
+        self.remove(saved.replaced)
+        kept = saved.kept
+        with self._lock:
+            if kept.numbers:
+                self._newest.upsert(kept)
+                self._newest.delete([number for number in kept.numbers if number in self._replaced])
+        self._leave_unchecked(kept)
+
+    def remove(self, passages: Sequence[int]) -> None:
+        """Make passages unfindable that are not in the records any more. Those of other models are passed over."""
+        if not passages:
+            return
+        gone = set(passages)
+        with self._lock:
+            self._newest.delete(passages)
+            self._replaced.update(gone)
+            self._unchecked = [each for each in self._unchecked if each.passage not in gone]
+
+    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
+        """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
+        return self._search_all(query.reshape(1, -1), limit)[0]
+
+    def reconcile(self, collection: Collection) -> int:
+        """Bring `collection` into agreement with the records, then search it. Returns how many passages differed.
+
+        Raises:
+            IndexLost: what it says it holds cannot be found in it.
+        """
+        indexed = set(collection.numbers())
+        recorded = self.records.passage_numbers(self.model)
+        self._probe(collection, [number for number in recorded if number in indexed])
+        surplus = sorted(indexed.difference(recorded))
+        if surplus:
+            collection.delete(surplus)
+        missing = [number for number in recorded if number not in indexed]
+        for start in range(0, len(missing), RECONCILE_PAGE):
+            page = self.records.passages(missing[start : start + RECONCILE_PAGE])
+            collection.upsert(page)
+            if len(missing) <= MAX_NEWEST:  # new when a crash came, so perhaps not compared; or else all is made anew
+                self._leave_unchecked(page)
+        self._collection_is_filled = bool(recorded)
+        self._collection = collection
+        return len(surplus) + len(missing)
+
+    def _probe(self, collection: Collection, numbers: list[int]) -> None:
+        """Look for some passages: an index may keep the list of what it holds apart from what it searches."""
+        known = self.records.passages(numbers[:: max(1, len(numbers) // PROBES)])
+        if not known.numbers:
+            return
+        nearest = collection.search(known.vectors, 1)
+        found = sum(hits[0].cosine >= ITSELF_COSINE for hits in nearest if hits)
+        if found * 2 < len(known.numbers):
+            raise IndexLost(f"{found} of {len(known.numbers)} passages are found again")
+
+    def detach(self) -> None:
+        """Stop using the collection: it is lost, and will be made again."""
+        self._collection = None
+        self._lost = False
+
+    def flush(self) -> bool:
+        """Move a batch of the newest passages into the index. True when more are left."""
+        collection = self._collection
+        if collection is None:
+            return False
+        with self._lock:
+            batch = self._newest.first(FLUSH_BATCH)
+            replaced = list(self._replaced)
+        if replaced:
+            collection.delete(replaced)
+            with self._lock:
+                self._replaced.difference_update(replaced)
+        if batch.numbers:
+            self._all_are_newest = False
+            collection.upsert(batch)
+            self._collection_is_filled = True
+            with self._lock:
+                self._newest.delete(batch.numbers)
+        return len(self._newest) > 0
+
+    def near_duplicates(self, least_cosine: float, memory: int | None = None) -> list[NearDuplicate]:
+        """Memories that are nearly the same, among those not checked yet; or for `memory` alone.
+
+        A memory is compared by its first passage: two that begin alike and differ later are reported as well.
+        """
+        with self._lock:
+            chosen = [each for each in self._unchecked if memory is None or each.memory == memory][:FLUSH_BATCH]
+            taken = {each.memory for each in chosen}
+            self._unchecked = [each for each in self._unchecked if each.memory not in taken]
+        if not chosen:
+            return []
+        hits_of_each = self._search_all(np.vstack([each.vector for each in chosen]), 6)
+        return [
+            NearDuplicate(
+                later=max(each.memory, hit.memory),
+                earlier=min(each.memory, hit.memory),
+                cosine=hit.cosine,
+                seen=(each.passage, hit.passage),
+            )
+            for each, hits in zip(chosen, hits_of_each, strict=True)
+            for hit in hits
+            if hit.memory != each.memory and hit.ordinal == 0 and hit.cosine >= least_cosine
+        ]
+
+    def _search_all(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
+        with self._lock:
+            newest = self._newest.search(queries, limit)
+            replaced = set(self._replaced)
+        collection = self._collection if self._collection_is_filled else None
+        try:
+            indexed = [[]] * len(queries) if collection is None else collection.search(queries, limit + len(replaced))
+        except IndexLost:
+            self._lost = collection is self._collection
+            raise
+        merged = [_merge(left, right, replaced, limit) for left, right in zip(newest, indexed, strict=True)]
+        owners = self.records.passage_owners(list({hit.passage for hits in merged for hit in hits}))
+        return [
+            [PassageHit(hit.passage, *owners[hit.passage], hit.cosine) for hit in hits if hit.passage in owners]
+            for hits in merged
+        ]
+
+    def _leave_unchecked(self, passages: PassageVectors) -> None:
+        with self._lock:
+            self._unchecked.extend(
+                _Unchecked(passages.memories[place], passages.numbers[place], passages.vectors[place])
+                for place, ordinal in enumerate(passages.ordinals)
+                if ordinal == 0
+            )
+
+
+def _merge(left: list[VectorHit], right: list[VectorHit], replaced: set[int], limit: int) -> list[VectorHit]:
+    """The best of both, each passage once: one that is being moved into the index stands in both for a moment."""
+    once = {hit.passage: hit for hit in (*right, *left) if hit.passage not in replaced}
+    return sorted(once.values(), key=lambda hit: -hit.cosine)[:limit]

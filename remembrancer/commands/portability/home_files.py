@@ -1,0 +1,162 @@
+"""The databases of a home as they were at one moment, for reading: neither the runtime nor we wait for each other.
+
+The moment is a read transaction on each file (https://sqlite.org/wal.html). Their order is such that nothing is lost:
+the write queue first, because an operation leaves it only after the records have it (a replay of one that is in both
+is recognised by its id); the projects before the user's file, because a memory that is promoted is written there
+before it is deleted here.
+"""
+
+from __future__ import annotations
+
+import re
+import resource
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from remembrancer.actors.gateway.store_access import queue_file
+from remembrancer.actors.store import catalog
+from remembrancer.actors.store.records import schema
+from remembrancer.commands.portability.private_files import FileUnusable
+from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.paths import RuntimePaths
+
+QUEUE: Final = "queue.db"
+CATALOG: Final = "catalog.db"
+USER_RECORDS: Final = "user/memory.db"
+PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
+BUSY_TIMEOUT_S: Final = 10.0
+TRIES: Final = 5
+
+
+class HomeFile(NamedTuple):
+    """One database: its name within the home, and a connection that reads it as of one moment."""
+
+    name: str
+    connection: sqlite3.Connection
+    version: int
+
+    @property
+    def project_id(self) -> str | None:
+        """Whose records they are; None for all but a project's."""
+        match = PROJECT_RECORDS.fullmatch(self.name)
+        return match[1] if match else None
+
+    @property
+    def holds_records(self) -> bool:
+        """Whether memories are in it."""
+        return holds_records(self.name)
+
+
+def is_known(name: str) -> bool:
+    """Whether a file of a home may have this name: nothing else gets into a backup, or out of one."""
+    return name in (QUEUE, CATALOG) or holds_records(name)
+
+
+def holds_records(name: str) -> bool:
+    """Whether the file of that name has memories in it."""
+    return name == USER_RECORDS or PROJECT_RECORDS.fullmatch(name) is not None
+
+
+def newest_version(name: str) -> int:
+    """The schema version up to which this release reads the file of that name."""
+    match name:
+        case "queue.db":
+            return queue_file.SCHEMA_VERSION
+        case "catalog.db":
+            return catalog.CATALOG_VERSION
+        case _:
+            return schema.SCHEMA_VERSION
+
+
+def names_in(paths: RuntimePaths) -> list[str]:
+    """The databases that a home has, in the order in which they have to be read."""
+    projects = sorted(path.parent.name for path in paths.projects.glob("p_*/memory.db"))
+    names = [QUEUE, *(f"projects/{project}/memory.db" for project in projects), USER_RECORDS, CATALOG]
+    return [name for name in names if is_known(name) and (paths.home / name).is_file()]
+
+
+@contextmanager
+def moment(paths: RuntimePaths, wanted: Callable[[str], bool] = is_known) -> Iterator[list[HomeFile]]:
+    """The databases of a home, those of them whose name is `wanted`, all as of one moment. Read only.
+
+    Raises:
+        FileUnusable: an interrupted restore has left the home in pieces.
+        SchemaTooNew: a newer release wrote a file.
+        RecordsUnusable: a file cannot be read.
+    """
+    refuse_unfinished(paths)
+    _allow_many_files()
+    for last in (False,) * (TRIES - 1) + (True,):
+        with ExitStack() as stack:
+            files: list[HomeFile] = []
+            for name in filter(wanted, names_in(paths)):
+                file = open_file(paths.home / name, name)
+                stack.callback(file.connection.close)
+                if file.version > 0:
+                    files.append(file)
+            if last or not _was_promoted_between(files):
+                yield files
+                return
+
+
+def open_file(path: Path, name: str) -> HomeFile:
+    """One database as of now; its connection is the caller's to close. Version 0: there is nothing in it yet.
+
+    Raises:
+        SchemaTooNew: a newer release wrote it.
+        RecordsUnusable: it cannot be read.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the moment is that of the first read
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            if version > newest_version(name):
+                raise SchemaTooNew(
+                    f"{path} has schema version {version}, and this release reads up to {newest_version(name)}: "
+                    "install the newer release that wrote it"
+                )
+        except BaseException:
+            connection.close()
+            raise
+    except sqlite3.DatabaseError as error:
+        raise unreadable(path, error) from error
+    return HomeFile(name, connection, version)
+
+
+def unreadable(path: Path | str, error: sqlite3.Error) -> RecordsUnusable:
+    """The error for a database that is damaged, or that cannot be opened."""
+    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
+
+
+def refuse_unfinished(paths: RuntimePaths) -> None:
+    """Raises `FileUnusable` when a restore of this home was interrupted."""
+    mark = paths.restore_mark
+    if mark.exists():
+        raise FileUnusable(
+            f"a restore of {paths.home} was interrupted while it replaced files ({mark} says which): "
+            "run 'remembrancer restore' again"
+        )
+
+
+def _was_promoted_between(files: list[HomeFile]) -> bool:
+    """Whether a memory is in a project's file and in the user's: it was promoted between the two moments."""
+    users = {row[0] for file in files if file.name == USER_RECORDS for row in _ids(file)}
+    return bool(users) and any(row[0] in users for file in files if file.project_id for row in _ids(file))
+
+
+def _ids(file: HomeFile) -> sqlite3.Cursor:
+    return file.connection.execute("SELECT id FROM memories")
+
+
+def _allow_many_files() -> None:
+    """An open database takes three descriptors, and a home may have hundreds of projects."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
