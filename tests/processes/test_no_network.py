@@ -73,15 +73,29 @@ def watched(home: Path) -> Iterator[Watch]:
 
 
 async def use_it(home: Path, project: Path) -> Runtime:
-    """A whole life: start, store with embedding, recall, status, scale, doctor, down."""
+    """A whole life: start, every tool, the resources, scale, down."""
     runtime = Runtime(home)
     async with StdioClient(home, cwd=project) as client:
-        await client.store("Ana prefers tabs.")
+        entities = [{"name": "Ana", "type": "person", "relationship": "is about"}]
+        memory = (await client.store("Ana prefers tabs.", related_entities=entities))["memory_id"]
         await client.store("Ana prefers short answers.", scope="user")
         await until(runtime.is_drained)
         answer = await client.call("recall_memories", query="does she like long replies?")
         assert answer["memories"]
+        assert (await client.call("search_knowledge_graph", entity="Ana"))["entities"]
+        assert (await client.call("get_memory_context", task_description="write to Ana"))["tokens_used"]
+        for tool, arguments in (
+            ("update_memory", {"content": "Ana prefers spaces."}),
+            ("tag_memory", {"add": ["style"]}),
+            ("promote_memory", {"target_scope": "user"}),
+            ("forget_memory", {}),
+            ("restore_memory", {}),
+            ("get_memory", {}),
+        ):
+            assert "error" not in await client.call(tool, memory_id=memory, **arguments)
         await client.call("get_memory_status")
+        for resource in (await client.request("resources/list"))["resources"]:
+            await client.request("resources/read", {"uri": resource["uri"]})
         assert command("scale", "embedder=2", home=home).returncode == 0
         await until(runtime.is_ready)
         status = await runtime.status()
