@@ -1,7 +1,8 @@
 """`remembrancer demo`: what it does, on real text and in a home of its own, as an MCP client sees it.
 
 Four sessions of the SDK's own client share one runtime: they store and ask at once, embedding follows in the
-background, a second embedder comes in, the store and the gateway are killed, and all that was acknowledged is there.
+background, memories are changed and had back, a second embedder comes in, the store and the gateway are killed, and
+all that was acknowledged is there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from textwrap import shorten
@@ -24,6 +25,8 @@ from typing import Any, Final
 import anyio
 from mcp import Client, StdioServerParameters
 from rich.console import Console
+from rich.markup import escape
+from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -37,6 +40,7 @@ MANY: Final = 100
 """Pending embeddings from which a rate says something."""
 SHOWN: Final = 90
 """Characters of a memory in the table."""
+CONTEXT_TOKENS: Final = 300
 PATIENCE_S: Final = 120.0
 
 Json = dict[str, Any]
@@ -57,6 +61,7 @@ async def _demonstrate() -> int:
             await demo.connect(stack)
             await demo.remember()
             await demo.ask()
+            await demo.change_their_minds()
             await demo.embed()
             await demo.lose_the_store()
             await demo.lose_the_gateway()
@@ -139,6 +144,52 @@ class Demo:
         other = await _call(self.clients[1], "recall_memories", query="flaky test in test_webhooks.py", scope="session")
         self._promise("a session's memory is invisible to the others", not other["memories"])
 
+    async def change_their_minds(self) -> None:
+        """Every change can be undone; what belongs together is found together; the context fits its budget."""
+        self.console.rule("[bold]They change their minds")
+        writer, reader = self.clients[0], self.clients[1]
+        entities = [
+            {"name": "BillingService", "type": "service", "relationship": "is deployed"},
+            {"name": "Jenkins", "type": "tool", "relationship": "deployed_by"},
+        ]
+        before, after = (
+            "BillingService is deployed by Jenkins.",
+            "BillingService is deployed by Argo CD, on every merge.",
+        )
+        memory = (await self._store(writer, before, entities=entities))["memory_id"]
+
+        async def found() -> list[str]:
+            answer = await _call(reader, "recall_memories", query="How is BillingService deployed?", limit=3)
+            return [each["content"] for each in answer["memories"] if each["id"] == memory]
+
+        argo = {"name": "Argo CD", "type": "tool", "relationship": "deployed_by"}
+        swap = {"add": [argo], "remove": ["Jenkins"]}
+        await _call(writer, "update_memory", memory_id=memory, content=after, related_entities=swap)
+        self._promise("an update is what the other sessions find", await found() == [after])
+        await _call(writer, "forget_memory", memory_id=memory, reason="we are not sure any more")
+        self._promise("a forgotten memory is not found", await found() == [])
+        await _call(writer, "restore_memory", memory_id=memory, version=1)
+        self._promise("and every earlier version can be had back", await found() == [before])
+        await _call(writer, "restore_memory", memory_id=memory, version=2)
+        graph = await _call(reader, "search_knowledge_graph", entity="billing-service")
+        edges = [
+            f"{entity['name']} --{edge['type']}--> {edge['target']}"
+            for entity in graph["entities"]
+            for edge in entity["relationships"]
+            if edge["direction"] == "outgoing"
+        ]
+        self.console.print(f"  the graph says: {'; '.join(edges)}")
+        self._promise("the graph follows the memories", edges == ["BillingService --deployed_by--> Argo CD"])
+        context = await _call(
+            reader,
+            "get_memory_context",
+            task_description="change how BillingService is deployed",
+            max_tokens=CONTEXT_TOKENS,
+        )
+        self.console.print(Panel(escape(context["context_block"]), title="get_memory_context", border_style="dim"))
+        used = context["tokens_used"]
+        self._promise(f"the context has {used} tokens of {CONTEXT_TOKENS} allowed", used <= CONTEXT_TOKENS)
+
     async def embed(self) -> None:
         """The rate of one embedder, and of two when the second comes while the first is at work."""
         self.console.rule("[bold]A second embedder under load")
@@ -210,8 +261,16 @@ class Demo:
         if not kept:
             self.broken.append(text)
 
-    async def _store(self, client: Client, content: str, kind: str = "semantic", scope: str = "project") -> Json:
-        answer = await _call(client, "store_memory", content=content, type=kind, scope=scope)
+    async def _store(
+        self,
+        client: Client,
+        content: str,
+        kind: str = "semantic",
+        scope: str = "project",
+        entities: Sequence[Json] = (),
+    ) -> Json:
+        about = {"related_entities": list(entities)} if entities else {}
+        answer = await _call(client, "store_memory", content=content, type=kind, scope=scope, **about)
         if "memory_id" not in answer:
             self.broken.append(f"a store was refused: {answer}")
         else:
