@@ -158,10 +158,6 @@ class _Reader:
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
     def _do_without(self, name: str, value: object, origin: Origin) -> None:
-        only = seeds.UNUSED_KEYS[name]
-        if only is not seeds.ANYTHING and (value != only or isinstance(value, bool)):
-            self.problems.append(f"{origin}: this release can only do with {only}; leave it out")
-            return
         self._unused.append(Unused(shown(name, value), origin))
 
     def _warn_of_unused(self) -> None:

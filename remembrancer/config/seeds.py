@@ -18,26 +18,27 @@ DB_PATH: Final = "db_path"
 DIMENSIONS: Final = "embedding_dimensions"
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384}
 
-ANYTHING: Final = object()
-UNUSED_KEYS: Final[dict[str, object]] = {
-    "namespace": "memory",
-    "database": "default",
-    "max_memories_per_session": 100,
-    "consolidation_on_shutdown": ANYTHING,  # nothing is consolidated at a shutdown: false is how it is
-    "remote_url": ANYTHING,
-    "remote_user": ANYTHING,
-    "remote_pass": ANYTHING,
-    # The second one's sections, which are about indexing files.
-    "workspace": ANYTHING,
-    "sources": ANYTHING,
-    "embedding": ANYTHING,
-    "chunking": ANYTHING,
-    "search": ANYTHING,
-    "sync": ANYTHING,
-    "store": ANYTHING,
-    "secrets": ANYTHING,
-}
-"""In a file: accepted with the value that they have by default there, and without effect in this release."""
+UNUSED_KEYS: Final = frozenset(
+    {
+        "namespace",
+        "database",
+        "max_memories_per_session",
+        "consolidation_on_shutdown",
+        "remote_url",
+        "remote_user",
+        "remote_pass",
+        # The second one's sections, which are about indexing files.
+        "workspace",
+        "sources",
+        "embedding",
+        "chunking",
+        "search",
+        "sync",
+        "store",
+        "secrets",
+    }
+)
+"""In a file: accepted with any value, and without effect in this release."""
 
 SYNONYMS: Final = {"log_level": {"warn": "warning"}}
 """Values of a setting that mean another one of ours."""

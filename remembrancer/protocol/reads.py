@@ -73,6 +73,8 @@ class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     occurred_at: float | None = None
     forgotten: bool = False
     near_duplicates: tuple[str, ...] = ()
+    forgotten_at: float | None = None
+    forgotten_reason: str | None = None
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -189,13 +191,17 @@ class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An entity in an answer. `distance` is hops from where the walk began; `memory_count` counts the unforgotten."""
+    """An entity in an answer. `distance` is hops from where the walk began; `memory_count` counts the unforgotten.
+
+    `stale`: all memories that name it are forgotten.
+    """
 
     name: str
     type: str
     relationships: tuple[GraphRelationship, ...] = ()
     memory_count: int = 0
     distance: int = 0
+    stale: bool = False
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):
@@ -220,7 +226,10 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
 
 
 class GatherContext(msgspec.Struct, frozen=True, tag=True):
-    """Gather what a session should know for its task. Answered by `ContextGathered`; nothing is counted as accessed."""
+    """Gather what a session should know for its task. Answered by `ContextGathered`; nothing is counted as accessed.
+
+    Each section has `limit` memories at most, and no more than make about so many `characters` (None: any number).
+    """
 
     project: ProjectRef
     session_id: str
@@ -228,10 +237,11 @@ class GatherContext(msgspec.Struct, frozen=True, tag=True):
     files: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ("preferences", "project_context", "session_history", "relevant_procedures")
     limit: int = 30
+    characters: int | None = None
 
 
 class ContextSection(msgspec.Struct, frozen=True):
-    """A section's memories, the most useful first: at most the request's `limit`. `more`: others match as well."""
+    """A section's memories, the most useful first, within the request's bounds. `more`: others match as well."""
 
     name: Section
     memories: tuple[RecalledMemory, ...]

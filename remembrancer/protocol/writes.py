@@ -285,11 +285,15 @@ Result = (
 
 
 class Applied(msgspec.Struct, frozen=True, tag=True):
-    """Store to gateway: committed, durably. `replayed` says that an earlier request had done it."""
+    """Store to gateway: committed, durably. `replayed` says that an earlier request had done it.
+
+    `embedding_error` says of a text that is to be embedded why that cannot be done at the moment of this answer.
+    """
 
     operation_id: str
     result: Result
     replayed: bool = False
+    embedding_error: str | None = None
 
 
 class Rejected(msgspec.Struct, frozen=True):

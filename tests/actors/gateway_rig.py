@@ -69,6 +69,7 @@ class PlayedStore:
         """Contents that can never be applied."""
         self.answers_nonsense = False
         self.notices: tuple[Notice, ...] = ()
+        self.embedding_error: str | None = None
         self._records = PlayedRecords()
         self._results: dict[str, Result] = {}
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
@@ -130,7 +131,7 @@ class PlayedStore:
             return result
         self.applied[operation.operation_id] = operation
         self._results[operation.operation_id] = result
-        return Applied(operation.operation_id, result)
+        return Applied(operation.operation_id, result, embedding_error=self.embedding_error)
 
     def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
         applied: list[str] = []

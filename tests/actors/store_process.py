@@ -139,7 +139,8 @@ class Gateway:
         assert await self.dealer.wait_connected(START_S)
         answer = await self.dealer.request(request, timeout_s=timeout_s)
         if isinstance(answer, Refused):
-            raise from_failure(Failure(answer.code, answer.message, answer.retry_possible, answer.field))
+            failure = Failure(answer.code, answer.message, answer.retry_possible, answer.field, answer.details)
+            raise from_failure(failure)
         assert isinstance(answer, kind), answer
         return answer
 

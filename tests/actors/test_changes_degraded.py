@@ -39,7 +39,9 @@ async def test_changes_without_a_store_are_queued_and_answered_with_what_is_know
         async def change(tool: str, **arguments: Any) -> dict[str, Any]:
             answer = await client.call(tool, memory_id=identity, **arguments)
             assert warned(answer) == ["queued"]
-            del answer["warnings"]
+            (warning,) = answer.pop("warnings")
+            assert (answer.pop("warning"), answer.pop("message")) == (warning["code"], warning["message"])
+            assert answer.pop("degraded") is True
             assert answer.pop("memory_id") == identity
             return answer
 
@@ -119,7 +121,7 @@ async def test_what_the_queue_brought_to_the_store_is_not_forgotten_when_it_goes
 async def test_a_memory_is_shown_without_the_store_as_far_as_it_is_known(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
-            whole, part, unseen = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(3)]
+            whole, part = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
             await client.call("get_memory", memory_id=whole)
             await client.call("recall_memories", query="harbour", limit=2)
         await until(lambda: gateway.vitals().store != "connected")
@@ -139,12 +141,42 @@ async def test_a_memory_is_shown_without_the_store_as_far_as_it_is_known(rig: Ri
         answer = await client.call("get_memory", memory_id=queued)
         assert (answer["tags"], answer["session_id"], answer["degraded"]) == (["t"], "session:test", True)
 
-        answer = await client.call("get_memory", memory_id=unseen)
+        answer = await client.call("get_memory", memory_id=NEAR)
         assert (answer["error"], answer["degraded"], answer["retry_possible"]) == ("memory_unavailable", True, True)
         answer = await client.call("get_memory", memory_id=part, version=1)
         assert answer["error"] == "memory_unavailable"
         async with rig.session("22" * 16, directory="/elsewhere") as other:
             assert (await other.call("get_memory", memory_id=whole))["error"] == "memory_unavailable"
+
+
+async def test_while_a_return_to_a_version_waits_a_memory_is_shown_as_it_was_with_a_word_of_it(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        async with PlayedStore(rig.paths).open():
+            whole, recent = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
+            await client.call("update_memory", memory_id=whole, content="new")
+            await client.call("get_memory", memory_id=whole)
+        await until(lambda: gateway.vitals().store != "connected")
+        for identity, content in ((whole, "new"), (recent, "harbour 1")):
+            await client.call("tag_memory", memory_id=identity, add=["t"])
+            await client.call("restore_memory", memory_id=identity, version=1)
+            await client.call("tag_memory", memory_id=identity, add=["later"])
+            answer = await client.call("get_memory", memory_id=identity)
+            assert (answer["content"], answer["tags"], answer["degraded"]) == (content, ["t"], True)
+            assert answer["message"].startswith("A return to an earlier version waits for the store")
+        assert (await client.call("get_memory", memory_id=whole, version=1))["content"] == "harbour 0"
+
+
+async def test_a_memory_that_was_returned_to_a_version_before_the_store_left_is_said_to_be_that(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        async with PlayedStore(rig.paths).open():
+            identity = (await client.store("harbour"))["memory_id"]
+            await client.call("update_memory", memory_id=identity, content="new")
+            await client.call("restore_memory", memory_id=identity, version=1)
+        await until(lambda: gateway.vitals().store != "connected")
+        answer = await client.call("get_memory", memory_id=identity)
+        assert answer["content"] == "new"
+        assert answer["message"].startswith("It has been returned to an earlier version since")
+        assert await recalled(client) == []
 
 
 async def test_a_memory_on_its_way_to_the_store_is_shown_all_the_same(rig: Rig) -> None:

@@ -85,6 +85,28 @@ async def test_the_budget_holds_through_the_tool(rig: Rig) -> None:
             assert answer["memories_used"] == len(answer["memory_ids"]) > 0
 
 
+async def test_many_short_memories_fill_the_budget_and_are_all_shown_where_they_fit(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        for number in range(60):
+            await client.store(f"wish {number}", scope="user")
+            await client.store(f"event {number}", scope="session", type="episodic")
+            await client.store(f"step {number}", type="procedural")
+        answer = await client.call("get_memory_context", max_tokens=2000)
+        assert (answer["memories_used"], answer["truncated"]) == (180, False)
+        answer = await client.call("get_memory_context", max_tokens=500)
+        assert answer["truncated"]
+        assert 490 <= answer["tokens_used"] <= 500
+
+
+async def test_one_very_long_memory_keeps_no_other_away(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        await client.store("word " * 20_000, scope="user", importance=1.0)
+        others = [await client.store(f"wish {number}", scope="user") for number in range(15)]
+        answer = await client.call("get_memory_context", max_tokens=300)
+        assert answer["truncated"]
+        assert {each["memory_id"] for each in others} <= set(answer["memory_ids"])
+
+
 async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(rig: Rig) -> None:
     async with session(rig) as (_, client):
         shown = await client.store("Prefers tabs", scope="user")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import anyio
 import msgspec
 import pytest
 
+from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING, NOTHING_KNOWN
+from remembrancer.actors.gateway.resources.reading import STATUS_VOLATILE
+from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Refused
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig, until
 
@@ -171,7 +175,11 @@ async def test_a_read_without_the_store_shows_nobody_else_s_memories(rig: Rig) -
                 assert answer["degraded"] is True
                 return {memory["content"] for memory in answer["memories"]}
 
-        assert await seen(session="session:other") == {"Harbour of this project", "Harbour of this user"}
+        assert await seen(session="session:other") == {
+            "The harbour is deep",
+            "Harbour of this project",
+            "Harbour of this user",
+        }
         assert await seen(session="session:test", directory="/elsewhere") == {"Harbour of this user"}
         assert await seen() == {
             "The harbour is deep",
@@ -189,13 +197,27 @@ async def test_the_status_without_the_store_shows_the_last_known_figures(rig: Ri
         await until(lambda: gateway.vitals().store != "connected")
         await client.store("y")
         status = await client.call("get_memory_status")
-        assert status["connection"]["status"] == "degraded"
+        connection = status["connection"]
+        assert (connection["status"], connection["mode"]) == ("reconnecting", "file-backed")
+        assert connection["attempts"] >= 1
+        assert 0 <= connection["next_attempt_seconds"] <= 1
         assert status["degraded"] is True
         assert status["counts"]["total"] == 1
         assert status["write_queue"] == {"depth": 1, "rejected": 0}
         assert warned(status) == ["memory_unavailable"]
         async with rig.session(directory="/elsewhere") as other:
             assert "counts" not in await other.call("get_memory_status")
+
+
+async def test_the_status_tells_a_store_that_cannot_be_started_from_one_that_is_coming_back(rig: Rig) -> None:
+    async with rig.running() as gateway, rig.session() as client:
+        assert (await client.call("get_memory_status"))["connection"]["status"] == "reconnecting"
+        gateway.on_peer_failed(PeerFailed("store", "schema_too_new", "memory.db is of release 9"))
+        assert (await client.call("get_memory_status"))["connection"]["status"] == "degraded"
+        read = await client.request("resources/read", uri="memory://status")
+        page = json.loads(read["result"]["contents"][0]["text"])
+        assert page["connection"]["status"] == "degraded"
+        assert {"attempts", "next_attempt_seconds"} <= page["connection"].keys() & STATUS_VOLATILE
 
 
 async def test_a_session_reads_what_it_wrote_into_the_queue(rig: Rig) -> None:
@@ -215,3 +237,74 @@ async def test_a_store_that_comes_back_is_used_again_at_once(rig: Rig) -> None:
                 assert warned(await client.store("x")) == []
                 assert store.contents == ["x"]
             await until(lambda: gateway.vitals().store == "reconnecting")
+
+
+async def test_what_was_stored_a_moment_before_the_store_left_is_known_to_those_who_may_see_it(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        first = (await client.store("The harbour is deep", scope="session", tags=["sea"]))["memory_id"]
+        second = (await client.store("The harbour has a crane"))["memory_id"]
+        store.hangs = True
+        found = await client.call("recall_memories", query="harbour")
+        assert {memory["id"] for memory in found["memories"]} == {first, second}
+        shown = await client.call("get_memory", memory_id=first)
+        assert (shown["content"], shown["tags"], shown["degraded"]) == ("The harbour is deep", ["sea"], True)
+        assert "earlier answer" not in shown["message"]
+        context = await client.call("get_memory_context")
+        assert set(context["memory_ids"]) == {first, second}
+        assert "unavailable just now" in context["context_block"]
+        assert "earlier answer" not in context["message"]
+
+        for hello, seen in (({"session": "session:other"}, [second]), ({"directory": "/elsewhere"}, [])):
+            async with rig.session("22" * 16, **hello) as other:
+                found = await other.call("recall_memories", query="harbour")
+                assert [memory["id"] for memory in found["memories"]] == seen
+                assert (await other.call("get_memory", memory_id=first))["error"] == "memory_unavailable"
+                assert (await other.call("get_memory_context"))["memory_ids"] == seen
+
+
+async def test_a_context_without_the_store_does_not_say_that_nothing_is_remembered(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        answer = await client.call("get_memory_context")
+    assert NOTHING_KNOWN in answer["context_block"]
+    assert NOTHING not in answer["context_block"]
+
+
+async def test_a_write_is_degraded_while_the_store_is_away_and_not_while_older_ones_go_first(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        answer = await client.store("older")
+        assert (answer["degraded"], answer["warning"]) == (True, "queued")
+        assert answer["message"] == answer["warnings"][0]["message"]
+        tagged = await client.call("tag_memory", memory_id=answer["memory_id"], add=["x"])
+        assert (tagged["degraded"], tagged["warning"]) == (True, "queued")
+        async with PlayedStore(rig.paths).open() as store:
+            store.refuses_writes = Refused("storage_full", "the disk is full", retry_possible=True)
+            await until(lambda: "older" in store.submitted)
+            answer = await client.store("newer")
+            assert answer["warning"] == "queued"
+            assert "degraded" not in answer
+            assert "message" not in answer
+
+
+async def test_a_queued_memory_is_answered_with_the_edges_that_it_is_going_to_have(rig: Rig) -> None:
+    maven = {"name": "Maven", "type": "tool", "relationship": "uses"}
+    java = {"name": "Java", "type": "technology", "relationship": "needs"}
+    async with rig.running(), rig.session() as client:
+        answer = await client.store("The build uses Maven", related_entities=[maven, java, maven])
+        assert warned(answer) == ["queued"]
+        assert answer["graph_edges_created"] == 2
+        graph = await client.call("search_knowledge_graph", entity="Maven")
+        assert [memory["id"] for memory in graph["memories"]] == [answer["memory_id"]]
+        assert "earlier answer" not in graph["message"]
+
+
+async def test_a_text_that_cannot_be_embedded_is_said_to_be_found_by_its_words_only(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        store.embedding_error = "no weights on this disk"
+        answer = await client.store("The harbour is deep")
+        assert (answer["warning"], answer["searchable_by"]) == ("embedding_failed", "keyword_only")
+        assert "no weights on this disk" in answer["warnings"][0]["message"]
+        assert "degraded" not in answer
+        changed = await client.call("update_memory", memory_id=answer["memory_id"], content="It is shallow")
+        assert (changed["warning"], changed["searchable_by"]) == ("embedding_failed", "keyword_only")
+        store.embedding_error = None
+        assert "warnings" not in await client.store("The lighthouse is old")

@@ -11,6 +11,7 @@ import pytest
 
 from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Recall, Refused
 from remembrancer.protocol.writes import EntityRef, StoreMemory
@@ -140,12 +141,18 @@ async def test_an_answer_says_what_the_store_could_not_search(rig: Rig) -> None:
     assert answer["warnings"] == [{"code": "embedding_failed", "message": "words only"}]
 
 
+async def test_the_status_names_a_memory_that_is_on_no_disk(home: Path) -> None:
+    rig = Rig(home, Settings(deployment_mode="embedded-memory"))
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        assert (await client.call("get_memory_status"))["connection"]["mode"] == "in-memory"
+
+
 async def test_the_status_has_the_seed_s_fields(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         await client.store("one")
         status = await client.call("get_memory_status")
     assert status["connection"]["status"] == "connected"
-    assert status["connection"]["mode"] == "embedded-file"
+    assert status["connection"]["mode"] == "file-backed"
     assert status["connection"]["path"] == "/data/memory.db"
     assert status["connection"]["uptime_seconds"] == 12
     assert status["counts"] == {

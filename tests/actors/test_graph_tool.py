@@ -151,6 +151,29 @@ async def test_what_is_forgotten_is_stale_in_the_answer(rig: Rig) -> None:
     assert [each["id"] for each in answer["memories"]] == [second]
 
 
+async def test_an_entity_of_forgotten_memories_alone_is_stale_also_without_relationships(rig: Rig) -> None:
+    async with session(rig) as (_, client):
+        lonely = await say(client, "The parser is slow.", ("Parser", "component", "is"))
+        first, _ = await auth(client)
+        assert "stale" not in (await client.call(TOOL, entity="Parser"))["entities"][0]
+        for memory_id in (lonely, first):
+            await client.call("forget_memory", memory_id=memory_id)
+        alone = await client.call(TOOL, entity="Parser")
+        assert alone["entities"] == [
+            {"name": "Parser", "type": "component", "relationships": [], "memory_count": 0, "stale": True}
+        ]
+        among = await client.call(TOOL, entity="AuthService")
+        overview = await client.call(TOOL)
+    for answer in (among, overview):
+        stale = {each["name"]: each.get("stale", False) for each in answer["entities"]}
+        assert stale | {"Parser": True} == {
+            "AuthService": False,
+            "APIGateway": False,
+            "TokenValidator": True,
+            "Parser": True,
+        }
+
+
 async def test_without_the_store_the_last_answer_stands_or_what_is_known_of_the_name(rig: Rig) -> None:
     async with session(rig) as (store, client):
         await auth(client)

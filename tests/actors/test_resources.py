@@ -162,7 +162,7 @@ async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
             await client.read_resource(PREFERENCES)
     assert caught.value.error.code == -32603
     assert caught.value.error.message == "user/memory.db is damaged: restore a backup"
-    assert caught.value.error.data == {"error": "records_unusable", "retry_possible": False}
+    assert caught.value.error.data == {"error": "records_unusable", "degraded": False, "retry_possible": False}
 
 
 async def test_without_the_store_the_last_known_content_stands_and_says_so(quick_rig: Rig) -> None:
@@ -177,13 +177,67 @@ async def test_without_the_store_the_last_known_content_stands_and_says_so(quick
         played.hangs = True
         text = await read(client, PREFERENCES)
         status = json.loads(await read(client, STATUS))
-        with pytest.raises(MCPError) as caught:
-            await client.read_resource(GRAPH)
     assert text.startswith("> **Degraded:** ")
     assert text.endswith(known)
     assert status["degraded"] is True
+    assert (status["warning"], status["message"]) == ("memory_unavailable", status["warnings"][0]["message"])
+
+
+async def test_without_the_store_what_was_never_read_is_made_of_what_is_known(quick_rig: Rig) -> None:
+    async with (
+        ResourceStore(quick_rig.paths).open() as played,
+        quick_rig.running(),
+        sdk_client(quick_rig, "legacy") as client,
+        sdk_client(quick_rig, "legacy", bridge="11" * 16, session="session:two") as other,
+    ):
+        played.hangs = True
+        assert "No entity is known without the store" in await read(client, GRAPH)
+        assert "None are known without the store" in await read(client, PREFERENCES)
+        assert "**Memories stored:** at least 0" in await read(client, SUMMARY)
+        await store(client, "writes British English", scope="user")
+        entities = [
+            {"name": "AuthService", "type": "component", "relationship": "is"},
+            {"name": "gRPC", "type": "technology", "relationship": "uses"},
+        ]
+        memory_id = await store(client, "AuthService uses gRPC", related_entities=entities)
+        await client.call_tool("recall_memories", {"query": "AuthService"})
+        pages = {uri: await read(client, uri) for uri in (SUMMARY, GRAPH, PREFERENCES)}
+        memory = json.loads(await read(client, MEMORY_START + memory_id))
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource(MEMORY_START + NOBODY)
+        assert "**Memories stored:** at least 0" in await read(other, SUMMARY), "it is another session's"
+    assert all(
+        page.startswith("> **Degraded:** This is only what is known without the store") for page in pages.values()
+    )
+    assert "**Memories stored:** at least 2 (2 semantic)" in pages[SUMMARY]
+    assert "**Memories recalled:** 1 query, 1 unique memory served" in pages[SUMMARY]
+    assert "**Key topics:** AuthService, gRPC" in pages[SUMMARY]
+    assert "- AuthService (component, 1 memory): uses → gRPC" in pages[GRAPH]
+    assert "- gRPC (technology, 1 memory): uses ← AuthService" in pages[GRAPH]
+    assert "- writes British English" in pages[PREFERENCES]
+    assert (memory["content"], memory["degraded"], memory["warning"]) == (
+        "AuthService uses gRPC",
+        True,
+        "memory_unavailable",
+    )
     assert caught.value.error.code == -32000
-    assert caught.value.error.data == {"error": "memory_unavailable", "retry_possible": True}
+    data = {"error": "memory_unavailable", "degraded": True, "retry_possible": True}
+    assert caught.value.error.data == data
+
+
+async def test_a_page_of_what_is_known_without_the_store_is_no_news(
+    quick_rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "LOOK_S", 0.2)
+    async with ResourceStore(quick_rig.paths).open() as played, quick_rig.running():
+        played.hangs = True
+        async with subscriber(quick_rig, PREFERENCES, STATUS) as (client, heard):
+            await store(client, "writes British English", scope="user")
+            await heard.wait_for(STATUS)
+            assert PREFERENCES not in heard.updated
+            played.hangs = False
+            await heard.wait_for(PREFERENCES)
+            assert "writes British English" in await read(client, PREFERENCES)
 
 
 # --- subscriptions ---

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.quiet import Quiet
+from remembrancer.actors.store.vectors.embedding_desk import NO_WORKER, UNATTENDED_S, EmbeddingDesk
+from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
 from remembrancer.protocol.control import PeerGone
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import (
     Passage,
     PassagesEmbedded,
@@ -17,8 +27,11 @@ from remembrancer.protocol.work import (
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
+    WorkerReady,
 )
+from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from tests.actors.store_process import DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
+from tests.operations import change_operation, memory_id_of, store_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -110,6 +123,68 @@ async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: Store
         await gateway.until(lambda now: now.embedding.workers == 0)
         answer = await gateway.recall("some question that was not asked before: word3")
         assert [notice.code for notice in answer.notices] == ["embedding_failed"]
+
+
+async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_at_that_moment(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    stored = store_operation("harbour", "the harbour is deep")
+    memory_id = memory_id_of(stored)
+
+    async def error_of(operation: Operation) -> str | None:
+        return (await gateway.submit(operation)).embedding_error
+
+    assert await error_of(stored) is None, "a worker may yet come"
+    async with Worker(rig.home) as worker:
+        worker.say(WorkerFailed("no weights on this disk"))
+        await gateway.until(lambda now: now.embedding.error == "no weights on this disk")
+        assert await error_of(store_operation("lighthouse", "the lighthouse is old")) == "no weights on this disk"
+        assert await error_of(stored) == "no weights on this disk"
+        assert await error_of(change_operation("tag", TagMemory(memory_id, ("sea",)))) is None, "no text is new"
+        update = UpdateMemory(memory_id, content="the harbour is shallow")
+        assert await error_of(change_operation("update", update)) == "no weights on this disk"
+        worker.announce()
+        await gateway.until_embedded()
+        assert await error_of(store_operation("tower", "the tower is high")) is None
+        await gateway.until_embedded()
+        worker.say(WorkerFailed("the weights are gone again"))
+        await gateway.until(lambda now: now.embedding.error == "the weights are gone again")
+        assert await error_of(stored) is None, "it has its vectors"
+
+
+async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_heard_of(home: Path) -> None:
+    now = 100.0
+    paths = RuntimePaths(home)
+    committer = Committer()
+    files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
+    index = IndexKeeper(lambda: open_chroma(paths.vectors), committer, busy=lambda: False)
+    worker = Peer(b"", "embedder-1", "one")
+
+    async def send(*_: object) -> bool:
+        return True
+
+    with ThreadPoolExecutor(1) as threads:
+        desk = EmbeddingDesk(
+            files, committer, index, threads, lambda *_: asyncio.ensure_future(send()), Quiet(), clock=lambda: now
+        )
+
+        def error() -> str | None:
+            return desk.error
+
+        now += UNATTENDED_S - 0.1
+        assert error() is None
+        now += 0.1
+        assert error() == NO_WORKER
+        desk.hear(worker, WorkerReady(IDENTITY, 1))
+        now += 2 * UNATTENDED_S
+        assert error() is None
+        desk.peer_gone(PeerGone("embedder", "one"))
+        assert error() is None, "the next one is on its way"
+        desk.peer_gone(PeerGone("gateway", "two"))
+        now += UNATTENDED_S
+        assert error() == NO_WORKER
+    committer.close()
+    await index.aclose()
+    files.close()
 
 
 async def test_a_dead_workers_complaint_is_forgotten_and_a_living_ones_is_not(rig: StoreRig) -> None:

@@ -196,8 +196,13 @@ async def test_a_full_disk_is_told_apart_survived_and_forgotten(rig: StoreRig) -
     unlimited = process.rlimit(psutil.RLIMIT_FSIZE)
     process.rlimit(psutil.RLIMIT_FSIZE, (1, unlimited[1]))
     began_s = (await rig.gateway.describe()).uptime_s
-    with pytest.raises(StorageFull, match="room"):
+    with pytest.raises(StorageFull, match="room") as caught:
         await rig.gateway.store("no room")
+    current, limit = (caught.value.details[name] for name in ("current_size_bytes", "limit_bytes"))
+    assert isinstance(current, int)
+    assert isinstance(limit, int)
+    assert 0 < current < limit < current + 2 * psutil.disk_usage(str(rig.paths.home)).free
+    assert caught.value.details.keys() >= {"current_size", "limit"}
     worker.announce()
     assert first in await rig.gateway.found("first lantern", strategy="keyword")
     await rig.gateway.until(lambda now: now.uptime_s > began_s + 2.5)  # rounds of housekeeping, which cannot write

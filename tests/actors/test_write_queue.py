@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ import pytest
 
 from remembrancer.actors.gateway.store_access.queue_file import SCHEMA_VERSION
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
-from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, SchemaTooNew
+from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, SchemaTooNew, StorageFull
 from remembrancer.protocol.writes import Operation, ProjectRef, Rejected, StoreMemory
 
 pytestmark = pytest.mark.anyio
@@ -94,6 +95,21 @@ async def test_a_full_queue_refuses(tmp_path: Path) -> None:
         with pytest.raises(QueueFull):
             await queue.append(operation(2))
         await queue.settle([operation(1).operation_id], ())
+        await queue.append(operation(2))
+
+
+async def test_a_disk_without_room_is_told_with_both_sizes(tmp_path: Path) -> None:
+    """The kernel refuses to let any file of this process grow: as on a full disk, the write fails."""
+    async with opened(tmp_path / "queue.db") as queue:
+        await queue.append(operation(1))
+        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))
+        try:
+            with pytest.raises(StorageFull, match="no room for the write queue") as caught:
+                await queue.append(operation(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        assert caught.value.details.keys() == {"current_size", "limit", "current_size_bytes", "limit_bytes"}
         await queue.append(operation(2))
 
 

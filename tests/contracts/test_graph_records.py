@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.graph.graph_records import EdgeRow, EntityRow, GraphRecords
+from remembrancer.actors.store.graph.sqlite_graph import MOST_ROWS
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
@@ -85,6 +86,15 @@ def edges(
             names = {each.number: each.name for each in graph.entities([row.subject, row.target])}
             found.add((names[row.subject], row.relationship, names[row.target], row.live, row.forgotten))
     return found
+
+
+def test_no_edge_of_a_relationship_means_that_none_were_left_out(records: Records) -> None:
+    said = [(ref("Hub"), ref(f"Other{number % 7}::uses")) for number in range(MOST_ROWS + 10)]
+    apply(records, *(store_operation(str(n), str(n), related_entities=both) for n, both in enumerate(said)))
+    hub = numbers(records.graph, "Hub")
+    found = records.graph.edges(hub, SESSION, outgoing=True, relationships=frozenset({"aliasof"}))
+    assert (found.rows, found.cut) == ([], False)
+    assert records.graph.edges(hub, SESSION, outgoing=True, relationships=frozenset({"uses"})).cut
 
 
 def test_the_first_entity_of_a_memory_is_the_subject_of_its_edges(records: Records) -> None:

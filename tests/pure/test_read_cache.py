@@ -276,6 +276,44 @@ def test_the_cache_is_bounded_in_answers_and_in_size() -> None:
     assert cache.answer(question("large"), []) == []
 
 
+def test_what_was_stored_lately_is_known_without_having_been_shown() -> None:
+    cache = ReadCache()
+    cache.note(stored("harbour", "session"))
+    cache.note(stored("harbour master"))
+    assert shown(cache) == ["harbour", "harbour master"]
+    assert shown(cache, question(session="other")) == ["harbour master"]
+    assert shown(cache, question(project=THERE)) == []
+    cache.note(asked(ForgetMemory("memory:harbour")))
+    assert shown(cache) == ["harbour master"]
+    assert [each.id for each in cache.made(VIEWER, [])] == ["memory:harbour master"]
+
+
+def test_an_answer_that_came_after_a_memory_was_stored_keeps_its_order() -> None:
+    cache = ReadCache()
+    cache.note(stored("harbour"))
+    cache.put(question(), answer(memory("b", "harbour b"), memory("memory:harbour", "harbour")), cache.mark, 0.0)
+    cache.note(stored("harbour later"))
+    assert shown(cache) == ["harbour later", "harbour b", "harbour"]
+
+
+def test_many_new_memories_cost_the_changes_no_room_and_are_bounded_themselves() -> None:
+    cache = cached(memory("a", "harbour"))
+    cache.note(asked(UpdateMemory("a", content="harbour II")))
+    for number in range(MAX_CHANGES + 1):
+        cache.note(stored(f"tower {number}"))
+    assert shown(cache) == ["harbour II"]
+    assert len(cache.made(VIEWER, [])) == MAX_CHANGES
+
+
+def test_a_new_memory_whose_changes_are_not_all_known_any_more_is_not_known_either() -> None:
+    cache = ReadCache()
+    cache.note(stored("harbour"))
+    cache.note(asked(ForgetMemory("memory:harbour")))
+    for number in range(MAX_CHANGES):
+        cache.note(asked(TagMemory(f"other{number}", ("x",))))
+    assert shown(cache) == []
+
+
 IDS = st.sampled_from(["a", "b"])
 TAGS = st.lists(st.sampled_from(["x", "y", "z"]), max_size=2).map(tuple)
 CHANGES = st.one_of(

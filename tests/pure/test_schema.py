@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments
+from remembrancer.actors.gateway.memory_toolset.graph_arguments import SearchKnowledgeGraphArguments
 from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     GetMemoryStatusArguments,
     RecallMemoriesArguments,
@@ -71,6 +73,13 @@ def test_no_schema_has_what_some_clients_cannot_read(arguments: type[msgspec.Str
     assert _keys(input_schema(arguments)).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"})
 
 
+def test_what_may_be_left_out_has_the_first_seeds_default() -> None:
+    graph = input_schema(SearchKnowledgeGraphArguments)["properties"]
+    defaults = {name: node["default"] for name, node in graph.items() if "default" in node}
+    assert defaults == {"direction": "both", "depth": 1, "include_memories": True, "limit": 20}
+    assert input_schema(GetMemoryContextArguments)["properties"]["max_tokens"]["default"] == 2000
+
+
 def test_the_parameters_are_those_of_the_first_seed() -> None:
     store = input_schema(StoreMemoryArguments)
     assert set(store["properties"]) == {
@@ -102,4 +111,8 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
     assert recall["required"] == ["query"]
     assert recall["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}
     assert recall["properties"]["strategy"]["default"] == "hybrid"
+    assert recall["properties"]["min_importance"]["default"] == 0
+    assert recall["properties"]["include_forgotten"] == {"type": "boolean", "default": False}
+    moment = {"type": "string", "format": "date-time"}
+    assert recall["properties"]["time_range"]["properties"] == {"after": moment, "before": moment}
     assert input_schema(GetMemoryStatusArguments)["properties"] == {}

@@ -92,6 +92,30 @@ def test_names_are_trimmed_and_composed() -> None:
     assert store(tags=["Cafe\u0301 "]).tags == ("Café",)
 
 
+def test_a_name_keeps_the_joiners_that_scripts_and_emoji_need() -> None:
+    names = ["می\u200cخواهم", "👩\u200d👧", "שלום", "नमस्\u200dते"]
+    assert store(tags=names).tags == tuple(names)
+
+
+@pytest.mark.parametrize(
+    "character",
+    [*"\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c", *"\u2028\u2029\u200b\ufeff"],
+    ids=ascii,
+)
+def test_a_name_has_nothing_that_cannot_be_seen_or_turns_the_writing(character: str) -> None:
+    with pytest.raises(InvalidInput, match="control characters") as caught:
+        store(tags=[f"a{character}b"])
+    assert caught.value.field == "tags[0]"
+    assert caught.value.message.isascii()
+
+
+def test_a_whole_number_may_be_written_with_a_point() -> None:
+    question = recall(limit=10.0)
+    assert question.limit == 10
+    assert isinstance(question.limit, int)
+    assert store(source={"conversation_turn": 3.0}).source.conversation_turn == 3
+
+
 def test_content_is_kept_as_it_is() -> None:
     text = "  line one\r\n\tline two\x1b[0m Cafe\u0301 "
     assert store(content=text).content == text
@@ -154,7 +178,8 @@ def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, A
         ({"query": "x" * 20_000}, "query", "bytes"),
         ({"limit": 0}, "limit", "an integer from 1 to 50"),
         ({"limit": 51}, "limit", "an integer from 1 to 50"),
-        ({"limit": 2.5}, "limit", "an integer from 1 to 50"),
+        ({"limit": 10.5}, "limit", "an integer from 1 to 50"),
+        ({"limit": float("inf")}, "limit", "an integer from 1 to 50"),
         ({"limit": 10**30}, "limit", "an integer from 1 to 50"),
         ({"strategy": "magic"}, "strategy", "one of graph, hybrid, keyword, vector"),
         ({"scope": ["user", "team"]}, "scope[1]", "one of project, session, user"),

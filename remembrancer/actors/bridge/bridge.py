@@ -229,7 +229,7 @@ class Bridge:
         if self._starter.failure is None or self._conversation.has_open:
             self._starter.tend(now)
         if self._starter.failure is not None:
-            self._tell_client(self._conversation.fail_all(self._starter.failure))
+            self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))
 
     def _connect(self) -> bool:
         """Connect and say all that a new gateway has to know. A Unix socket connects at once or not at all."""

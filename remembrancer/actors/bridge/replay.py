@@ -187,15 +187,15 @@ class Conversation:
         """Error answers for the requests whose budget has run out; their late answers will be swallowed."""
         return self._fail([key for key, request in self._open.items() if request.expires <= now], _TOO_LATE)
 
-    def fail_all(self, reason: str) -> list[bytes]:
-        """Error answers for every open request."""
-        return self._fail(list(self._open), reason)
+    def fail_all(self, reason: str, *, retry: bool = True) -> list[bytes]:
+        """Error answers for every open request; `retry` says whether the same may succeed later."""
+        return self._fail(list(self._open), reason, retry=retry)
 
-    def _fail(self, keys: list[RequestId], reason: str) -> list[bytes]:
+    def _fail(self, keys: list[RequestId], reason: str, *, retry: bool = True) -> list[bytes]:
         answers = []
         for key in keys:
             self._close(key)
-            answers.append(error_line(key, UNAVAILABLE, reason, retry=True))
+            answers.append(error_line(key, UNAVAILABLE, reason, retry=retry))
         return answers
 
     def _close(self, key: RequestId) -> None:

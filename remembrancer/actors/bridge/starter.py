@@ -1,6 +1,6 @@
 """Starting a runtime when none is there: by one bridge at a time, and not again and again when it fails."""
 
-# ruff: noqa: PTH103
+# ruff: noqa: PTH103, PTH108, PTH118
 from __future__ import annotations
 
 import os
@@ -29,6 +29,10 @@ _OF_ONE_SESSION = frozenset(
 )
 _SAID_OTHERWISE = frozenset({"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"})
 """A runtime is told absolute paths, because it works in another directory."""
+LASTING_STATUSES = frozenset({6, 7})
+"""Exit statuses of a runtime that will end so again until a person mends something: its home, or its settings."""
+_SPEAKER = "remembrancer up: "
+_LONGEST_REASON_BYTES = 2048
 
 
 class Backoff:
@@ -69,18 +73,26 @@ class Starter:
         self._reached = False
         self.failure: str | None = None
         """What the last attempt said was wrong, until another one is made. One that was killed is just made again."""
+        self.is_lasting = False
+        """Whether that stays wrong until a person mends it."""
+        self._said: int | None = None
+        """The file of what our runtime said on standard error."""
 
     def connected(self) -> None:
         """The gateway was reached."""
         self._backoff.succeeded()
         self._reached = True
-        self.failure = None
+        self._fail(None)
+        self._forget_said()
         self._release()
 
     def refused(self, reason: str, now: float) -> None:
         """The gateway was reached and does not serve this bridge."""
-        self.failure = reason
+        self._fail(reason)
         self._backoff.failed(now)
+
+    def _fail(self, reason: str | None, *, lasting: bool = False) -> None:
+        self.failure, self.is_lasting = reason, lasting
 
     def tend(self, now: float) -> None:
         """The gateway was not reached: start a runtime if that is this bridge's to do. Sets `failure`."""
@@ -91,7 +103,7 @@ class Starter:
             if self._is_being_deleted(error):
                 self._backoff.wait(now, LOOK_AGAIN_S)
                 return
-            self.failure = f"the memory's home {self._places.home} cannot be used: {error.strerror or error}"
+            self._fail(f"the memory's home {self._places.home} cannot be used: {error.strerror or error}")
             self._backoff.failed(now)
 
     def _tend(self, now: float) -> None:
@@ -100,7 +112,7 @@ class Starter:
             if status is not None:
                 self._ended(status, now)
         elif self._backoff.may_try(now):
-            self.failure = None
+            self._fail(None)
             self._start(now)
 
     def _is_being_deleted(self, error: OSError) -> bool:
@@ -139,11 +151,13 @@ class Starter:
         if self._places.config is not None:
             environ["REMEMBRANCER_CONFIG"] = self._places.config
         self._reached = False
+        self._forget_said()
+        self._said = _nameless_file(os.path.join(self._places.home, "start.err"))
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=self._said,
             cwd="/",
             env=environ,
             start_new_session=True,
@@ -162,10 +176,21 @@ class Starter:
             return  # another runtime was faster
         self._backoff.failed(now)
         if status > 0:
-            self.failure = (
-                f"the memory service could not be started: it ended with exit status {status}; "
-                f"its log is in {self._places.logs}"
-            )
+            reason = self._reason() or f"it ended with exit status {status}; its log is in {self._places.logs}"
+            self._fail(f"the memory service could not be started: {reason}", lasting=status in LASTING_STATUSES)
+        self._forget_said()
+
+    def _reason(self) -> str | None:
+        """What our runtime gave as the reason for its end, if it gave one."""
+        if self._said is None:
+            return None
+        said = os.pread(self._said, _LONGEST_REASON_BYTES, 0).decode("utf-8", "replace").strip()
+        return said.removeprefix(_SPEAKER) if said.startswith(_SPEAKER) else None
+
+    def _forget_said(self) -> None:
+        said, self._said = self._said, None
+        if said is not None:
+            os.close(said)
 
     def reap(self) -> None:
         """Collect a runtime of ours that has ended since it was reached, so that no zombie stays."""
@@ -176,3 +201,10 @@ class Starter:
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.release()
+
+
+def _nameless_file(path: str) -> int:
+    """A new file that only its descriptor leads to: it is gone with those who have it open."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    os.unlink(path)
+    return descriptor

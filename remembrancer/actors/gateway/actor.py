@@ -15,7 +15,6 @@ from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
 from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
 from remembrancer.actors.gateway.server import build_server
 from remembrancer.actors.gateway.store_access.drain import Drain
-from remembrancer.actors.gateway.store_access.engine_watch import EngineWatch
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.read_cache import ReadCache
 from remembrancer.actors.gateway.store_access.reads import ReadPath
@@ -50,11 +49,10 @@ class GatewayActor(Actor):
             async with anyio.create_task_group() as tasks:
                 writes = WritePath(self._link, self._queue, cache, happenings, settings)
                 reads = ReadPath(self._link, self._queue, cache, settings)
-                engine = EngineWatch(reads, self._link, tasks)
                 memory = MemoryTools(
-                    writes, reads, self._link, self._queue, drain, settings, str(paths.home), engine, happenings
+                    writes, reads, self._link, self._queue, drain, settings, str(paths.home), happenings
                 )
-                changes = ChangeTools(writes, reads, settings, engine)
+                changes = ChangeTools(writes, reads, settings)
                 context = ContextTools(reads, self._link, happenings, tasks)
                 graph = GraphTools(reads, happenings)
                 toolset = Toolset("memory", (*memory.tools(), *changes.tools(), *context.tools(), *graph.tools()))

@@ -23,7 +23,7 @@ Handler = Callable[[Context, P], Awaitable[Any]]
 logger = logging.getLogger(__name__)
 
 
-def guarded(handler: Handler[P]) -> Handler[P]:
+def guarded(handler: Handler[P], is_degraded: Callable[[], bool]) -> Handler[P]:
     """A handler whose errors reach the client with a code, a message and `data`, and never as the text of a fault."""
 
     async def run(ctx: Context, params: P) -> Any:
@@ -32,18 +32,23 @@ def guarded(handler: Handler[P]) -> Handler[P]:
         except MCPError:
             raise
         except RemembrancerError as error:
-            raise as_mcp(error, ctx.protocol_version) from error
+            raise as_mcp(error, ctx.protocol_version, degraded=is_degraded()) from error
         except Exception as error:
             logger.exception("a request failed", extra={"method": ctx.method})
             failure = InternalError("the memory service failed on this request: see gateway.log")
-            raise as_mcp(failure, ctx.protocol_version) from error
+            raise as_mcp(failure, ctx.protocol_version, degraded=is_degraded()) from error
 
     return run
 
 
-def as_mcp(error: RemembrancerError, protocol_version: str) -> MCPError:
+def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -> MCPError:
     """The error as JSON-RPC has it. `data` is the first seed's envelope without its message."""
-    data: dict[str, Any] = {"error": error.code, "retry_possible": error.retry_possible, **error.details}
+    data: dict[str, Any] = {
+        "error": error.code,
+        "degraded": degraded,
+        "retry_possible": error.retry_possible,
+        **error.details,
+    }
     if error.field is not None:
         data["field"] = error.field
     if isinstance(error, InvalidInput):

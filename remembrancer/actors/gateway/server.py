@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import mcp_types as mcp
@@ -45,21 +46,22 @@ def build_server(is_degraded: Callable[[], bool], resources: ResourceHandlers, p
 
         return await call_tool(session.tools, params.name, call, session.take_notices, is_degraded)
 
+    guard = partial(guarded, is_degraded=is_degraded)
     server: Server[Any] = Server(
         NAME,
         version=__version__,
         instructions=INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=run_tool,
-        on_list_resources=guarded(resources.list_resources),
-        on_list_resource_templates=guarded(resources.list_templates),
-        on_read_resource=guarded(resources.read),
-        on_subscribe_resource=guarded(resources.subscribe),
-        on_unsubscribe_resource=guarded(resources.unsubscribe),
-        on_subscriptions_listen=guarded(resources.listen),
-        on_list_prompts=guarded(prompts.list_prompts),
-        on_get_prompt=guarded(prompts.get),
-        on_completion=guarded(prompts.complete),
+        on_list_resources=guard(resources.list_resources),
+        on_list_resource_templates=guard(resources.list_templates),
+        on_read_resource=guard(resources.read),
+        on_subscribe_resource=guard(resources.subscribe),
+        on_unsubscribe_resource=guard(resources.unsubscribe),
+        on_subscriptions_listen=guard(resources.listen),
+        on_list_prompts=guard(prompts.list_prompts),
+        on_get_prompt=guard(prompts.get),
+        on_completion=guard(prompts.complete),
     )
 
     async def discover(_: ServerRequestContext[Any, Any], __: mcp.RequestParams | None) -> Any:

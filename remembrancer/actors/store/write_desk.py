@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
@@ -25,7 +27,16 @@ from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import ToStore
-from remembrancer.protocol.writes import Applied, BatchApplied, Operation, Rejected
+from remembrancer.protocol.writes import (
+    Applied,
+    BatchApplied,
+    Operation,
+    Rejected,
+    RestoredResult,
+    Result,
+    StoredResult,
+    UpdatedResult,
+)
 
 
 class WriteDesk:
@@ -51,6 +62,7 @@ class WriteDesk:
 
         def answer(reply: Answer) -> None:
             self._quiet.end(time.monotonic())
+            reply = self._with_embedding_error(operation, reply)
             if isinstance(reply, RemembrancerError):
                 router.refuse_now(peer, reply.to_failure(), in_reply_to=envelope.message_id)
             else:
@@ -64,7 +76,7 @@ class WriteDesk:
         """Apply one operation. Raises what it is refused with."""
         replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._commit_one(await find_target(self._files, operation), operation, replied.set_result)
-        reply = await replied
+        reply = self._with_embedding_error(operation, await replied)
         if isinstance(reply, RemembrancerError):
             raise reply
         return reply
@@ -154,6 +166,23 @@ class WriteDesk:
             return None
         return self._files.user if moved else None
 
+    def _with_embedding_error(self, operation: Operation, reply: Answer) -> Answer:
+        """The reply with what keeps its text from being embedded, as it is now: it is no part of what was done."""
+        if isinstance(reply, RemembrancerError) or not _wants_vectors(reply.result):
+            return reply
+        error = self._desk.error
+        if error is None or (reply.replayed and self._has_vectors(operation)):
+            return reply
+        return msgspec.structs.replace(reply, embedding_error=error)
+
+    def _has_vectors(self, operation: Operation) -> bool:
+        """Whether the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
+        for records in (self._files.open_for("project", operation.project), self._files.user):
+            number = None if records is None else records.number_of(memory_id_of(operation))
+            if records is not None and number is not None and self._desk.is_embedded(records, number):
+                return True
+        return False
+
     def _follow_up(self, target: Target, outcomes: list[Outcome]) -> list[Answer]:
         """Have embedded what is new, and taken out of the index what is gone. The replies."""
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
@@ -164,6 +193,17 @@ class WriteDesk:
         if to_embed:
             self._desk.enqueue(gains.name, to_embed)
         return [outcome.reply for outcome in outcomes]
+
+
+def _wants_vectors(result: Result) -> bool:
+    """Whether a change made a text that is to be embedded."""
+    match result:
+        case StoredResult():
+            return True
+        case UpdatedResult(re_embedded=re_embedded) | RestoredResult(re_embedded=re_embedded):
+            return re_embedded
+        case _:
+            return False
 
 
 def _memory_of(operation: Operation) -> tuple[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import anyio
-import msgspec
 
 from remembrancer.actors.gateway.memory_toolset import change_answers as answers
 from remembrancer.actors.gateway.memory_toolset.change_arguments import (
@@ -23,10 +22,9 @@ from remembrancer.actors.gateway.memory_toolset.change_arguments import (
     to_update,
 )
 from remembrancer.actors.gateway.memory_toolset.memory_lookup import look_up
-from remembrancer.actors.gateway.store_access.engine_watch import EngineWatch
 from remembrancer.actors.gateway.store_access.expected import PlainChange, expected
 from remembrancer.actors.gateway.store_access.reads import ReadPath
-from remembrancer.actors.gateway.store_access.writes import WritePath
+from remembrancer.actors.gateway.store_access.writes import WritePath, not_embedded
 from remembrancer.actors.gateway.toolkit.credentials import refuse_credentials
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool, warnings_of
 from remembrancer.config.settings import Settings
@@ -37,11 +35,10 @@ from remembrancer.protocol.writes import Operation
 class ChangeTools:
     """Carries out the six tools."""
 
-    def __init__(self, writes: WritePath, reads: ReadPath, settings: Settings, engine: EngineWatch) -> None:
+    def __init__(self, writes: WritePath, reads: ReadPath, settings: Settings) -> None:
         self._writes = writes
         self._reads = reads
         self._settings = settings
-        self._engine = engine
 
     def tools(self) -> tuple[Tool[Any], ...]:
         """The tools, as they are offered. A destructive one hides or replaces what is remembered; it can be undone."""
@@ -83,13 +80,7 @@ class ChangeTools:
     async def update_memory(self, call: Call, arguments: UpdateMemoryArguments) -> Answer:
         """Change what is given, and leave the rest."""
         change = to_update(arguments, self._settings.content_limit_bytes)
-        allowed = arguments.allow_secrets is True
-        if change.content is not None:
-            await refuse_credentials(change.content, field="content", allowed=allowed)
-        if change.metadata is not None:
-            text = msgspec.json.encode(change.metadata).decode()
-            await refuse_credentials(text, field="metadata", allowed=allowed)
-        return await self._change(call, "update_memory", change)
+        return await self._change(call, "update_memory", change, allow_secrets=arguments.allow_secrets is True)
 
     async def forget_memory(self, call: Call, arguments: ForgetMemoryArguments) -> Answer:
         """Hide a memory; nothing is deleted."""
@@ -113,8 +104,9 @@ class ChangeTools:
         version = clean_version(arguments.version)
         return await look_up(self._reads, call.caller, memory_id, call.received_at, version)
 
-    async def _change(self, call: Call, tool: str, change: PlainChange) -> Answer:
+    async def _change(self, call: Call, tool: str, change: PlainChange, *, allow_secrets: bool = False) -> Answer:
         """Answers when the change is durable; a retry of the same request changes nothing more."""
+        await refuse_credentials(change, allowed=allow_secrets)
         caller = call.caller
         operation = Operation(
             operation_id=derive_operation_id(caller.bridge, call.request_id, tool, call.raw_arguments),
@@ -132,7 +124,11 @@ class ChangeTools:
         notices = list(written.notices)
         if answer.get("re_embedded"):
             answer["embedding"] = "pending"
-            notices.extend(self._engine.notices(caller))
+        if written.embedding_error is not None:
+            answer["searchable_by"] = "keyword_only"
+            notices.append(not_embedded(written.embedding_error))
+        if written.degraded:
+            answer["degraded"] = True
         if notices:
             answer["warnings"] = warnings_of(notices)
         return answer

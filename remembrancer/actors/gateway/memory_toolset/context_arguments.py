@@ -18,10 +18,12 @@ MAX_TASK_BYTES: Final = 262_144
 SEARCHED_CHARACTERS: Final = 4000
 """Of a longer task: what comes first says what it is about, and no search looks at more."""
 MAX_FILES: Final = 200
-TOKENS_A_MEMORY: Final = 60
+TOKENS_A_MEMORY: Final = 5
 """A memory seldom has fewer: so many are fetched for each section that the budget could go to it alone."""
-LEAST_FETCHED: Final = 10
-MOST_FETCHED: Final = 50
+CHARACTERS_A_TOKEN: Final = 6
+"""Prose seldom has more: with the number alone, far too much would be fetched of memories that are not so short."""
+LEAST_FETCHED: Final = 20
+MOST_FETCHED: Final = 400
 
 
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,12 +49,14 @@ def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session
     task = "" if arguments.task_description is UNSET else arguments.task_description.strip()
     if task:
         check_text(task, field="task_description", longest_bytes=MAX_TASK_BYTES)
+    budget = budget_of(arguments)
     request = GatherContext(
         project,
         session_id,
         task=task[:SEARCHED_CHARACTERS],
         files=_files(arguments.files_in_context),
-        limit=min(MOST_FETCHED, max(LEAST_FETCHED, budget_of(arguments) // TOKENS_A_MEMORY)),
+        limit=min(MOST_FETCHED, max(LEAST_FETCHED, budget // TOKENS_A_MEMORY)),
+        characters=budget * CHARACTERS_A_TOKEN,
     )
     if arguments.sections is UNSET or not arguments.sections:
         return request

@@ -30,6 +30,8 @@ SHARES: Final[dict[Section, float]] = {
 """What each section has of the budget, where all have something. What one leaves over goes to the others, in this
 order."""
 NOTHING: Final = "Nothing is remembered for this yet."
+AWAY: Final = "The memory is unavailable just now: this is only what is known without it."
+NOTHING_KNOWN: Final = "The memory is unavailable just now, and nothing is known for this without it."
 NO_ROOM: Final = "Nothing of what is remembered fits in here."
 LEAST_CUT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
@@ -81,24 +83,29 @@ class _Chosen:
         return self.rendered[place]
 
 
-def build_block(sections: Sequence[ContextSection], max_tokens: int, count: Count, truncate: Truncate) -> ContextBlock:
+def build_block(
+    sections: Sequence[ContextSection], max_tokens: int, count: Count, truncate: Truncate, *, is_away: bool = False
+) -> ContextBlock:
     """The most useful of the memories in `max_tokens` tokens at the most, whatever `count` says these are.
 
     Each section takes whole memories, the best first, as far as its share goes, then of what the others left. Only
-    where none fits whole, the best is cut.
+    where none fits whole, the best is cut. `is_away`: the sections are what is known without the store, and the block
+    says so.
     """
     chosen = [_Chosen(section.name, section.memories) for section in sections if section.memories]
     found = bool(chosen)
-    _fill(chosen, max_tokens, count, truncate)
+    head = f"{TITLE}\n\n{AWAY}" if is_away else TITLE
+    _fill(chosen, max_tokens - count(head), count, truncate)
     while any(section.items for section in chosen):
-        text = _text(chosen)
+        text = _text(head, chosen)
         tokens = count(text)
         if tokens <= max_tokens:
             ids = tuple(section.memories[place].id for section in chosen for place in sorted(section.items))
             complete = all(section.is_whole() for section in chosen) and not any(each.more for each in sections)
             return ContextBlock(text, ids, tokens, truncated=not complete)
         _drop_last(chosen)  # where parts meet, a text may have more tokens than its parts
-    for text in (f"{TITLE}\n\n{NO_ROOM if found else NOTHING}", TITLE):
+    nothing = NOTHING_KNOWN if is_away else NOTHING
+    for text in (f"{TITLE}\n\n{NO_ROOM if found else nothing}", TITLE):
         tokens = count(text)
         if tokens <= max_tokens:
             return ContextBlock(text, (), tokens, truncated=found)
@@ -107,7 +114,7 @@ def build_block(sections: Sequence[ContextSection], max_tokens: int, count: Coun
 
 def _fill(chosen: Sequence[_Chosen], max_tokens: int, count: Count, truncate: Truncate) -> None:
     """Share the budget out: shares first, then the sections that have nothing yet, then the rest in order."""
-    headings = count(TITLE) + sum(count(f"\n\n{HEADINGS[section.name]}") for section in chosen)
+    headings = sum(count(f"\n\n{HEADINGS[section.name]}") for section in chosen)
     room = max_tokens - headings
     total_share = sum(SHARES[section.name] for section in chosen)
     shares = {section.name: int(room * SHARES[section.name] / total_share) for section in chosen}
@@ -163,8 +170,8 @@ def _drop_last(chosen: Sequence[_Chosen]) -> None:
     del fullest.items[max(fullest.items)]
 
 
-def _text(chosen: Sequence[_Chosen]) -> str:
-    parts = [TITLE]
+def _text(head: str, chosen: Sequence[_Chosen]) -> str:
+    parts = [head]
     for section in chosen:
         if section.items:
             items = "\n".join(section.items[place] for place in sorted(section.items))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import anyio.abc
@@ -22,6 +23,8 @@ from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherC
 
 NOTE_TIMEOUT_S: Final = 5.0
 """How long the store has to take note of what was shown. Nobody waits for it."""
+
+KNOWN: Final = "Only what is known without the store was gathered: there may be more."
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +53,10 @@ class ContextTools:
     async def get_memory_context(self, call: Call, arguments: GetMemoryContextArguments) -> Answer:
         """The block, with what is in it; what was shown counts as accessed."""
         request = to_gather(arguments, call.caller.project, call.caller.session_id)
-        sections, notices = await self._gather(request, call.received_at)
+        sections, notices, is_away = await self._gather(request, call.received_at)
         # In a thread: the first call loads the vocabulary, and long memories take their time to be counted.
-        block = await anyio.to_thread.run_sync(build_block, sections, budget_of(arguments), count_tokens, truncate)
+        build = partial(build_block, sections, budget_of(arguments), count_tokens, truncate, is_away=is_away)
+        block = await anyio.to_thread.run_sync(build)
         self._note(call.caller, block)
         answer: Answer = {
             "context_block": block.text,
@@ -68,16 +72,20 @@ class ContextTools:
 
     async def _gather(
         self, request: GatherContext, received_at: float
-    ) -> tuple[Sequence[ContextSection], tuple[Notice, ...]]:
-        """The sections, from the store or from what is known here, and what they lack."""
+    ) -> tuple[Sequence[ContextSection], tuple[Notice, ...], bool]:
+        """The sections, from the store or from what is known here, what they lack, and whether the store is away."""
         asked = await self._reads.ask(request, received_at)
         reply = asked.reply
         assert isinstance(reply, ContextGathered | None)
         if reply is not None and not asked.from_cache:
-            return reply.sections, (*reply.notices, *asked.notices)
+            return reply.sections, (*reply.notices, *asked.notices), False
         known = self._reads.known(request.project.id, request.session_id)
         earlier = reply.sections if reply is not None else ()
-        return await anyio.to_thread.run_sync(known_sections, request, earlier, known), asked.notices
+        sections = await anyio.to_thread.run_sync(known_sections, request, earlier, known)
+        notices = asked.notices
+        if reply is None and asked.away is not None and any(section.memories for section in sections):
+            notices = (self._reads.explain(asked.away, KNOWN),)
+        return sections, notices, True
 
     def _note(self, caller: Caller, block: ContextBlock) -> None:
         """Tell of what was shown, in the background."""

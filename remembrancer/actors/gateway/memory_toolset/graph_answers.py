@@ -50,6 +50,8 @@ def _entity(entity: GraphEntity) -> dict[str, Any]:
     }
     if entity.distance:
         shown["distance"] = entity.distance
+    if entity.stale:
+        shown["stale"] = True
     return shown
 
 

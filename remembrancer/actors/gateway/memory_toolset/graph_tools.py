@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from remembrancer.actors.gateway.memory_toolset import graph_answers as answers
 from remembrancer.actors.gateway.memory_toolset.graph_arguments import SearchKnowledgeGraphArguments, to_search
 from remembrancer.actors.gateway.store_access.happenings import Happenings
@@ -9,6 +11,8 @@ from remembrancer.actors.gateway.store_access.read_cache import word_match
 from remembrancer.actors.gateway.store_access.reads import ReadPath
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool
 from remembrancer.protocol.reads import GraphFound, RecalledMemory, SearchGraph
+
+KNOWN: Final = "The graph was not searched: these are the memories known without the store that name the entity."
 
 
 class GraphTools:
@@ -38,7 +42,10 @@ class GraphTools:
         assert isinstance(found, GraphFound | None)
         if found is None:
             memories = self._known(request)
-            answer = answers.memories_alone(memories, asked.notices)
+            notices = asked.notices
+            if memories and asked.away is not None:
+                notices = (self._reads.explain(asked.away, KNOWN),)
+            answer = answers.memories_alone(memories, notices)
         else:
             memories = list(found.memories)
             answer = answers.graph_found(found, (*found.notices, *asked.notices), degraded=bool(asked.notices))

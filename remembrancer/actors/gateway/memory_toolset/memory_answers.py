@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.toolkit.tools import Answer, Caller, warnings_of
@@ -12,6 +12,8 @@ from remembrancer.protocol.reads import EmbeddingState, Notice, Recalled, Recall
 from remembrancer.protocol.writes import SourceRef, StoredResult
 
 _ROUNDED = 4
+MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
+"""What the first seed calls a deployment mode where it is shown."""
 
 
 def stored(result: StoredResult, embedding: EmbeddingState | None, notices: Sequence[Notice]) -> Answer:
@@ -83,6 +85,10 @@ def memory_of(memory: RecalledMemory) -> dict[str, Any]:
         shown["occurred_at"] = iso(memory.occurred_at)
     if memory.forgotten:
         shown["forgotten"] = True
+        if memory.forgotten_at is not None:
+            shown["forgotten_at"] = iso(memory.forgotten_at)
+        if memory.forgotten_reason is not None:
+            shown["forgotten_reason"] = memory.forgotten_reason
     if memory.near_duplicates:
         shown["near_duplicates"] = list(memory.near_duplicates)
     return shown
@@ -94,20 +100,39 @@ def source_of(source: SourceRef) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def connected() -> dict[str, Any]:
+    """How a store that answers is shown."""
+    return {"status": "connected"}
+
+
+def disconnected(*, reconnecting: bool, attempts: int, next_attempt_s: float | None) -> dict[str, Any]:
+    """How a store that does not answer is shown: what is being done about it."""
+    return {
+        "status": "reconnecting" if reconnecting else "degraded",
+        "attempts": attempts,
+        "next_attempt_seconds": round(next_attempt_s or 0.0, 1),
+    }
+
+
 def status(
     caller: Caller,
     description: StoreDescription | None,
     *,
-    connected: bool,
+    connection: dict[str, Any],
+    mode: str,
     home: str,
     queue: dict[str, Any],
     notices: Sequence[Notice],
 ) -> Answer:
-    """The answer of `get_memory_status`. Without a store the last known figures stand, or none."""
+    """The answer of `get_memory_status`. Without a store the last known figures stand, or none.
+
+    `connection` is what `connected` or `disconnected` says, `mode` is the setting `deployment_mode`.
+    """
+    connected = connection["status"] == "connected"
     answer: Answer = {
         "connection": {
-            "status": "connected" if connected else "degraded",
-            "mode": "embedded-file",
+            **connection,
+            "mode": MODES[mode],
             "path": description.database_path if description else home,
             "uptime_seconds": int(description.uptime_s) if description and connected else 0,
             "version": __version__,

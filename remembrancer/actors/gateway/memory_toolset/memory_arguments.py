@@ -60,8 +60,8 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    after: str | UnsetType = UNSET
-    before: str | UnsetType = UNSET
+    after: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | UnsetType = UNSET
+    before: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | UnsetType = UNSET
 
 
 class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +81,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     min_importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0})] | UnsetType = UNSET
     tags: Annotated[list[str], Meta(description="Any of these")] | UnsetType = UNSET
     time_range: Annotated[TimeRange, Meta(description="ISO 8601 dates or times")] | UnsetType = UNSET
-    include_forgotten: bool | UnsetType = UNSET
+    include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
 
 
 class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from remembrancer.actors.gateway.memory_toolset import change_answers as answers
 from remembrancer.actors.gateway.store_access.reads import Asked, ReadPath
 from remembrancer.actors.gateway.toolkit.tools import Answer, Caller, warnings_of
 from remembrancer.protocol.errors import DeadlineExceeded, MemoryUnavailable, NotFound, RemembrancerError
 from remembrancer.protocol.reads import GetMemory, MemoryShown
+
+KNOWN: Final = "This is what is known of it without the store."
 
 
 async def look_up(
@@ -19,19 +23,23 @@ async def look_up(
         InvalidInput: it has no such version.
         MemoryUnavailable, DeadlineExceeded: the store is away or slow, and nothing is known of the memory here.
     """
-    asked = await _ask(reads, GetMemory(caller.project, caller.session_id, memory_id), received_at)
+    request = GetMemory(caller.project, caller.session_id, memory_id)
+    asked = await _ask(reads, request, received_at)
+    notices = asked.notices
     if isinstance(asked.reply, MemoryShown):
         answer = answers.shown(asked.reply, version)
         if asked.from_cache:
             answer["degraded"] = True
     else:
         # An earlier version is in the history alone, which only the store and its last answer have.
-        known = None if version is not None else reads.find(caller.project.id, caller.session_id, memory_id)
+        known = None if version is not None else reads.look_for(request)
         if known is None:
             raise _unavailable(asked)
-        answer = {**answers.known(known), "degraded": True}
-    if asked.notices:
-        answer["warnings"] = warnings_of(asked.notices)
+        answer = {**answers.known(known.memory), "degraded": True}
+        if asked.away is not None:
+            notices = (reads.explain(asked.away, known.caveat or KNOWN),)
+    if notices:
+        answer["warnings"] = warnings_of(notices)
     return answer
 
 
@@ -42,7 +50,7 @@ async def _ask(reads: ReadPath, request: GetMemory, received_at: float) -> Asked
         if not reads.behind:
             raise
         # It may be that it is on its way there.
-        if reads.find(request.project.id, request.session_id, request.memory_id) is None:
+        if reads.look_for(request) is None:
             raise
         return Asked(None, reads.behind)
 

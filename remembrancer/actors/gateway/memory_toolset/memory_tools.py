@@ -16,18 +16,17 @@ from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     to_recall,
 )
 from remembrancer.actors.gateway.store_access.drain import Drain
-from remembrancer.actors.gateway.store_access.engine_watch import EngineWatch, not_embedded
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.reads import ReadPath
 from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
-from remembrancer.actors.gateway.store_access.writes import WritePath
+from remembrancer.actors.gateway.store_access.writes import WritePath, not_embedded
 from remembrancer.actors.gateway.toolkit.credentials import refuse_credentials
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice
-from remembrancer.protocol.writes import Operation, StoredResult
+from remembrancer.protocol.writes import Operation, StoredResult, StoreMemory
 
 
 class MemoryTools:
@@ -42,7 +41,6 @@ class MemoryTools:
         drain: Drain,
         settings: Settings,
         home: str,
-        engine: EngineWatch,
         happenings: Happenings,
     ) -> None:
         self._writes = writes
@@ -52,7 +50,6 @@ class MemoryTools:
         self._drain = drain
         self._settings = settings
         self._home = home
-        self._engine = engine
         self._happenings = happenings
 
     def tools(self) -> tuple[Tool[Any], ...]:
@@ -84,7 +81,6 @@ class MemoryTools:
         """Answers when the memory is durable; a retry of the same request is the same memory."""
         caller = call.caller
         change = to_change(arguments, caller.session_id, self._settings.content_limit_bytes)
-        await refuse_credentials(arguments.content, field="content", allowed=arguments.allow_secrets is True)
         operation_id = derive_operation_id(caller.bridge, call.request_id, "store_memory", call.raw_arguments)
         memory_id = derive_memory_id(operation_id, call.received_at)
         operation = Operation(
@@ -94,19 +90,23 @@ class MemoryTools:
             requested_at=call.received_at,
             change=change(memory_id),
         )
+        await refuse_credentials(operation.change, allowed=arguments.allow_secrets is True)
         with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
             written = await self._writes.apply(operation, call.received_at)
-        result = written.result or StoredResult(memory_id, arguments.type, arguments.scope)
+        result = written.result or _expected(operation)
         assert isinstance(result, StoredResult)
         notices = list(written.notices)
         embedding: EmbeddingState | None = None
         if arguments.wait_for_embedding is True and not written.queued:
             embedding = await self._writes.await_embedding(operation, memory_id, call.received_at)
             if not embedding.embedded:
-                notices.append(not_embedded(embedding.error))
-        else:
-            notices.extend(self._engine.notices(caller))
-        return answers.stored(result, embedding, notices)
+                notices.append(not_embedded(embedding.error or written.embedding_error))
+        elif written.embedding_error is not None:
+            notices.append(not_embedded(written.embedding_error))
+        answer = answers.stored(result, embedding, notices)
+        if written.degraded:
+            answer["degraded"] = True
+        return answer
 
     async def recall_memories(self, call: Call, arguments: RecallMemoriesArguments) -> Answer:
         """The best memories, with their scores; says what was not searched."""
@@ -121,8 +121,6 @@ class MemoryTools:
         """How the memory is, as this session sees it."""
         request = DescribeStore(call.caller.project, call.caller.session_id)
         description, is_fresh = await self._reads.describe(request, call.received_at)
-        if is_fresh and description is not None:
-            self._engine.heard(description)
         queue: dict[str, Any] = {"depth": self._queue.depth, "rejected": self._queue.rejected}
         notices: list[Notice] = []
         if not is_fresh:
@@ -133,6 +131,28 @@ class MemoryTools:
         if self._queue.rejected:
             text = f"{self._queue.rejected} queued writes could not be applied and are kept aside: see gateway.log"
             notices.append(Notice("queued_rejected", text))
+        connection = answers.connected() if is_fresh else self._disconnected()
         return answers.status(
-            call.caller, description, connected=is_fresh, home=self._home, queue=queue, notices=notices
+            call.caller,
+            description,
+            connection=connection,
+            mode=self._settings.deployment_mode,
+            home=self._home,
+            queue=queue,
+            notices=notices,
         )
+
+    def _disconnected(self) -> dict[str, Any]:
+        link = self._link
+        return answers.disconnected(
+            reconnecting=link.is_reconnecting or link.usable,  # usable: it came back while the answer was made
+            attempts=link.attempts,
+            next_attempt_s=link.next_attempt_s,
+        )
+
+
+def _expected(operation: Operation) -> StoredResult:
+    """What a queued store is going to come to."""
+    change = operation.change
+    assert isinstance(change, StoreMemory)
+    return StoredResult(change.memory_id, change.type, change.scope, len(set(change.related_entities)))

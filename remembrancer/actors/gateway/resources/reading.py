@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from remembrancer.actors.gateway.resources import resource_texts as texts
+from remembrancer.actors.gateway.resources.known_pages import known_graph, known_story
 from remembrancer.actors.gateway.resources.recall_ledger import RecallLedger
 from remembrancer.actors.gateway.resources.resource_uris import (
     GRAPH,
@@ -21,8 +22,8 @@ from remembrancer.actors.gateway.resources.resource_uris import (
     unknown_resource,
 )
 from remembrancer.actors.gateway.store_access.reads import Asked, ReadPath
-from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Caller, Tool
-from remembrancer.protocol.errors import MemoryUnavailable, NotFound
+from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Caller, Tool, with_seed_forms
+from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.reads import (
     ContextGathered,
     DescribeSession,
@@ -35,6 +36,7 @@ from remembrancer.protocol.wire import GatewayRequest
 
 JSON: Final = "application/json"
 MARKDOWN: Final = "text/markdown"
+KNOWN: Final = "This is only what is known without the store: there may be more."
 MOST_CONNECTED: Final = 10
 PREFERENCES_SHOWN: Final = 50
 STATUS_VOLATILE: Final = frozenset({"uptime_seconds", "database_size_bytes", "attempts", "next_attempt_seconds"})
@@ -56,12 +58,14 @@ R = TypeVar("R", SessionDescription, GraphFound, ContextGathered)
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A resource as it is now. `digest` is the same for contents that say the same."""
+    """A resource as it is now. `digest` is the same for contents that say the same. `is_part`: it is what is known
+    without the store, which says nothing of whether the resource has changed."""
 
     uri: str
     mime_type: str
     text: str
     digest: str
+    is_part: bool = False
 
 
 class Resources:
@@ -79,7 +83,7 @@ class Resources:
         }
 
     async def read(self, caller: Caller, uri: str, received_at: float) -> Content:
-        """The content of a resource. Without the store it is the last known, and says so.
+        """The content of a resource. Without the store it is the last known, or else what is known here, and says so.
 
         Raises:
             NotFound: there is no such resource, or no such memory that the caller may see.
@@ -105,43 +109,57 @@ class Resources:
     async def _summary(self, caller: Caller, received_at: float) -> Content:
         question = DescribeSession(caller.project, caller.session_id)
         asked, story = await self._ask(question, received_at, SessionDescription)
+        is_part = story is None
+        if story is None:
+            story = known_story(self._reads.made(caller.project.id, caller.session_id), caller.session_id)
         text = texts.session_summary(
             caller.session_id,
             story.started_at or caller.started_at,
             story,
             self._ledger.served(caller.project.id, caller.session_id),
             self._ledger.since,
+            is_part=is_part,
         )
-        return _markdown(SUMMARY, text, asked)
+        return self._markdown(SUMMARY, text, asked)
 
     async def _graph(self, caller: Caller, received_at: float) -> Content:
         question = SearchGraph(caller.project, caller.session_id, include_memories=False, limit=MOST_CONNECTED)
         asked, found = await self._ask(question, received_at, GraphFound)
-        return _markdown(GRAPH, texts.knowledge_graph(found), asked)
+        is_part = found is None
+        if found is None:
+            found = known_graph(self._reads.made(caller.project.id, caller.session_id), MOST_CONNECTED)
+        return self._markdown(GRAPH, texts.knowledge_graph(found, is_part=is_part), asked)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
         question = GatherContext(caller.project, caller.session_id, sections=("preferences",), limit=PREFERENCES_SHOWN)
         asked, gathered = await self._ask(question, received_at, ContextGathered)
-        memories = [memory for section in gathered.sections for memory in section.memories]
-        return _markdown(PREFERENCES, texts.preferences(memories), asked)
+        is_part = gathered is None
+        if gathered is None:
+            known = self._reads.known(caller.project.id, caller.session_id)
+            memories = [memory for memory in known if memory.scope == "user"][:PREFERENCES_SHOWN]
+        else:
+            memories = [memory for section in gathered.sections for memory in section.memories]
+        return self._markdown(PREFERENCES, texts.preferences(memories, is_part=is_part), asked)
 
-    async def _ask(self, question: GatewayRequest, received_at: float, kind: type[R]) -> tuple[Asked, R]:
+    async def _ask(self, question: GatewayRequest, received_at: float, kind: type[R]) -> tuple[Asked, R | None]:
+        """The answer; None: there is none, and the page is made of what is known here."""
         asked = await self._reads.ask(question, received_at)
-        if asked.reply is None:
-            raise MemoryUnavailable(" ".join(notice.message for notice in asked.notices))
-        assert isinstance(asked.reply, kind)
+        assert isinstance(asked.reply, kind | None)
         return asked, asked.reply
 
-
-def _markdown(uri: str, text: str, asked: Asked) -> Content:
-    """The digest leaves out what is said of the content's state: that it is older would be no news of it."""
-    notices = " ".join(notice.message for notice in asked.notices)
-    shown = texts.noted(text, notices, degraded=asked.from_cache)
-    return Content(uri, MARKDOWN, shown, digest_of(text))
+    def _markdown(self, uri: str, text: str, asked: Asked) -> Content:
+        """The digest leaves out what is said of the content's state: that it is older would be no news of it."""
+        is_part = asked.reply is None
+        notices = asked.notices
+        if is_part and asked.away is not None:
+            notices = (self._reads.explain(asked.away, KNOWN),)
+        said = " ".join(notice.message for notice in notices)
+        shown = texts.noted(text, said, degraded=asked.from_cache or is_part)
+        return Content(uri, MARKDOWN, shown, digest_of(text), is_part)
 
 
 def _json(uri: str, answer: Answer, lasting: Answer) -> Content:
-    return Content(uri, JSON, msgspec.json.encode(answer).decode(), digest_of(lasting))
+    return Content(uri, JSON, msgspec.json.encode(with_seed_forms(answer)).decode(), digest_of(lasting))
 
 
 def lasting_memory(answer: Answer) -> Answer:

@@ -13,6 +13,8 @@ from remembrancer.actors.gateway.memory_toolset.context_block import INDENT, ren
 from remembrancer.protocol.reads import GraphEntity, GraphFound, RecalledMemory, SessionDescription
 from remembrancer.protocol.writes import SourceRef
 
+NO_ENTITY_KNOWN: Final = "No entity is known without the store, which has the graph."
+NO_PREFERENCE_KNOWN: Final = "None are known without the store, which has them."
 RELATIONSHIPS_SHOWN: Final = 5
 """Edges that are written out for one entity of the graph."""
 TYPES: Final = ("episodic", "semantic", "procedural")
@@ -26,15 +28,19 @@ def session_summary(
     story: SessionDescription,
     served: tuple[int, int],
     counted_since: float,
+    *,
+    is_part: bool = False,
 ) -> str:
     """What a session stored, changed and was shown. `served` is queries and different memories, counted from
-    `counted_since` (seconds since the epoch), which is said when the session is older."""
+    `counted_since` (seconds since the epoch), which is said when the session is older. `is_part`: the story is what is
+    known without the store."""
     queries, memories = served
+    nothing = "not known now" if is_part else "none yet"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
     lines = [
         "## Session Memory Summary",
         f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}",
-        f"**Memories stored:** {_counted(story.stored_by_type, TYPES)}",
+        f"**Memories stored:** {'at least ' if is_part else ''}{_counted(story.stored_by_type, TYPES)}",
     ]
     if story.changes:
         lines.append(f"**Changes:** {_listed(story.changes)}")
@@ -42,16 +48,19 @@ def session_summary(
         f"**Memories recalled:** {_plural(queries, 'query', 'queries')}, "
         f"{_plural(memories, 'unique memory', 'unique memories')} served{since}"
     )
-    lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or 'none yet'}")
+    lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or nothing}")
     return "\n".join(lines) + "\n"
 
 
-def knowledge_graph(found: GraphFound) -> str:
-    """The overview of a project's graph. Density is edges over the n (n - 1) that a directed graph can have."""
+def knowledge_graph(found: GraphFound, *, is_part: bool = False) -> str:
+    """The overview of a project's graph. Density is edges over the n (n - 1) that a directed graph can have.
+
+    `is_part`: it is what is known without the store."""
     entities, relationships = found.total_entities, found.total_relationships
     lines = ["## Project Knowledge Graph"]
     if not entities:
-        return "\n".join([*lines, "No entities yet. Memories that name related_entities make the graph."]) + "\n"
+        nothing = NO_ENTITY_KNOWN if is_part else "No entities yet. Memories that name related_entities make the graph."
+        return "\n".join([*lines, nothing]) + "\n"
     by_type = found.entity_types or _types_of(found.entities, entities)
     lines += [
         f"**Entities:** {_counted(by_type, total=entities)}",
@@ -63,11 +72,12 @@ def knowledge_graph(found: GraphFound) -> str:
     return "\n".join([*lines, *(_entity(entity) for entity in found.entities)]) + "\n"
 
 
-def preferences(memories: Sequence[RecalledMemory]) -> str:
-    """What is known of the user, the most important first."""
+def preferences(memories: Sequence[RecalledMemory], *, is_part: bool = False) -> str:
+    """What is known of the user, the most important first. `is_part`: it is what is known without the store."""
     lines = ["## User Preferences"]
     if not memories:
-        lines.append("None are known yet. Memories of scope user and type semantic or procedural go here.")
+        nothing = "None are known yet. Memories of scope user and type semantic or procedural go here."
+        lines.append(NO_PREFERENCE_KNOWN if is_part else nothing)
         return "\n".join(lines) + "\n"
     for kind, heading in KINDS:
         of_kind = [memory for memory in memories if memory.type == kind]

@@ -164,7 +164,8 @@ class SessionWatcher:
         """The digest of a resource; None when it cannot be read now. One that was known and is not there is `GONE`."""
         try:
             async with self._readers:
-                return (await self._read(self.caller, uri, received_at)).digest
+                content = await self._read(self.caller, uri, received_at)
+                return None if content.is_part else content.digest
         except NotFound:
             if not is_known:
                 raise

@@ -1,6 +1,6 @@
 """A context without the store: what is known here, put into the sections. Pure.
 
-The rules are the store's, with words for meaning: see `actors/store/context.py`.
+The rules are the store's, with words for meaning: see `actors/store/retrieval/context.py`.
 """
 
 from __future__ import annotations

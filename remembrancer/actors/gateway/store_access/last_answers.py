@@ -56,32 +56,49 @@ class LastAnswers:
             self._bytes -= kept.size_bytes
 
 
+class _Log:
+    """Operations with their numbers, the oldest going first when there is no more room."""
+
+    def __init__(self) -> None:
+        self.kept: deque[tuple[int, Operation, int]] = deque()
+        self.known_since = 0
+        """Every operation with this number, or a higher one, is here."""
+        self._bytes = 0
+
+    def add(self, number: int, operation: Operation) -> None:
+        size = len(encoder.encode(operation))
+        self.kept.append((number, operation, size))
+        self._bytes += size
+        while len(self.kept) > MAX_CHANGES or self._bytes > MAX_CHANGE_BYTES:
+            gone, _, gone_bytes = self.kept.popleft()
+            self._bytes -= gone_bytes
+            self.known_since = gone + 1
+
+
 class RecentChanges:
     """The changes that the store applied last, each with a number. What is older than the oldest is not known any more.
 
-    A new memory changes no answer that was given before, so it is not among them.
+    New memories have a log of their own: they change no answer that was given before, so many of them must not cost
+    the changes their room.
     """
 
     def __init__(self) -> None:
-        self._changes: deque[tuple[int, Operation, int]] = deque()
-        self._bytes = 0
+        self._changes = _Log()
+        self._made = _Log()
         self.next_number = 0
 
     def note(self, operation: Operation) -> None:
         """The store has applied this now, after all that were noted before."""
-        if isinstance(operation.change, StoreMemory | ImportMemory):
-            return
-        size = len(encoder.encode(operation))
-        self._changes.append((self.next_number, operation, size))
-        self._bytes += size
+        log = self._made if isinstance(operation.change, StoreMemory | ImportMemory) else self._changes
+        log.add(self.next_number, operation)
         self.next_number += 1
-        while len(self._changes) > MAX_CHANGES or self._bytes > MAX_CHANGE_BYTES:
-            self._bytes -= self._changes.popleft()[2]
 
     def knows_all_since(self, number: int) -> bool:
-        """Whether every change from that number on is still here."""
-        return number >= self.next_number - len(self._changes)
+        """Whether every change of a memory that was there from that number on is still here."""
+        return number >= self._changes.known_since
 
     def numbered(self) -> Iterator[tuple[int, Operation]]:
-        """Them all, oldest first."""
-        return ((number, operation) for number, operation, _ in self._changes)
+        """The new memories of which is known what they are now, then the changes: each oldest first."""
+        for number, operation, _ in (*self._made.kept, *self._changes.kept):
+            if self.knows_all_since(number):
+                yield number, operation

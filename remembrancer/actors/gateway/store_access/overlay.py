@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -33,39 +33,62 @@ Memory = TypeVar("Memory", bound=RecalledMemory | PortableMemory)
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 
+class Followed(NamedTuple, Generic[Memory]):
+    """A memory after its changes, as far as they can be followed here.
+
+    `unknown_from` is the number of the change that comes to what nobody here can know (`math.inf`: it is queued), None
+    where there is no such change.
+    """
+
+    memory: Memory
+    unknown_from: float | None
+
+
 class Overlay:
     """Changes in the order in which they came. `logged` ones have a number; the `queued` come after all of them."""
 
     def __init__(self, logged: Iterable[tuple[int, Operation]], queued: Iterable[Operation]) -> None:
         self._changes: dict[str, list[tuple[float, Operation]]] = {}
-        self._made: dict[str, Operation] = {}
+        self._made: dict[str, tuple[float, Operation]] = {}
         for number, operation in (*logged, *((math.inf, each) for each in queued)):
             memory_id = target_of(operation.change)
             if isinstance(operation.change, StoreMemory | ImportMemory):
-                self._made.setdefault(memory_id, operation)
+                self._made.setdefault(memory_id, (number, operation))
             else:
                 self._changes.setdefault(memory_id, []).append((number, operation))
 
     def on(self, memory: Memory, home: Viewer, since: float = -math.inf) -> Memory | None:
         """A memory of `home` after the changes from number `since` on; None when nobody here can know what it is."""
+        followed = self.follow(memory, home, since)
+        return followed.memory if followed.unknown_from is None else None
+
+    def follow(self, memory: Memory, home: Viewer, since: float = -math.inf) -> Followed[Memory]:
+        """As `on`, but as far as is known."""
         for number, operation in self._changes.get(memory.id, ()):
             if number >= since and may_see(memory.scope, home, asker_of(operation)):
                 changed = after(memory, operation)
                 if changed is None:
-                    return None
+                    return Followed(memory, number)
                 memory = changed
-        return memory
+        return Followed(memory, None)
 
-    def made(self, viewer: Viewer) -> list[PortableMemory]:
-        """The memories that the changes themselves make and that `viewer` may see, oldest first."""
-        found: list[PortableMemory] = []
-        for operation in self._made.values():
-            memory = as_portable(operation)
-            home = (operation.project.id, memory.session_id)
-            changed = self.on(memory, home)
-            if changed is not None and may_see(changed.scope, home, viewer):
-                found.append(changed)
-        return found
+    def made(self, viewer: Viewer, since: float = -math.inf) -> list[PortableMemory]:
+        """The memories that the changes from number `since` on make themselves and that `viewer` may see, oldest
+        first."""
+        found = (
+            self.follow_made(memory_id, viewer) for memory_id, (number, _) in self._made.items() if number >= since
+        )
+        return [each.memory for each in found if each is not None and each.unknown_from is None]
+
+    def follow_made(self, memory_id: str, viewer: Viewer) -> Followed[PortableMemory] | None:
+        """One that the changes themselves make, as far as is known; None where `viewer` may not see it."""
+        if memory_id not in self._made:
+            return None
+        number, operation = self._made[memory_id]
+        memory = as_portable(operation)
+        home = (operation.project.id, memory.session_id)
+        followed = self.follow(memory, home, number)
+        return followed if may_see(followed.memory.scope, home, viewer) else None
 
 
 def may_see(scope: Scope, home: Viewer, viewer: Viewer) -> bool:
@@ -129,9 +152,10 @@ def tags_after(tags: tuple[str, ...], add: tuple[str, ...], remove: tuple[str, .
 
 
 def _forgetting(memory: RecalledMemory | PortableMemory, at: float | None, reason: str | None) -> dict[str, Any]:
+    fields: dict[str, Any] = {"forgotten_at": at, "forgotten_reason": reason}
     if isinstance(memory, RecalledMemory):
-        return {"forgotten": at is not None}
-    return {"forgotten_at": at, "forgotten_reason": reason}
+        fields["forgotten"] = at is not None
+    return fields
 
 
 def _updated(memory: RecalledMemory | PortableMemory, change: UpdateMemory) -> dict[str, Any]:
@@ -197,4 +221,6 @@ def as_recalled(memory: PortableMemory) -> RecalledMemory:
         version=memory.version,
         occurred_at=memory.occurred_at,
         forgotten=memory.forgotten_at is not None,
+        forgotten_at=memory.forgotten_at,
+        forgotten_reason=memory.forgotten_reason,
     )

@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError, SchemaTooNew, StorageFull
+from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.room import disk_full
 from remembrancer.protocol.writes import Operation, Rejected
 
 SCHEMA_VERSION: Final = 1
@@ -34,6 +35,7 @@ CREATE TABLE rejected (
     message TEXT NOT NULL
 );
 """
+OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _UNREADABLE: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
@@ -88,7 +90,7 @@ class QueueFile:
                     if cursor.rowcount == 1:
                         added.add(operation.operation_id)
         except sqlite3.Error as error:
-            raise _as_ours(error) from error
+            raise _as_ours(self._path, error) from error
         return added
 
     def head(self, count: int, size_bytes: int) -> tuple[list[Operation], int]:
@@ -144,7 +146,7 @@ def _open(path: Path) -> sqlite3.Connection:
     return database
 
 
-def _as_ours(error: sqlite3.Error) -> RemembrancerError:
-    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
-        return StorageFull("the disk has no room for the write queue: nothing was stored")
+def _as_ours(path: Path, error: sqlite3.Error) -> RemembrancerError:
+    if getattr(error, "sqlite_errorcode", None) in OUT_OF_ROOM:
+        return disk_full("the disk has no room for the write queue: nothing was stored", path)
     return MemoryUnavailable(f"the write queue cannot be written: {error}")

@@ -7,6 +7,7 @@ kept: a forgotten memory does not come back, and an updated one is shown as it i
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -14,7 +15,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.gateway.store_access.last_answers import KeptAnswer, LastAnswers, RecentChanges
-from remembrancer.actors.gateway.store_access.overlay import Overlay, Viewer, as_recalled
+from remembrancer.actors.gateway.store_access.overlay import Followed, Overlay, Viewer, as_recalled
 from remembrancer.protocol.reads import (
     ContextGathered,
     DescribeSession,
@@ -67,52 +68,59 @@ class ReadCache:
         viewer = viewer_of(request)
         if kept is None or viewer is None:
             return None
-        answer = _overlaid(request, kept, self._overlay(queued), viewer)
-        return None if answer is None else (answer, kept.at)
+        return _overlaid(request, kept, self._overlay(queued), viewer), kept.at
 
     def answer(self, request: Recall, queued: Iterable[Operation]) -> list[RecalledMemory]:
         """The best that can be said without the store: the answer to the very same question if there was one, else
-        what this viewer was shown before and matches; and before these the queued writes that match."""
+        what this viewer was shown or stored before and matches; and before these the later writes that match."""
         overlay = self._overlay(queued)
         viewer = (request.project.id, request.session_id)
-        fresh = _matching((as_recalled(memory) for memory in overlay.made(viewer)), request)
         kept = self._kept(request)
         exact = None if kept is None else _overlaid(request, kept, overlay, viewer)
-        if isinstance(exact, Recalled):
+        if kept is not None and isinstance(exact, Recalled):
+            fresh = overlay.made(viewer, kept.since)
+            had = {memory.id for memory in exact.memories}
             shown = list(exact.memories)
+            fresh = [memory for memory in fresh if memory.id not in had]
         else:
-            shown = _matching(self._shown(viewer, overlay), request)
-        best: dict[str, RecalledMemory] = {}
-        for memory in fresh + shown:
-            best.setdefault(memory.id, memory)
-        return list(best.values())[: request.limit]
+            fresh = overlay.made(viewer, math.inf)
+            earlier = (as_recalled(memory) for memory in overlay.made(viewer))
+            shown = _matching(_once((*self._shown(viewer, overlay), *earlier)), request)
+        return _once((*_matching(map(as_recalled, fresh), request), *shown))[: request.limit]
 
     def known(self, viewer: Viewer, queued: Iterable[Operation]) -> list[RecalledMemory]:
-        """Everything that is known here and `viewer` may see, without the forgotten: queued writes, then what was shown
-        last. Their scores are as they were then."""
+        """Everything that is known here and `viewer` may see, without the forgotten: recent and queued writes, the last
+        first, then what was shown last. Their scores are as they were then."""
         overlay = self._overlay(queued)
-        best: dict[str, RecalledMemory] = {}
-        for memory in (*map(as_recalled, reversed(overlay.made(viewer))), *self._shown(viewer, overlay)):
-            best.setdefault(memory.id, memory)
-        return [memory for memory in best.values() if not memory.forgotten]
+        shown = {memory.id: memory for memory in self._shown(viewer, overlay)}
+        made = (shown.get(memory.id) or as_recalled(memory) for memory in reversed(overlay.made(viewer)))
+        return [memory for memory in _once((*made, *shown.values())) if not memory.forgotten]
+
+    def made(self, viewer: Viewer, queued: Iterable[Operation]) -> list[PortableMemory]:
+        """The memories that recent and queued writes made, whole, without the forgotten, oldest first."""
+        return [memory for memory in self._overlay(queued).made(viewer) if memory.forgotten_at is None]
 
     def find(
         self, viewer: Viewer, memory_id: str, queued: Iterable[Operation]
     ) -> PortableMemory | RecalledMemory | None:
-        """One memory as far as it is known here, forgotten or not: whole if `viewer` was shown it whole or it is
-        queued, else as an answer had it."""
+        """One memory as it is now so far as it is known here, forgotten or not: whole if `viewer` was shown it whole or
+        it was written lately, else as an answer had it."""
+        found = self.follow(viewer, memory_id, queued)
+        return found.memory if found is not None and found.unknown_from is None else None
+
+    def follow(
+        self, viewer: Viewer, memory_id: str, queued: Iterable[Operation]
+    ) -> Followed[PortableMemory] | Followed[RecalledMemory] | None:
+        """As `find`, but a memory of which only is known what it was before one of its changes is shown as it was."""
         overlay = self._overlay(queued)
-        for whole in overlay.made(viewer):
-            if whole.id == memory_id:
-                return whole
-        part: RecalledMemory | None = None
+        part: Followed[RecalledMemory] | None = None
         for kept in self._for(viewer):
             if isinstance(kept.reply, MemoryShown) and kept.reply.memory.id == memory_id:
-                return overlay.on(kept.reply.memory, viewer, kept.since)
+                return overlay.follow(kept.reply.memory, viewer, kept.since)
             for memory in memories_of(kept.reply):
                 if part is None and memory.id == memory_id:
-                    part = overlay.on(memory, viewer, kept.since)
-        return part
+                    part = overlay.follow(memory, viewer, kept.since)
+        return overlay.follow_made(memory_id, viewer) or part
 
     def _overlay(self, queued: Iterable[Operation]) -> Overlay:
         return Overlay(self._changes.numbered(), queued)
@@ -156,8 +164,8 @@ def memories_of(reply: ToGateway) -> tuple[RecalledMemory, ...]:
             return ()
 
 
-def _overlaid(request: GatewayRequest, kept: KeptAnswer, overlay: Overlay, viewer: Viewer) -> ToGateway | None:
-    """A kept answer after the changes since; None when nothing of it is known any more."""
+def _overlaid(request: GatewayRequest, kept: KeptAnswer, overlay: Overlay, viewer: Viewer) -> ToGateway:
+    """A kept answer after the changes since; a memory shown whole as far as these can be followed."""
     reply = kept.reply
 
     def present(memories: tuple[RecalledMemory, ...]) -> tuple[RecalledMemory, ...]:
@@ -175,10 +183,18 @@ def _overlaid(request: GatewayRequest, kept: KeptAnswer, overlay: Overlay, viewe
             ]
             return msgspec.structs.replace(reply, sections=tuple(kept_sections))
         case MemoryShown(memory=memory):
-            whole = overlay.on(memory, viewer, kept.since)
-            return None if whole is None else msgspec.structs.replace(reply, memory=whole)
+            whole = overlay.follow(memory, viewer, kept.since).memory
+            return msgspec.structs.replace(reply, memory=whole)
         case _:
             return reply
+
+
+def _once(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
+    """Each memory once, where and as it comes first."""
+    best: dict[str, RecalledMemory] = {}
+    for memory in memories:
+        best.setdefault(memory.id, memory)
+    return list(best.values())
 
 
 def _still_fits(old: RecalledMemory, new: RecalledMemory, request: GatewayRequest) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -35,6 +36,8 @@ CATCH_UP_S: Final = 0.5
 """How long a read waits for queued writes to reach the store, so that a session reads what it wrote."""
 RESTART_S: Final = 2.0
 """For so long a store that went away is expected back any moment, and a read waits for it."""
+RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
+RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
 WHOLE: Final = frozenset({"no_entity"})
 """Notices of answers from which nothing is missing."""
 MARGIN_S: Final = 0.2
@@ -59,12 +62,21 @@ class Answer(msgspec.Struct, frozen=True):
 class Asked(msgspec.Struct, frozen=True):
     """What came of a question: an answer of the store, its last one to this question (`from_cache`), or None.
 
-    The notices say what is missing; the store's own are in its reply.
+    The notices say what is missing; the store's own are in its reply. `away` says why the store had no part in it: a
+    caller that answers from what is known here words its own notice (`ReadPath.explain`).
     """
 
     reply: ToGateway | None
     notices: tuple[Notice, ...] = ()
     from_cache: bool = False
+    away: Away | None = None
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A memory as far as it is known here. `caveat` says, if it is not known as it is now, what is missing."""
+
+    memory: PortableMemory | RecalledMemory
+    caveat: str = ""
 
 
 class ReadPath:
@@ -98,11 +110,15 @@ class ReadPath:
             return Asked(found, self.behind)
         last = self._cache.last(request, self._queue.mirrored())
         if last is None:
-            return Asked(None, (self.explain(found, "There is no earlier answer to this question."),))
+            text = "There is no earlier answer to this question."
+            return Asked(None, (self.explain(found, text),), away=found)
         reply, at = last
         age_s = max(0, round(self._clock() - at))
         text = f"This is the answer of {age_s} seconds ago, with the changes that are known since."
-        return Asked(reply, (self.explain(found, text),), from_cache=True)
+        if isinstance(request, GetMemory):
+            known = self.look_for(request)
+            text = known.caveat if known is not None and known.caveat else text
+        return Asked(reply, (self.explain(found, text),), from_cache=True, away=found)
 
     async def recall(self, request: Recall, received_at: float) -> Answer:
         """The memories that match.
@@ -125,12 +141,23 @@ class ReadPath:
         return asked.reply, asked.reply is not None and not asked.from_cache
 
     def known(self, project_id: str, session_id: str) -> list[RecalledMemory]:
-        """What is known here without the store and that session may see: queued writes, then what it was shown last."""
+        """What is known here without the store and that session may see: recent and queued writes, then what it was
+        shown last."""
         return self._cache.known((project_id, session_id), self._queue.mirrored())
 
-    def find(self, project_id: str, session_id: str, memory_id: str) -> PortableMemory | RecalledMemory | None:
-        """One memory, forgotten or not, so far as it is known here and that session may see it."""
-        return self._cache.find((project_id, session_id), memory_id, self._queue.mirrored())
+    def made(self, project_id: str, session_id: str) -> list[PortableMemory]:
+        """The memories that recent and queued writes made and that session may see, whole, oldest first."""
+        return self._cache.made((project_id, session_id), self._queue.mirrored())
+
+    def look_for(self, request: GetMemory) -> Known | None:
+        """One memory, forgotten or not, so far as it is known here and the session may see it."""
+        viewer = (request.project.id, request.session_id)
+        followed = self._cache.follow(viewer, request.memory_id, self._queue.mirrored())
+        if followed is None:
+            return None
+        if followed.unknown_from is None:
+            return Known(followed.memory)
+        return Known(followed.memory, RESTORE_WAITS if math.isinf(followed.unknown_from) else RESTORED_SINCE)
 
     def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
         """The memory that a queued operation is going to change, as it is until then, so far as it is known here."""

@@ -68,6 +68,11 @@ class StoreLink:
         return None if self.usable else max(0.0, self._next_attempt_at - time.monotonic())
 
     @property
+    def is_reconnecting(self) -> bool:
+        """Whether the attempts in a row that are to bring the store back are still being made."""
+        return not self.usable and self._failure is None and self._health.state != "degraded"
+
+    @property
     def has_answered(self) -> bool:
         """Whether the store has answered since this process started."""
         return self._health.has_answered

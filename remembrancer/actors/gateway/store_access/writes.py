@@ -24,10 +24,16 @@ MARGIN_S: Final = 0.2
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A write that is durable. `result` is None when it is queued: the store has yet to apply it."""
+    """A write that is durable. `result` is None when it is queued: the store has yet to apply it.
+
+    `degraded`: the store is away (and not only busy with older writes). `embedding_error` is the store's word on why
+    what was written cannot be embedded now.
+    """
 
     result: Result | None
     notices: tuple[Notice, ...] = ()
+    degraded: bool = False
+    embedding_error: str | None = None
 
     @property
     def queued(self) -> bool:
@@ -75,10 +81,10 @@ class WritePath:
                 if not reply.replayed:
                     self._cache.note(operation)
                 self._happenings.applied((operation,))
-                return Written(reply.result)
+                return Written(reply.result, embedding_error=reply.embedding_error)
         await self._queue.append(operation)
         self._happenings.queued(operation)
-        return Written(None, (self._queued_notice(),))
+        return Written(None, (self._queued_notice(),), degraded=not self._link.usable)
 
     async def _is_store_there(self, budget_s: float) -> bool:
         """At the very start the store may take a moment longer than this process. Later nobody waits for it."""
@@ -99,3 +105,10 @@ class WritePath:
             return EmbeddingState(memory_id, embedded=False, error=error.message)
         assert isinstance(reply, EmbeddingState)
         return reply
+
+
+def not_embedded(error: str | None) -> Notice:
+    """That a text has no vector yet, and why if there is a reason."""
+    if error is None:
+        return Notice("embedding_pending", "The vector is still being made: for now it is found by its words only.")
+    return Notice("embedding_failed", f"Found by its words only for now (keyword_only): {error}")

@@ -28,6 +28,8 @@ class ArgumentDecoder(Generic[T]):
     def decode(self, arguments: dict[str, Any]) -> T:
         """The arguments. A bare string stands for a list of one, and `null` for an optional field that is left out.
 
+        A whole number may be written with a point, as `10.0`.
+
         Raises:
             InvalidInput: a field is unknown, missing, of the wrong type or out of bounds.
         """
@@ -82,6 +84,8 @@ def _lenient(value: Any, node: dict[str, Any]) -> Any:
             return [value]
         if isinstance(value, list):
             return [_lenient(each, node["items"]) for each in value]
+    if isinstance(value, float) and node.get("type") == "integer" and value.is_integer():
+        return int(value)  # 10.0 is an integer to JSON Schema
     return value
 
 

@@ -1,27 +1,40 @@
 """What a credential looks like: key blocks, and tokens with a form that their issuers document. Pure.
 
 Only shapes that ordinary text does not have, so that an identifier, a checksum or a commit is not taken for one. What
-is repeated is bounded, so that no text takes long. (The known library for this imports an HTTP client, which opens an
-internet socket when it is imported.)
+is repeated is bounded, so that no text takes long, and none goes on behind a line's end, so that texts may be looked at
+together, a line each. (The known library for this imports an HTTP client, which opens an internet socket when it is
+imported.)
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
+from collections.abc import Callable
 from typing import Final
 
 _PLACEHOLDER: Final = re.compile(
     r"[*x.…]+|\$\{?\w+\}?|<[^>]*>|\{[^}]*\}|%\w+%|(your|my)?[-_]?(password|passwd|pass|secret|token)", re.IGNORECASE
 )
 """What stands in examples in place of a password."""
+LEAST_DIFFERENT: Final = 6
+"""A value with fewer different characters is a placeholder too: a random one of 20 has more."""
+_PATH: Final = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
+"""How a path begins, not a value."""
+_WORDS: Final = re.compile(r"(?:\d{0,4}+[A-Za-z]{0,15}+\d{0,4}+(?:[^A-Za-z0-9]|$))++")
+"""What a person reads: words, each with a number before and behind it or none, and something between them."""
+_ASSIGNED: Final = r"""["'`]?[ \t]{0,8}(?::=?|=>?)[ \t]{0,8}["'`]?"""
+"""What stands between a name and its value."""
 _SHAPES: Final = {
     name: re.compile(pattern)
     for name, pattern in {
-        "private key": r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,3}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d",
+        "private key": r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,6}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d",
         "age secret key": r"\bAGE-SECRET-KEY-1[A-Z0-9]{50,}",
         "password in a URL": r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:(?P<secret>[^\s/@]{1,500})@",
         "JSON Web Token": r"\beyJ[\w-]{8,300}\.eyJ[\w-]{2,4000}\.[\w-]{20,}",
         "AWS access key": r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}\b",
+        "AWS secret key": rf"(?i:secret_?access_?key){_ASSIGNED}[A-Za-z0-9+/]{{40}}(?![A-Za-z0-9+/=])",
         "Azure storage key": r"\bAccountKey=[A-Za-z0-9+/]{80,}={0,2}",
         "GitHub token": r"\bgh[pousr]_[A-Za-z0-9]{36}|\bgithub_pat_[A-Za-z0-9_]{50,}",
         "GitLab token": r"\bgl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat)-[\w-]{20,}",
@@ -32,21 +45,31 @@ _SHAPES: Final = {
         "Twilio key": r"\b(?:AC|SK)[0-9a-f]{32}\b",
         "SendGrid key": r"\bSG\.[\w-]{22}\.[\w-]{43}",
         "Mailchimp key": r"\b[0-9a-f]{32}-us\d{1,2}\b",
-        "Stripe key": r"\b[rs]k_live_[A-Za-z0-9]{24,}",
+        "Stripe key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{24,}",
         "Square token": r"\bsq0(?:csp|atp)-[\w-]{22,}",
         "Shopify token": r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
         "Anthropic API key": r"\bsk-ant-[a-z0-9]+-[\w-]{40,}",
-        "OpenAI API key": r"\bsk-(?:proj|svcacct|admin)-[\w-]{40,}|\bsk-[A-Za-z0-9]{40,}",
+        "OpenAI API key": r"\bsk-(?:proj|svcacct|admin)-[\w-]{40,}|\bsk-[A-Za-z0-9]{32,}",
+        "Groq API key": r"\bgsk_[A-Za-z0-9]{32,}",
         "Google API key": r"\bAIza[\w-]{35}",
         "Google OAuth token": r"\bya29\.[\w-]{30,}",
         "Hugging Face token": r"\bhf_[A-Za-z0-9]{34,}",
-        "npm token": r"\bnpm_[A-Za-z0-9]{36}|\b_authToken\s*=\s*(?P<secret>[^\s$]{20,})",
+        "npm token": r"\bnpm_[A-Za-z0-9]{36}|\b_authToken[ \t]{0,8}=[ \t]{0,8}(?P<secret>[^\s$]{20,})",
         "PyPI token": r"\bpypi-AgE[\w-]{50,}",
         "DigitalOcean token": r"\bdo[opr]_v1_[a-f0-9]{64}",
-        "HashiCorp Vault token": r"\bhv[bsr]\.[\w-]{24,}",
+        "HashiCorp Vault token": r"\bhv[bsr]\.[\w-]{20,}",
         "Databricks token": r"\bdapi[a-f0-9]{32}\b",
     }.items()
 }
+
+
+_ASSIGNMENT: Final = re.compile(
+    rf"""(?i:api[_-]?key|secret(?:[_-]?key)?|token|password|passwd){_ASSIGNED}(?P<value>[\w.~+/=!@#$%^&*?:\\-]{{20,}}+)"""
+)
+_HEADER: Final = re.compile(
+    r"""(?i:authorization)["']?[ \t]{0,8}[:=][ \t]{0,8}["']?(?P<scheme>(?i:bearer|basic|token))[ \t]{1,8}"""
+    r"(?P<value>[\w.~+/=-]{8,}+)"
+)
 
 
 def find_credential(text: str) -> str | None:
@@ -56,4 +79,44 @@ def find_credential(text: str) -> str | None:
             secret = found.groupdict().get("secret")
             if secret is None or not _PLACEHOLDER.fullmatch(secret):
                 return name
+    for name, shape, is_secret in _JUDGED:
+        if any(map(is_secret, shape.finditer(text))):
+            return name
     return None
+
+
+def _is_assigned(found: re.Match[str]) -> bool:
+    """Whether what is assigned is a value: not code that goes on with a bracket, and nothing that a person reads."""
+    return found.string[found.end() : found.end() + 1] not in tuple("([{<") and _looks_random(found["value"])
+
+
+def _authorizes(found: re.Match[str]) -> bool:
+    """Whether a header's value is one. Basic is `name:password` in Base64 (RFC 7617)."""
+    value = found["value"]
+    if found["scheme"].lower() != "basic":
+        return len(value) >= 20 and _looks_random(value)
+    try:
+        return b":" in base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _looks_random(value: str) -> bool:
+    value = value.rstrip(".:!?")
+    return (
+        len(value) >= 20
+        and any(character.isdigit() for character in value)
+        and any(character.isalpha() for character in value)
+        and "://" not in value
+        and len(set(value)) >= LEAST_DIFFERENT
+        and not _PLACEHOLDER.fullmatch(value)
+        and not _PATH.match(value)
+        and not _WORDS.fullmatch(value)
+    )
+
+
+_JUDGED: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], bool]], ...]] = (
+    ("authorization header", _HEADER, _authorizes),
+    ("key, token or password", _ASSIGNMENT, _is_assigned),
+)
+"""Shapes whose finds are looked at again."""

@@ -17,6 +17,10 @@ from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 DEFAULT_TOOLSETS: Final = ("memory",)
+LATER_TOOLS: Final = {"reflect_and_consolidate": "consolidation is not in this release"}
+"""Tools of the first seed that clients may ask for, and why they are not there."""
+MOST_SERIOUS: Final = ("memory_unavailable", "query_timeout", "embedding_failed", "queued_rejected", "queued")
+"""Codes of warnings in the order of their weight; those of others weigh less."""
 COMPLETE: Final = {"resultType": "complete"}
 """What a result of the 2026-07-28 protocol has to say; the SDK takes it out for older clients."""
 
@@ -118,7 +122,23 @@ async def call_tool(
     notices = take_notices()
     if notices:
         answer["warnings"] = [*answer.get("warnings", ()), *warnings_of(notices)]
-    return result(answer)
+    return result(with_seed_forms(answer))
+
+
+def with_seed_forms(answer: Answer) -> Answer:
+    """A good answer as the first seed has it: its most serious warning's code as `warning`, and in a degraded one the
+    text of it as `message`. The `warnings` come in that order."""
+    if not answer.get("warnings"):
+        return answer
+    warnings = sorted(answer["warnings"], key=lambda warning: _weight_of(warning["code"]))
+    formed = {**answer, "warnings": warnings, "warning": warnings[0]["code"]}
+    if answer.get("degraded"):
+        formed["message"] = warnings[0]["message"]
+    return formed
+
+
+def _weight_of(code: str) -> int:
+    return MOST_SERIOUS.index(code) if code in MOST_SERIOUS else len(MOST_SERIOUS)
 
 
 def result(answer: Answer, *, is_error: bool = False) -> dict[str, Any]:
@@ -152,6 +172,8 @@ def warnings_of(notices: Sequence[Notice]) -> list[dict[str, str]]:
 
 def unknown_tool(name: str, known: list[str]) -> str:
     """A message about a tool that is none of the known ones, with the nearest of them."""
+    listed = f"known are {', '.join(known)}"
+    if name in LATER_TOOLS:
+        return f"there is no tool {shown(name)}: {LATER_TOOLS[name]} ({listed})"
     near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"there is no tool {shown(name)}: {hint}(known are {', '.join(known)})"
+    return f"there is no tool {shown(name)}: " + (f"did you mean {near[0]}? ({listed})" if near else listed)

@@ -51,7 +51,9 @@ class JoinedGraph:
     def nodes_of(self, place: int, numbers: Sequence[int]) -> list[Node]:
         """The nodes of one file's entities."""
         nodes = self._nodes[place]
-        self._adopt(place, self._files[place].entities([number for number in numbers if number not in nodes]))
+        new = [number for number in numbers if number not in nodes]
+        if new:
+            self._adopt(place, self._files[place].entities(new))
         return [nodes[number] for number in numbers if number in nodes]
 
     def edges(
@@ -70,10 +72,9 @@ class JoinedGraph:
                 cut = cut or found.cut
                 self.nodes_of(place, list({row.target if outgoing else row.subject for row in found.rows}))
                 known = self._nodes[place]
-                for row in found.rows:
-                    edge = Edge(known[row.subject], self._relationship_key(row.relationship), known[row.target])
-                    identity = (place, row.subject, row.relationship, row.target)
-                    sightings.append(Sighting(identity, edge, row.live, row.forgotten))
+                for subject, relationship, target, live, forgotten in found.rows:
+                    edge = Edge(known[subject], self._relationship_key(relationship), known[target])
+                    sightings.append(Sighting((place, subject, relationship, target), edge, live, forgotten))
         return Expansion(sightings, cut)
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
@@ -82,6 +83,8 @@ class JoinedGraph:
         counts = dict.fromkeys(nodes, 0)
         for place, file in enumerate(self._files):
             there = [node for node in nodes if node in self._numbers[place]]
+            if not there:
+                continue
             groups = [self._numbers[place][node] for node in there]
             for node, count in zip(there, file.memory_counts(groups, self._session_id), strict=True):
                 counts[node] += count
@@ -90,18 +93,32 @@ class JoinedGraph:
     def memories(self, nodes: Sequence[Node], filters: Filters, limit: int) -> list[dict[int, RankingFacts]]:
         """For each file: the `limit` most important and latest memories that pass the filters and name these nodes."""
         self.complete(nodes)
-        return [file.memories(self._numbers_of(place, nodes), filters, limit) for place, file in enumerate(self._files)]
+        found: list[dict[int, RankingFacts]] = []
+        for place, file in enumerate(self._files):
+            numbers = self._numbers_of(place, nodes)
+            found.append(file.memories(numbers, filters, limit) if numbers else {})
+        return found
 
-    def nodes_named_by(self, place: int, memories: Sequence[int]) -> dict[int, set[Node]]:
-        """The nodes that memories of one file name. Only for memories that the session has been shown."""
+    def nodes_named_by(
+        self, place: int, memories: Sequence[int], among: Collection[Node] | None = None
+    ) -> dict[int, set[Node]]:
+        """The nodes (of some, or of all) that memories of one file name. Only for memories the session was shown."""
+        if not memories:
+            return {}
         links = self._files[place].links_of(memories)
-        self.nodes_of(place, list({link.entity for link in links}))
+        if among is None:
+            self.nodes_of(place, list({entity for _, entity in links}))
+        else:
+            self.complete(among)
+        known = self._nodes[place]
         named: dict[int, set[Node]] = {}
-        for link in links:
-            named.setdefault(link.memory, set()).add(self._nodes[place][link.entity])
+        for memory, entity in links:
+            node = known.get(entity)
+            if node is not None and (among is None or node in among):
+                named.setdefault(memory, set()).add(node)
         return named
 
-    def complete(self, nodes: Sequence[Node]) -> None:
+    def complete(self, nodes: Iterable[Node]) -> None:
         """Find all spellings of these nodes in all files, of which only some were met."""
         missing = [node for node in nodes if node not in self._complete]
         if missing:
@@ -113,13 +130,14 @@ class JoinedGraph:
 
     def _adopt(self, place: int, rows: Iterable[EntityRow]) -> list[Node]:
         found: list[Node] = []
-        for row in rows:
-            node = Node(row.key, row.type)
+        nodes, numbers = self._nodes[place], self._numbers[place]
+        for number, name, key, kind in rows:
+            node = nodes.get(number)
+            if node is None:
+                node = nodes[number] = Node(key, kind)
+                numbers.setdefault(node, []).append(number)
+                self._names.setdefault(node, name)
             found.append(node)
-            if row.number not in self._nodes[place]:
-                self._nodes[place][row.number] = node
-                self._numbers[place].setdefault(node, []).append(row.number)
-                self._names.setdefault(node, row.name)
         return found
 
     def _numbers_of(self, place: int, nodes: Sequence[Node]) -> list[int]:

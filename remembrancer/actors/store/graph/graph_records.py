@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from remembrancer.actors.store.records.contract import Filters, RankingFacts
 
 
-@dataclass(frozen=True, slots=True)
-class EntityRow:
+class EntityRow(NamedTuple):
     """An entity as one file has it. `number` identifies it in there, `key` is its `name_key`."""
 
     number: int
@@ -23,8 +22,7 @@ class EntityRow:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class EdgeRow:
+class EdgeRow(NamedTuple):
     """An edge between two entities of a file, in one spelling of its relationship, and how many memories say it."""
 
     subject: int
@@ -42,8 +40,7 @@ class Edges:
     cut: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(NamedTuple):
     """A memory names an entity."""
 
     memory: int

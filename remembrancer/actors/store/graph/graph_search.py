@@ -128,7 +128,14 @@ def _entities(
             if here in chosen and len(relationships[here]) < RELATIONSHIPS:
                 relationships[here].append(_relationship(graph, edge, support, there, direction))
     return tuple(
-        GraphEntity(graph.name(node), node.type, tuple(relationships[node]), counts[node], reached.distance)
+        GraphEntity(
+            name=graph.name(node),
+            type=node.type,
+            relationships=tuple(relationships[node]),
+            memory_count=counts[node],
+            distance=reached.distance,
+            stale=counts[node] == 0,  # it is there because a memory names it, if only a forgotten one
+        )
         for node, reached in chosen.items()
     )
 
@@ -167,9 +174,10 @@ def _memories(
     ranked: list[tuple[int, float, int, int, Scores]] = []
     near = near_memories(graph, chosen, filters, request.limit)
     for place, facts_of in enumerate(near):
-        named = graph.nodes_named_by(place, list(facts_of))
-        for number, facts in facts_of.items():
-            entities = [chosen[node] for node in named[number] if node in chosen]
+        named = graph.nodes_named_by(place, list(facts_of), chosen)
+        for number, nodes in named.items():
+            facts = facts_of[number]
+            entities = [chosen[node] for node in nodes]
             nearness, recent = connection(entities), recency(facts.happened_at, now)
             scores = Scores(
                 final=weights.final(nearness, facts.importance, recent),

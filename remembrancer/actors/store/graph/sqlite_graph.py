@@ -14,7 +14,7 @@ from remembrancer.actors.store.graph.walk import fair_share
 from remembrancer.actors.store.records.contract import Filters, RankingFacts
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_filters import condition_of, places_for
+from remembrancer.actors.store.records.sqlite_filters import condition_of, padded, places_for
 
 AT_ONCE: Final = 5000
 """Numbers in one list: SQLite takes 32,766 values in a statement."""
@@ -25,8 +25,15 @@ MOST_EDGES: Final = 200
 AFTER_ALL: Final = "\U0010ffff"
 """Sorts after every letter: `beginning` + this is the end of what begins so."""
 VISIBLE: Final = "(m.scope != 'session' OR m.session_id = ?)"
-IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
-                        WHERE s.entity = e.number AND {VISIBLE})"""  # noqa: S608 - fixed clauses
+APART: Final = "memories AS a INDEXED BY memories_apart"
+IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"
+"""A memory that is not here is remembered, and everybody's who has the file: a short look says so of most."""
+IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
+                        SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
+                        AND a.scope = 'session' AND a.session_id != ?))"""  # noqa: S608 - fixed clauses
+COLUMNS: Final = "subject, relationship, entity, memory"
+NO_ENTITY: Final = 0
+"""A number that no entity has."""
 
 
 class SqliteGraph:
@@ -40,7 +47,9 @@ class SqliteGraph:
 
     def entities_keyed(self, keys: Sequence[str], session_id: str) -> list[EntityRow]:
         return [
-            row for part in _parts(keys) for row in self._entities(f"e.key IN {places_for(part)}", (*part, session_id))
+            row
+            for part in map(padded, _parts(keys))
+            for row in self._entities(f"e.key IN {places_for(part)}", (*part, session_id))
         ]
 
     def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
@@ -53,12 +62,12 @@ class SqliteGraph:
                 WHERE entities_text MATCH ? AND {IS_VISIBLE} ORDER BY entities_text.rank, e.number LIMIT ?""",  # noqa: S608
             (match, session_id, limit),
         )
-        return [EntityRow(*row) for row in rows]
+        return [EntityRow._make(row) for row in rows]
 
     def entities(self, numbers: Sequence[int]) -> list[EntityRow]:
         return [
-            EntityRow(*row)
-            for part in _parts(numbers)
+            EntityRow._make(row)
+            for part in map(padded, _parts(numbers))
             for row in self._file.read(
                 f"SELECT number, name, key, type FROM entities WHERE number IN {places_for(part)} ORDER BY number",  # noqa: S608
                 part,
@@ -71,7 +80,7 @@ class SqliteGraph:
                 WHERE {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
             (*arguments, limit),
         )
-        return [EntityRow(*row) for row in rows]
+        return [EntityRow._make(row) for row in rows]
 
     def edges(
         self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
@@ -80,16 +89,19 @@ class SqliteGraph:
         wanted: list[object] = []
         condition = "subject IS NOT NULL"
         if relationships is not None:
-            wanted.extend(self._spellings(here, numbers, relationships))
+            wanted.extend(padded(self._spellings(here, numbers, relationships)))
+            if not wanted:
+                return Edges([], cut=False)
             condition += f" AND relationship IN {places_for(wanted)}"
         order = "entity DESC, memory DESC" if outgoing else "memory DESC"
         source, arguments, cut = self._bounded(here, numbers, condition, wanted, order)
         if not source:
             return Edges([], cut=False)
         rows = self._file.read(
-            f"""SELECT r.subject, r.relationship, r.entity, sum(m.forgotten_at IS NULL) AS live, count(*) AS said
-                FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory
-                WHERE {VISIBLE} GROUP BY r.subject, r.entity, r.relationship
+            f"""SELECT r.subject, r.relationship, r.entity, sum(a.forgotten_at IS NULL) AS live, count(*) AS said
+                FROM ({source}) AS r LEFT JOIN {APART} ON {IS_APART.format("r")}
+                WHERE a.number IS NULL OR a.scope != 'session' OR a.session_id = ?
+                GROUP BY r.subject, r.entity, r.relationship
                 ORDER BY live DESC, said DESC, r.subject, r.entity, r.relationship LIMIT ?""",  # noqa: S608
             (*arguments, session_id, MOST_EDGES + 1),
         )
@@ -104,17 +116,18 @@ class SqliteGraph:
         Of an entity that has more than its fair share the first in `order` are taken. How many each has is told by an
         index, without a look at what they say. No query, when there are no rows.
         """
+        asked = padded(numbers)
         sizes: dict[int, int] = dict(
             self._file.read(
                 f"""SELECT {here}, count(*) FROM memory_entities
-                    WHERE {here} IN {places_for(numbers)} GROUP BY {here}""",  # noqa: S608 - fixed clauses
-                numbers,
+                    WHERE {here} IN {places_for(asked)} GROUP BY {here}""",  # noqa: S608 - fixed clauses
+                asked,
             )
         )
         share = fair_share(list(sizes.values()), MOST_ROWS)
-        light = [number for number, size in sizes.items() if size <= share]
-        heavy = [number for number, size in sizes.items() if size > share]
-        rows = "SELECT * FROM memory_entities WHERE"
+        light = padded([number for number, size in sizes.items() if size <= share])
+        heavy = padded([number for number, size in sizes.items() if size > share], NO_ENTITY)
+        rows = f"SELECT {COLUMNS} FROM memory_entities WHERE"  # noqa: S608 - fixed names
         parts: list[str] = []
         arguments: list[object] = []
         if light:
@@ -126,18 +139,20 @@ class SqliteGraph:
         return " UNION ALL ".join(parts), arguments, bool(heavy)
 
     def _spellings(self, here: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
+        asked = padded(numbers)
         rows = self._file.read(
-            f"SELECT DISTINCT relationship FROM memory_entities WHERE {here} IN {places_for(numbers)}",  # noqa: S608
-            numbers,
+            f"SELECT DISTINCT relationship FROM memory_entities WHERE {here} IN {places_for(asked)}",  # noqa: S608
+            asked,
         )
         return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
-        counting = f"""SELECT s.entity, count(DISTINCT s.memory)
-            FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
-            WHERE m.forgotten_at IS NULL AND {VISIBLE} AND s.entity IN"""  # noqa: S608 - fixed clauses
-        single = [group[0] for group in groups if len(group) == 1]
-        counts = dict(self._file.read(f"{counting} {places_for(single)} GROUP BY s.entity", (session_id, *single)))
+        counting = f"""SELECT s.entity, count(DISTINCT s.memory) FROM memory_entities AS s
+            WHERE NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
+                AND (a.forgotten_at IS NOT NULL OR a.session_id != ?)) AND s.entity IN"""  # noqa: S608 - fixed clauses
+        counts: dict[int, int] = {}
+        if single := padded([group[0] for group in groups if len(group) == 1]):
+            counts = dict(self._file.read(f"{counting} {places_for(single)} GROUP BY s.entity", (session_id, *single)))
         return [
             counts.get(group[0], 0)
             if len(group) == 1
@@ -161,11 +176,12 @@ class SqliteGraph:
         return {number: RankingFacts(importance, happened_at) for number, importance, happened_at in rows}
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
+        asked = padded(memories)
         rows = self._file.read(
-            f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {places_for(memories)}",  # noqa: S608
-            memories,
+            f"SELECT DISTINCT memory, entity FROM memory_entities WHERE memory IN {places_for(asked)}",  # noqa: S608
+            asked,
         )
-        return [Link(*row) for row in rows]
+        return [Link._make(row) for row in rows]
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         condition = "s.subject IS NOT NULL"

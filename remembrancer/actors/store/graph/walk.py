@@ -31,8 +31,7 @@ class Edge(NamedTuple):
     target: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Sighting:
+class Sighting(NamedTuple):
     """That one row of one file says an edge, by so many memories. The same row may be seen from both of its ends."""
 
     row: Hashable
@@ -56,8 +55,7 @@ class Neighbourhood(Protocol):
         """The edges that lead on from these nodes, in the direction and of the type that the walk is for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(NamedTuple):
     """How a node was reached: hops, the memories that connect it to nearer ones, and whether all are forgotten."""
 
     distance: int
@@ -65,8 +63,7 @@ class Reached:
     stale: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
+class Support(NamedTuple):
     """How many memories say an edge."""
 
     live: int

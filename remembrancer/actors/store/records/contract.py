@@ -60,6 +60,8 @@ class MemoryRecord:
     access_count: int
     forgotten: bool
     near_duplicates: tuple[str, ...]
+    forgotten_at: float | None = None
+    forgotten_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -172,7 +172,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         SELECT first.entity FROM memory_entities AS first
         WHERE first.memory = memory_entities.memory ORDER BY first.ordinal, first.entity LIMIT 1);
     UPDATE memory_entities SET subject = NULL WHERE subject = entity;
+    -- Both have all that a question for edges asks of a row.
     CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
+    DROP INDEX memory_entities_by_entity;
+    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, relationship, subject);
+    -- The memories that not everybody sees, or nobody any more: usually few, so that to look here is quick.
+    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at)
+        WHERE forgotten_at IS NOT NULL OR scope = 'session';
 
     -- `key` is how a name is looked up; the words of a name are found by full text.
     ALTER TABLE entities ADD COLUMN key TEXT NOT NULL DEFAULT '';
@@ -185,6 +191,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     END;
 
     ALTER TABLE history ADD COLUMN details TEXT NOT NULL DEFAULT '{}';
+    CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
     -- Promotions to the user's file that are under way: begun here, and ended here once the user's file has the memory.
     CREATE TABLE moves (

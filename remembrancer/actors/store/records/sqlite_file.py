@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import migrate, refuse_newer
-from remembrancer.protocol.errors import InternalError, RecordsUnusable, RemembrancerError, StorageFull
+from remembrancer.protocol.errors import InternalError, RecordsUnusable, RemembrancerError
+from remembrancer.protocol.room import disk_full
 
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What the write-ahead log is cut back to once it has been moved into the database."""
 BUSY_TIMEOUT_S: Final = 10.0
 """Only migrations and backups ever make a connection wait: there is one writer."""
 CACHE_KIB: Final = 8192
+STATEMENTS: Final = 256
+"""Prepared statements that a connection keeps: lists of values make one for each of their lengths."""
 PRIMARY_CODE: Final = 0xFF
 """The part of SQLite's extended result codes that names the sort of error."""
 OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
@@ -117,7 +120,9 @@ class SqliteFile:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=STATEMENTS
+    )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -138,6 +143,6 @@ def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
     if code in OUT_OF_ROOM:
-        return StorageFull(f"the disk has no room for this write ({error}): make room and try again")
+        return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")

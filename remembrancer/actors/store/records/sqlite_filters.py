@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from remembrancer.actors.store.records.contract import Filters
+
+T = TypeVar("T")
 
 
 def places_for(values: Sequence[object]) -> str:
     """`(?,?,…)`, one for each value."""
     return f"({','.join('?' * len(values))})"
+
+
+def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
+    """The values for an `IN`, of which the last (or `filler`) is repeated until there are a power of two.
+
+    Statements of few different lengths stay prepared: to prepare one takes longer than to run it.
+    """
+    if not values:
+        return []
+    missing = (1 << (len(values) - 1).bit_length()) - len(values)
+    return [*values, *[values[-1] if filler is None else filler] * missing]
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:

@@ -72,8 +72,9 @@ def link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate],
     for link in links:
         if all(connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)).fetchone() for each in link.seen):
             connection.execute(
-                """INSERT OR REPLACE INTO memory_links
+                """INSERT INTO memory_links
                    SELECT later.number, earlier.number, ?, ?, ? FROM memories AS later, memories AS earlier
-                   WHERE later.number = ? AND earlier.number = ?""",
+                   WHERE later.number = ? AND earlier.number = ?
+                   ON CONFLICT DO UPDATE SET strength = excluded.strength""",
                 (SIMILAR, link.cosine, now, link.later, link.earlier),
             )

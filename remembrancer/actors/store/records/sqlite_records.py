@@ -43,6 +43,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerErr
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import (
     Applied,
+    ForgetMemory,
     Operation,
     PortableMemory,
     PromotedResult,
@@ -69,7 +70,7 @@ logger = logging.getLogger(__name__)
 
 
 class SqliteRecords:
-    """`Records` in one file. `clock` gives seconds since the epoch; a file of `limit_bytes` takes no more writes."""
+    """`Records` in one file. `clock`: seconds since the epoch. At `limit_bytes` it takes no write but to forget."""
 
     def __init__(self, path: Path, name: str, clock: Callable[[], float], *, limit_bytes: int | None = None) -> None:
         self._file = SqliteFile(path)
@@ -90,9 +91,17 @@ class SqliteRecords:
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         full = self._full()
-        if full is not None:
+        if full is not None:  # to forget adds a small row, and is never refused for want of room
             refused = Outcome(full)
-            return [replay_operation(self._file.writer, operation) or refused for operation in operations]
+            return [
+                self._apply_all([operation])[0]
+                if isinstance(operation.change, ForgetMemory)
+                else replay_operation(self._file.writer, operation) or refused
+                for operation in operations
+            ]
+        return self._apply_all(operations)
+
+    def _apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
         now = self._clock()
         try:
             with self._file.transaction() as connection:
@@ -271,7 +280,7 @@ class SqliteRecords:
         condition, arguments = condition_of(filters)
         rows = self._file.read(
             f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
-                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at IS NOT NULL
+                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at, m.forgotten_reason
                 FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
             (*numbers, *arguments),
         )
@@ -366,7 +375,7 @@ class SqliteRecords:
             return None
         message = (
             f"{self._file.path.name} of {self._name} has reached its limit of {self._limit_bytes} bytes: "
-            "raise database_limit_bytes, or forget and purge what is not needed"
+            "raise database_limit_bytes"
         )
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
@@ -410,8 +419,10 @@ def _record(row: Any, near_duplicates: tuple[str, ...]) -> MemoryRecord:
         created_at=row[9],
         occurred_at=row[10],
         access_count=row[11],
-        forgotten=bool(row[12]),
+        forgotten=row[12] is not None,
         near_duplicates=near_duplicates,
+        forgotten_at=row[12],
+        forgotten_reason=row[13],
     )
 
 

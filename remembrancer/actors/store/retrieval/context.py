@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
 from remembrancer.actors.store.retrieval.file_mentions import OpenFiles, open_files
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency
-from remembrancer.actors.store.retrieval.recalls import Source, as_recalled, recall
+from remembrancer.actors.store.retrieval.recalls import Source, as_recalled, recall, searched_once
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,
@@ -41,6 +41,12 @@ RECENCY_SHARE: Final = 0.2
 RELEVANCE_SHARE: Final = 0.3
 """What ranks preferences when there is a task. Importance first: a preference holds for tasks that do not name it."""
 
+LEAST_MEMORIES: Final = 20
+"""A section has so many however long they are, so that a few long ones do not keep all others away."""
+LOADED_AT_ONCE: Final = 64
+SHARED: Final = 2
+"""Times as many are fetched where another section may take as many as it may have."""
+
 T = TypeVar("T")
 
 
@@ -52,15 +58,29 @@ class Finds:
     more: bool = False
 
 
-def divided(found: dict[Section, Finds], limit: int) -> tuple[ContextSection, ...]:
-    """The sections with each memory in one of them, and at most `limit` in each."""
+def divided(found: dict[Section, Finds], limit: int, characters: int | None = None) -> tuple[ContextSection, ...]:
+    """The sections with each memory in one of them, and in each at most `limit` and about so many `characters`."""
     taken: set[str] = set()
     kept: dict[Section, ContextSection] = {}
     for name in (name for name in TAKES_FIRST if name in found):
         own = [memory for memory in found[name].memories if memory.id not in taken]
-        kept[name] = ContextSection(name, tuple(own[:limit]), more=found[name].more or len(own) > limit)
+        within = own[: min(limit, how_many(own, characters))]
+        kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
         taken.update(memory.id for memory in kept[name].memories)
     return tuple(kept[name] for name in SECTIONS if name in kept)
+
+
+def how_many(memories: Sequence[RecalledMemory], characters: int | None, times: int = 1) -> int:
+    """How many of the memories come to `times` so many characters, the one that passes the mark included."""
+    if characters is None:
+        return len(memories)
+    longest = characters // LEAST_MEMORIES
+    total = 0
+    for place, memory in enumerate(memories):
+        if total >= times * characters:
+            return place
+        total += min(len(memory.content), longest)
+    return len(memories)
 
 
 class Gathering:
@@ -80,8 +100,8 @@ class Gathering:
         weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         self._request = request
-        self._project = project
-        self._user = user
+        self._project = None if project is None else searched_once(project)
+        self._user = searched_once(user)
         self._embed = embed
         self._threads = threads
         self._now = now
@@ -101,12 +121,12 @@ class Gathering:
         }
         wanted = [name for name in SECTIONS if name in self._request.sections]
         found = dict(zip(wanted, await asyncio.gather(*(searches[name]() for name in wanted)), strict=True))
-        return ContextGathered(divided(found, self._request.limit), tuple(self._notices))
+        return ContextGathered(divided(found, self._request.limit, self._request.characters), tuple(self._notices))
 
     async def _preferences(self) -> Finds:
         """The user's semantic and procedural memories: by importance, then recency; with a task also by relevance."""
         most, related = await asyncio.gather(
-            self._top([self._user], ("user",), PREFERENCE_TYPES, self._fetched),
+            self._top([self._user], ("user",), PREFERENCE_TYPES, SHARED),
             self._recall([self._user], self._task, ("user",), PREFERENCE_TYPES),
         )
         if not self._task:
@@ -120,8 +140,8 @@ class Gathering:
         if self._task:
             return await self._recall(sources, self._task, ("project", "user"), ("procedural",))
         if "preferences" in self._request.sections:
-            return await self._top(sources, ("project",), ("procedural",), self._request.limit)
-        return await self._top(sources, ("project", "user"), ("procedural",), self._request.limit)
+            return await self._top(sources, ("project",), ("procedural",))
+        return await self._top(sources, ("project", "user"), ("procedural",))
 
     async def _project_context(self) -> Finds:
         """What the project knows of the task and of the open files, memories that name one of these first.
@@ -138,26 +158,21 @@ class Gathering:
             self._recall(sources, words, ("project",), (), strategy), self._from_files(self._project.records)
         )
         if not self._task:
-            rest = await self._top(sources, ("project",), (), self._fetched)
-        known = _once([*matches.memories, *of_files, *rest.memories])
+            rest = await self._top(sources, ("project",), (), SHARED)
+        known = _once([*matches.memories, *of_files.memories, *rest.memories])
         known.sort(key=partial(_mention, self._files))
-        return Finds(known, more=matches.more or rest.more)
+        return Finds(known, more=matches.more or of_files.more or rest.more)
 
     async def _session_history(self) -> Finds:
         """This session's memories, what happened before the rest, the latest first."""
         if self._project is None:
             return Finds()
-        sources, limit = [self._project], self._request.limit
-        events = await self._top(sources, ("session",), ("episodic",), limit, "latest")
-        if len(events.memories) >= limit:
+        sources = [self._project]
+        events = await self._top(sources, ("session",), ("episodic",), order="latest")
+        if events.more or len(events.memories) >= self._request.limit:
             return events
-        others = await self._top(sources, ("session",), ("semantic", "procedural"), limit, "latest")
+        others = await self._top(sources, ("session",), ("semantic", "procedural"), order="latest")
         return Finds(events.memories + others.memories, more=others.more)
-
-    @property
-    def _fetched(self) -> int:
-        """How many to fetch where another section may take as many as it may have."""
-        return 2 * self._request.limit
 
     async def _recall(
         self,
@@ -174,7 +189,7 @@ class Gathering:
             session_id=self._request.session_id,
             query=query,
             strategy=strategy,
-            limit=self._fetched,
+            limit=SHARED * self._request.limit,
             scopes=scopes,
             types=types,
         )
@@ -193,36 +208,45 @@ class Gathering:
         sources: list[Source],
         scopes: tuple[Scope, ...],
         types: tuple[MemoryType, ...],
-        limit: int,
+        times: int = 1,
         order: Order = "important",
     ) -> Finds:
+        """The first memories of these scopes and types: `times` as many as a section may have."""
         filters = Filters(self._request.session_id, scopes, types)
+        limit = times * self._request.limit
 
-        def read() -> list[RecalledMemory]:
-            found = [
-                memory
+        def read() -> Finds:
+            of_each = [
+                self._loaded(source.records, source.records.top(filters, order, limit + 1), filters, times)
                 for source in sources
-                for memory in self._loaded(source.records, source.records.top(filters, order, limit + 1), filters)
             ]
-            return sorted(found, key=_latest if order == "latest" else _important, reverse=True)
-
-        memories = await asyncio.get_running_loop().run_in_executor(self._threads, read)
-        return Finds(memories[:limit], more=len(memories) > limit)
-
-    async def _from_files(self, records: Records) -> list[RecalledMemory]:
-        """The project's memories whose source is one of the open files."""
-        filters = Filters(self._request.session_id, ("project",))
-
-        def read() -> list[RecalledMemory]:
-            numbers = records.from_files(self._files.names(), filters, self._fetched)
-            found = self._loaded(records, numbers, filters)
-            return [memory for memory in found if self._files.is_source(memory.source.file)]
+            found = [memory for finds in of_each for memory in finds.memories]
+            found.sort(key=_latest if order == "latest" else _important, reverse=True)
+            return Finds(found[:limit], more=len(found) > limit or any(finds.more for finds in of_each))
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    def _loaded(self, records: Records, numbers: Sequence[int], filters: Filters) -> list[RecalledMemory]:
-        known = records.load(numbers, filters)
-        return [self._shown(known[number]) for number in numbers if number in known]
+    async def _from_files(self, records: Records) -> Finds:
+        """The project's memories whose source is one of the open files."""
+        filters = Filters(self._request.session_id, ("project",))
+
+        def read() -> Finds:
+            numbers = records.from_files(self._files.names(), filters, SHARED * self._request.limit)
+            found = self._loaded(records, numbers, filters, SHARED)
+            return Finds([each for each in found.memories if self._files.is_source(each.source.file)], found.more)
+
+        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
+    def _loaded(self, records: Records, numbers: Sequence[int], filters: Filters, times: int) -> Finds:
+        """The first of the memories: as many as come to `times` the characters that a section may have."""
+        found: list[RecalledMemory] = []
+        for start in range(0, len(numbers), LOADED_AT_ONCE):
+            if how_many(found, self._request.characters, times) < len(found):
+                return Finds(found, more=True)
+            part = numbers[start : start + LOADED_AT_ONCE]
+            known = records.load(part, filters)
+            found += [self._shown(known[number]) for number in part if number in known]
+        return Finds(found)
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
         """A memory that nothing was asked of, so that it has no relevance."""

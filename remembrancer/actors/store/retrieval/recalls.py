@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,7 +29,7 @@ from remembrancer.actors.store.retrieval.ranking import (
     score,
     side_by_side,
 )
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.actors.store.vectors.passage_index import PassageHit
 from remembrancer.actors.store.vectors.vector_index import IndexLost
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import Notice, Recall, Recalled, RecalledMemory, Scores, Strategy
@@ -36,6 +38,8 @@ CANDIDATES: Final = 50
 """Memories that each search brings to the fusion."""
 DEEPEST_SEARCH: Final = 3200
 """Passages looked at when the filters turn most of the nearest away."""
+SPARE_SHARE: Final = 1.25
+"""How much more is looked at than what has passed so far promises: farther away, filters may turn more away."""
 FEW: Final = 1000
 """Memories that pass the filters and are compared one by one, when a first search has not found enough of them."""
 EXACT_LIMIT: Final = 5000
@@ -49,12 +53,48 @@ Place = tuple[int, int]
 """A candidate among several files: the file's place in the list of sources, the memory's number in it."""
 
 
+class Passages(Protocol):
+    """What can be searched by meaning: a `PassageIndex`, or what stands before one."""
+
+    @property
+    def model(self) -> str: ...
+
+    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
+        """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A file to search: its records, and its passages when they can be searched (None: not now)."""
 
     records: Records
-    passages: PassageIndex | None
+    passages: Passages | None
+
+
+class _SearchedOnce:
+    """Passages for several recalls with one vector, side by side: what one has searched the others need not."""
+
+    def __init__(self, passages: Passages) -> None:
+        self._passages = passages
+        self._hits: dict[int, list[PassageHit]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def model(self) -> str:
+        return self._passages.model
+
+    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
+        with self._lock:
+            deeper = min((known for known in self._hits if known >= limit), default=None)
+            if deeper is None:
+                deeper = limit
+                self._hits[limit] = self._passages.search(query, limit)
+            return self._hits[deeper][:limit]
+
+
+def searched_once(source: Source) -> Source:
+    """The file for several recalls with one and the same vector."""
+    return source if source.passages is None else Source(source.records, _SearchedOnce(source.passages))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +271,7 @@ def _connected(
     return connected
 
 
-def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: Filters) -> dict[int, float]:
+def _nearest(records: Records, passages: Passages, query: Vectors, filters: Filters) -> dict[int, float]:
     """The cosines of the `CANDIDATES` nearest memories that pass the filters.
 
     The index knows nothing of filters. Where these turn too many away, the few memories that pass them are compared one
@@ -257,8 +297,17 @@ def _nearest(records: Records, passages: PassageIndex, query: Vectors, filters: 
             known = records.memory_vectors(passages.model, unseen)
             passing |= best_passages(known.memories, known.vectors, query)
             break
-        limit *= 4
+        limit = _deeper(limit, len(passing))
     return dict(sorted(passing.items(), key=lambda item: -item[1])[:CANDIDATES])
+
+
+def _deeper(limit: int, passing: int) -> int:
+    """How many passages to look at next, when `limit` gave only so many memories that pass the filters.
+
+    Twice as many, or four, eight times …, so that recalls side by side ask for the same.
+    """
+    times = CANDIDATES / passing * SPARE_SHARE if passing else 4.0
+    return min(DEEPEST_SEARCH, limit << max(1, math.ceil(math.log2(times))))
 
 
 def _rank(
@@ -314,4 +363,6 @@ def as_recalled(record: MemoryRecord, scores: Scores) -> RecalledMemory:
         occurred_at=record.occurred_at,
         forgotten=record.forgotten,
         near_duplicates=record.near_duplicates,
+        forgotten_at=record.forgotten_at,
+        forgotten_reason=record.forgotten_reason,
     )

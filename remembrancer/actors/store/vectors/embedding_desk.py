@@ -52,6 +52,9 @@ RETRY_S: Final = 1.0
 """Before the records are written again that could not be: a full disk, say."""
 REMEMBERED_FAILURES: Final = 1000
 """Memories of which is known, until they are tried again, why they could not be embedded."""
+UNATTENDED_S: Final = 10.0
+"""So long after the start, or after the last that was heard of any worker, one may still be on its way."""
+NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
 """A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
 
@@ -82,6 +85,7 @@ class EmbeddingDesk:
         threads: Executor,
         send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
         quiet: Quiet,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
         self._committer = committer
@@ -94,6 +98,8 @@ class EmbeddingDesk:
         self._arrived: list[_Arrival] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
+        self._clock = clock
+        self._attended_at = clock()
         self._given_up: dict[Job, str] = {}
         self._unsaved: Counter[Job] = Counter()
         self._digests: dict[Job, bytes] = {}
@@ -111,10 +117,12 @@ class EmbeddingDesk:
 
     @property
     def error(self) -> str | None:
-        """Why there are no vectors: the last word of a worker that could not load its model."""
-        if self.work.workers:
+        """Why there are no vectors: the last word of a worker that could not load its model, or that there is none."""
+        if self.work.has_workers:
             return None
-        return next(iter(self._failures.values()), None)
+        for failure in self._failures.values():
+            return failure
+        return NO_WORKER if self._clock() - self._attended_at >= UNATTENDED_S else None
 
     async def run(self) -> None:
         """Hand out jobs and save vectors until cancelled."""
@@ -170,6 +178,7 @@ class EmbeddingDesk:
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
         """What a worker says."""
+        self._attended_at = self._clock()
         match message:
             case WorkerReady(identity=identity, credit=credit):
                 self._failures.pop(worker.incarnation, None)
@@ -191,6 +200,8 @@ class EmbeddingDesk:
 
     def peer_gone(self, gone: PeerGone) -> None:
         """A process of the runtime has died. If it was a worker, its jobs go to another."""
+        if gone.role == "embedder":
+            self._attended_at = self._clock()
         for worker in self.work.workers:
             if worker.incarnation == gone.incarnation:
                 self._lose(worker)

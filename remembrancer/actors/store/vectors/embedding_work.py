@@ -61,6 +61,11 @@ class EmbeddingWork(Generic[Key, Worker]):
         return bool(self._queue)
 
     @property
+    def has_workers(self) -> bool:
+        """Whether there is a worker with a model."""
+        return bool(self._workers)
+
+    @property
     def workers(self) -> list[Worker]:
         """Workers with a model, the least busy first."""
         return sorted(self._workers, key=lambda worker: len(self._workers[worker].leased))

@@ -1,0 +1,61 @@
+"""The tools of the toolset `memory` through the gateway, with a real store behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from remembrancer.config.settings import Settings
+from tests.actors.gateway_rig import RawClient, Rig
+from tests.actors.store_process import store_rig
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+
+
+@asynccontextmanager
+async def session(rig: Rig) -> AsyncIterator[RawClient]:
+    """A client that the gateway serves, and the gateway the store."""
+    async with store_rig(rig.paths.home), rig.running(), rig.session() as client:
+        yield client
+
+
+async def test_no_change_takes_a_secret_in_and_one_that_is_there_can_be_taken_away(rig: Rig) -> None:
+    secret = "ghp_" + "aB3" * 12
+    async with session(rig) as client:
+        allowed = await client.store("a", tags=[secret], allow_secrets=True)
+        memory_id = allowed["memory_id"]
+        refused = [
+            ("store_memory", {"content": "b", "type": "semantic", "scope": "user", "tags": [secret]}, "tags"),
+            ("update_memory", {"memory_id": memory_id, "metadata": {"password": secret}}, "metadata"),
+            ("tag_memory", {"memory_id": memory_id, "add": [secret]}, "add"),
+            ("forget_memory", {"memory_id": memory_id, "reason": secret}, "reason"),
+            ("promote_memory", {"memory_id": memory_id, "target_scope": "user", "reason": secret}, "reason"),
+            ("restore_memory", {"memory_id": memory_id, "reason": secret}, "reason"),
+        ]
+        for tool, arguments, field in refused:
+            answer = await client.call(tool, **arguments)
+            assert (answer["error"], answer["field"]) == ("invalid_input", field), tool
+            assert secret not in answer["message"]
+        assert (await client.call("tag_memory", memory_id=memory_id, remove=[secret]))["tags"] == []
+
+
+async def test_a_recall_of_the_forgotten_says_when_and_why(rig: Rig) -> None:
+    async with session(rig) as client:
+        stored = await client.store("The lantern stands in the attic")
+        await client.call("forget_memory", memory_id=stored["memory_id"], reason="it was sold")
+        answer = await client.call("recall_memories", query="lantern", include_forgotten=True)
+        [memory] = answer["memories"]
+        assert memory["forgotten"] is True
+        assert memory["forgotten_reason"] == "it was sold"
+        assert memory["forgotten_at"] >= memory["created_at"]
+        await client.call("restore_memory", memory_id=stored["memory_id"])
+        answer = await client.call("recall_memories", query="lantern", include_forgotten=True)
+        assert not {"forgotten", "forgotten_at", "forgotten_reason"} & set(answer["memories"][0])

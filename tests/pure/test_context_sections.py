@@ -1,0 +1,39 @@
+"""How what the sections have found is divided among them."""
+
+from __future__ import annotations
+
+from remembrancer.actors.store.retrieval.context import LEAST_MEMORIES, Finds, divided, how_many
+from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.writes import SourceRef
+
+
+def memory(number: int, length: int = 10) -> RecalledMemory:
+    scores = Scores(final=0.5, relevance=0.0, importance=0.5, recency=1.0)
+    content = "x" * length
+    return RecalledMemory(f"memory:{number}", content, "semantic", "user", 0.5, scores, (), 0.0, 0, SourceRef())
+
+
+def test_a_section_has_what_comes_to_the_characters_and_says_that_there_is_more() -> None:
+    found = Finds([memory(number) for number in range(100)])
+    [section] = divided({"preferences": found}, limit=400, characters=500)
+    assert (len(section.memories), section.more) == (50, True)
+    [section] = divided({"preferences": found}, limit=400, characters=1000)
+    assert (len(section.memories), section.more) == (100, False)
+    [section] = divided({"preferences": found}, limit=30, characters=1000)
+    assert (len(section.memories), section.more) == (30, True)
+    [section] = divided({"preferences": found}, limit=400)
+    assert (len(section.memories), section.more) == (100, False)
+
+
+def test_long_memories_leave_room_for_others() -> None:
+    assert how_many([memory(number, 100_000) for number in range(50)], 1000) == LEAST_MEMORIES
+
+
+def test_what_one_section_took_counts_for_no_other() -> None:
+    both = [memory(number) for number in range(10)]
+    sections = divided({"preferences": Finds(both), "relevant_procedures": Finds(both[:4])}, 400, 60)
+    assert [[each.id for each in section.memories] for section in sections] == [
+        [each.id for each in both[4:10]],
+        [each.id for each in both[:4]],
+    ]
+    assert not any(section.more for section in sections)

@@ -1,0 +1,24 @@
+"""What a client is told that asks for a tool which is not there."""
+
+from __future__ import annotations
+
+from remembrancer.actors.gateway.toolkit.tools import unknown_tool
+
+KNOWN = ["store_memory", "recall_memories"]
+
+
+def test_the_nearest_known_tool_is_named() -> None:
+    assert unknown_tool("store_memroy", KNOWN) == (
+        "there is no tool 'store_memroy': did you mean store_memory? (known are store_memory, recall_memories)"
+    )
+
+
+def test_without_a_near_one_the_known_ones_are_listed() -> None:
+    assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
+
+
+def test_a_tool_of_a_later_release_is_said_to_be_one() -> None:
+    assert unknown_tool("reflect_and_consolidate", KNOWN) == (
+        "there is no tool 'reflect_and_consolidate': consolidation is not in this release "
+        "(known are store_memory, recall_memories)"
+    )
