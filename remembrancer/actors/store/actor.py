@@ -47,7 +47,8 @@ from remembrancer.protocol.work import (
 )
 from remembrancer.protocol.writes import Submit
 
-READ_THREADS: Final = 4
+READ_THREADS: Final = 2
+"""Each has its own cache of pages, and Python runs one of them at a time."""
 QUERY_VECTOR_TIMEOUT_S: Final = 1.0
 """How long a recall waits for its query's vector before it goes on with words alone."""
 ANSWER_MARGIN_S: Final = 0.1
