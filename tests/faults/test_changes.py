@@ -252,7 +252,7 @@ def _compare_file(connection: sqlite3.Connection) -> None:
 
 TestChangesUnderFire: Any = ChangesUnderFire.TestCase
 TestChangesUnderFire.settings = settings(
-    max_examples=12,
+    max_examples=8,
     stateful_step_count=25,
     deadline=None,
     phases=(Phase.generate,),  # a kill hits another moment each time: shrinking would chase a ghost

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -15,12 +17,26 @@ from remembrancer.commands.sample_text import memories
 from tests.runtime import Runtime, until
 
 MIXED_WORK_S = 60.0
+SHORT = 120
+"""Characters: what a minute has brought is embedded in some seconds."""
+
+FURTHER: tuple[tuple[tuple[str, dict[str, Any]], ...], ...] = (
+    (("get_memory_status", {}),),
+    (("tag_memory", {"add": ["seen"]}), ("get_memory", {})),
+    (("update_memory", {"importance": 0.9, "metadata": {"by": "hand"}}), ("get_memory", {"version": 1})),
+    (("forget_memory", {"reason": "for a moment"}), ("restore_memory", {})),
+    (("get_memory_context", {"task_description": "open a file", "max_tokens": 500}),),
+    (("search_knowledge_graph", {}),),
+)
+"""What follows a store: four of these."""
+ABOUT_ONE = {"tag_memory", "get_memory", "update_memory", "forget_memory", "restore_memory"}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 
 async def test_eight_sessions_of_mixed_work_for_a_minute_end_with_sound_files(home: Path) -> None:
-    texts = iter(memories(10_000))
+    short = [text for text in memories(10_000) if len(text) <= SHORT]
+    texts = (f"{text} ({number})" for number, text in enumerate(itertools.cycle(short)))
     dice = random.Random(8)
     stored: dict[str, str] = {}
     deadline = time.monotonic() + MIXED_WORK_S
@@ -35,7 +51,11 @@ async def test_eight_sessions_of_mixed_work_for_a_minute_end_with_sound_files(ho
             found = await client.call("recall_memories", query=text[:80], strategy=dice.choice(["keyword", "hybrid"]))
             assert "error" not in found, found
             assert not found.get("degraded"), found
-            assert "error" not in await client.call("get_memory_status")
+            for tool, arguments in itertools.chain.from_iterable(dice.choices(FURTHER, k=4)):
+                about = {"memory_id": answer["memory_id"]} if tool in ABOUT_ONE else {}
+                said = await client.call(tool, **about, **arguments)
+                assert "error" not in said, said
+                assert not said.get("degraded"), said
 
     clients = [StdioClient(home) for _ in range(8)]
     await asyncio.gather(*(start(client) for client in clients))
