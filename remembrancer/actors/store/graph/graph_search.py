@@ -171,34 +171,31 @@ def _memories(
 ) -> tuple[tuple[RecalledMemory, ...], Seen]:
     """The memories that name the chosen entities: of the nearest first, then by importance and recency."""
     filters = Filters(request.session_id)
-    ranked: list[tuple[int, float, int, int, Scores]] = []
+    ranked: list[tuple[int, float, int, int]] = []
+    standing: dict[tuple[int, int], tuple[float, float, float]] = {}
     near = near_memories(graph, chosen, filters, request.limit)
     for place, facts_of in enumerate(near):
         named = graph.nodes_named_by(place, list(facts_of), chosen)
         for number, nodes in named.items():
             facts = facts_of[number]
             entities = [chosen[node] for node in nodes]
-            nearness, recent = connection(entities), recency(facts.happened_at, now)
-            scores = Scores(
-                final=weights.final(nearness, facts.importance, recent),
-                relevance=nearness,
-                importance=facts.importance,
-                recency=recent,
-                graph=nearness,
-            )
+            recent = recency(facts.happened_at, now)
             nearest = min(each.distance for each in entities)
-            ranked.append((nearest, -weights.final(0.0, facts.importance, recent), place, number, scores))
-    ranked.sort(key=lambda each: each[:4])
+            ranked.append((nearest, -weights.final(0.0, facts.importance, recent), place, number))
+            standing[place, number] = connection(entities), facts.importance, recent
+    ranked.sort()
     seen: Seen = {}
     best = ranked[: request.limit]
-    for _, _, place, number, _ in best:
+    for _, _, place, number in best:
         seen.setdefault(place, []).append(number)
     records = {place: files[place].load(numbers, filters) for place, numbers in seen.items()}
     memories: dict[str, RecalledMemory] = {}
-    for _, _, place, number, scores in best:
+    for _, _, place, number in best:
         record = records[place].get(number)
         if record is not None and (record.id not in memories or record.scope == "user"):
-            memories[record.id] = as_recalled(record, scores)
+            nearness, importance, recent = standing[place, number]
+            final = weights.final(nearness, importance, recent)
+            memories[record.id] = as_recalled(record, Scores(final, nearness, importance, recent, graph=nearness))
     return tuple(memories.values()), seen
 
 
