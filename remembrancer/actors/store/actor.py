@@ -24,9 +24,9 @@ from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
+from remembrancer.actors.store.vectors.index_audit import IndexAudit
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
-from remembrancer.actors.store.vectors.vector_index import IndexLost, VectorIndex
-from remembrancer.protocol.control import IndexFigures, PeerGone, StoreVitals
+from remembrancer.protocol.control import PeerGone, StoreVitals
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.locks import FileLock
@@ -38,7 +38,6 @@ from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import ToStore, ToWorker, to_store
 from remembrancer.protocol.work import (
     JobFailed,
-    ModelIdentity,
     PassagesEmbedded,
     QueryEmbedded,
     WorkerFailed,
@@ -49,16 +48,7 @@ from remembrancer.protocol.writes import Submit
 
 READ_THREADS: Final = 2
 """Each has its own cache of pages, and Python runs one of them at a time."""
-QUERY_VECTOR_TIMEOUT_S: Final = 1.0
-"""How long a recall waits for its query's vector before it goes on with words alone."""
-ANSWER_MARGIN_S: Final = 0.1
-"""What is kept of a deadline for the way back, where an answer that says "not yet" is worth more than none."""
-COMPARISON_S: Final = 0.5
-"""How long an answer about a memory's vectors waits for the search for its near-duplicates, which goes on."""
 HOUSEKEEPING_S: Final = 1.0
-COUNTING_SHARE: Final = 0.05
-"""The share of the time that counting the index may take: a large one is counted less often."""
-DEFAULT_DEADLINE_S: Final = 5.0
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -74,10 +64,7 @@ class StoreActor(Actor):
         self._quiet = Quiet()
         self._counts = Counts()
         self._counted = (-1, 0)
-        self._vector_index: VectorIndex | None = None
-        self._figures: tuple[IndexFigures, ...] = ()
-        self._figures_of: object = None
-        self._count_index_after = 0.0
+        self._audit = IndexAudit(lambda: open_chroma(spec.paths.vectors), self._read)
         self._embedded = 0
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
@@ -98,7 +85,7 @@ class StoreActor(Actor):
             limit_bytes=self.spec.settings.database_limit_bytes,
             on_open=self._file_opened,
         )
-        self._index = IndexKeeper(self._open_index, self._committer, busy=self._is_busy)
+        self._index = IndexKeeper(self._audit.open, self._committer, busy=self._is_busy)
         self._desk = EmbeddingDesk(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._quiet
         )
@@ -126,7 +113,7 @@ class StoreActor(Actor):
             await anyio.sleep_forever()
 
     def vitals(self) -> StoreVitals:
-        return StoreVitals(self._count(), self._embedding(), self._router.rejected_frames, self._figures)
+        return StoreVitals(self._count(), self._embedding(), self._router.rejected_frames, self._audit.figures)
 
     def _count(self) -> Counts:
         """The counts of all open files, made anew when something was committed since. Some queries of 50 µs each."""
@@ -139,34 +126,6 @@ class StoreActor(Actor):
             else:
                 self._counted = (commits, len(files))
         return self._counts
-
-    def _open_index(self) -> VectorIndex:
-        self._vector_index = open_chroma(self.spec.paths.vectors)
-        return self._vector_index
-
-    async def _count_index(self) -> None:
-        """Compare the index with the records when it has nothing to do, and something has changed since."""
-        index, identity = self._vector_index, self._desk.identity
-        if index is None or identity is None or self._is_busy() or time.monotonic() < self._count_index_after:
-            return
-        state, began = self._index_state(), time.monotonic()
-        if state == self._figures_of:
-            return
-        figures = []
-        for records in list(self._files):
-            if records.name in state[0]:
-                figures.append(await self._read(partial(_compare, records, index, identity)))
-            else:
-                figures.append(IndexFigures(records.name, 0, 0, ready=False))
-        self._count_index_after = time.monotonic() + (time.monotonic() - began) / COUNTING_SHARE
-        if state == self._index_state():  # or else something came between the two counts
-            self._figures, self._figures_of = tuple(figures), state
-
-    def _index_state(self) -> tuple[frozenset[str], tuple[object, ...]]:
-        """The files that are whole in the index, and what changes when any of their figures may."""
-        files = [(records.name, self._index.searchable(records.name)) for records in self._files]
-        settled = frozenset(name for name, file in files if file and file.attached and not file.has_work)
-        return settled, (self._committer.commits, self._embedded, self._desk.pending, len(files), self._desk.identity)
 
     def on_peer_gone(self, peer: PeerGone) -> None:
         if hasattr(self, "_desk"):
@@ -203,6 +162,10 @@ class StoreActor(Actor):
             error=self._desk.error or self._index.error,
         )
 
+    def _revision(self) -> tuple[int, int, int, int]:
+        """What changes when anything in the records or in their vectors may have."""
+        return self._committer.commits, self._embedded, self._desk.pending, len(list(self._files))
+
     def _is_busy(self) -> bool:
         """Whether there is something better to do than to tidy the index."""
         return self._desk.pending > 0 or not self._quiet.is_idle(time.monotonic())
@@ -234,7 +197,8 @@ class StoreActor(Actor):
                     await self._tolerantly(name, self._committer.run(partial(records.touch, numbers, now)))
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
-            await self._count_index()
+            if not self._is_busy():
+                await self._audit.count(lambda: list(self._files), self._index, self._desk.identity, self._revision)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
         """Housekeeping in one file: a full disk or a damaged file puts it off, and stops nothing else."""
@@ -249,14 +213,3 @@ class StoreActor(Actor):
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:
-    """Count the passages of one file in the records and in its collection."""
-    try:
-        indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).numbers()
-        recorded = records.passage_numbers(identity.key)
-    except (IndexLost, RemembrancerError) as error:
-        logger.warning("the index was not counted", extra={"file": records.name, "reason": str(error)})
-        return IndexFigures(records.name, 0, 0, ready=False)
-    return IndexFigures(records.name, len(recorded), len(indexed), ready=True)
