@@ -6,14 +6,11 @@ import hashlib
 import json
 import os
 import pty
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,35 +24,13 @@ from remembrancer.commands.portability.courier import Courier
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, PromoteMemory, Scope
-from tests.conftest import processes_of
 from tests.operations import PROJECT
 from tests.processes.bridge_rig import BridgeClient
 from tests.processes.portable_rig import ask, change, command, done, exported, fill, id_of, recall, start, stop, store
 from tests.processes.runtimes import until
 from tests.runtime import Runtime
 
-
-@pytest.fixture(autouse=True)
-def quick_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Without embedders, unless a test wants some."""
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    yield
-    stop(home)
-
-
-@pytest.fixture
-def second(home: Path) -> Iterator[Path]:
-    """Another empty home."""
-    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
-    try:
-        yield directory
-        stop(directory)
-    finally:
-        left = processes_of(directory)
-        for process in left:
-            process.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-    assert not left
+pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 def restore(archive: Path, home: Path) -> dict[str, str]:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,35 +24,13 @@ from remembrancer.commands.portability.export_format import (
     encode_line,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from tests.conftest import processes_of
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, stop, store
 from tests.processes.runtimes import until
 from tests.pure.test_export_format import memory
 from tests.runtime import Runtime
 
-
-@pytest.fixture(autouse=True)
-def quick_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Without embedders, unless a test has some: what vectors say of duplicates is no part of what is moved."""
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    yield
-    stop(home)
-
-
-@pytest.fixture
-def second(home: Path) -> Iterator[Path]:
-    """Another empty home."""
-    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
-    try:
-        yield directory
-        stop(directory)
-    finally:
-        left = processes_of(directory)
-        for process in left:
-            process.kill()
-        shutil.rmtree(directory, ignore_errors=True)
-    assert not left
+pytestmark = pytest.mark.usefixtures("without_embedders")
 
 
 def ids_of(lines: list[dict[str, Any]]) -> set[str]:

@@ -52,11 +52,6 @@ class Supervision:
         return (self._gateway, self._store, *(self._embedders[number] for number in sorted(self._embedders)))
 
     @property
-    def wanted_embedders(self) -> int:
-        """How many embedders there should be."""
-        return self._wanted
-
-    @property
     def finished(self) -> bool:
         """Whether the runtime has gone down and no process is left."""
         return self.stopping is not None and all(process.state == "stopped" for process in self.processes)

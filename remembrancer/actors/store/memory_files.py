@@ -16,7 +16,7 @@ from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import ProjectRef, Scope
+from remembrancer.protocol.writes import ProjectRef
 
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
@@ -80,13 +80,9 @@ class MemoryFiles:
             opening.add_done_callback(lambda _: self._opening.pop(project.id, None))
         return await asyncio.shield(opening)
 
-    def open_for(self, scope: Scope, project: ProjectRef) -> Records | None:
-        """As `for_scope`, for a file that is open; None when it is not."""
-        return self.user if scope == "user" else self._open.get(project.id)
-
-    async def for_scope(self, scope: Scope, project: ProjectRef) -> Records:
-        """The file that memories of a scope live in: the user's, or the project's for it and its sessions."""
-        return self.user if scope == "user" else await self.project(project)
+    def open_project(self, project: ProjectRef) -> Records | None:
+        """As `project`, for a file that is open; None when it is not."""
+        return self._open.get(project.id)
 
     def move_from(self, project: Records) -> Move:
         """What moves memories from an open project's file to the user's: one for each file."""

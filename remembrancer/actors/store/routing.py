@@ -48,7 +48,7 @@ def stays_in(target: Target, operation: Operation) -> bool:
 
 def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
     """Whether the project's file is open, if it is needed."""
-    if files.open_for("project", operation.project) is not None:
+    if files.open_project(operation.project) is not None:
         return True
     match operation.change:
         case StoreMemory(scope=scope):
@@ -61,7 +61,7 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
 
 def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """A memory that is in both files is on its way to the user's, which counts."""
-    project, user = files.open_for("project", operation.project), files.user
+    project, user = files.open_project(operation.project), files.user
     match operation.change:
         case StoreMemory(scope=scope):
             return user if scope == "user" or project is None else project

@@ -177,7 +177,7 @@ class WriteDesk:
 
     def _has_vectors(self, operation: Operation) -> bool:
         """Whether the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
-        for records in (self._files.open_for("project", operation.project), self._files.user):
+        for records in (self._files.open_project(operation.project), self._files.user):
             number = None if records is None else records.number_of(memory_id_of(operation))
             if records is not None and number is not None and self._desk.is_embedded(records, number):
                 return True

@@ -1,0 +1,37 @@
+"""Homes and settings that several tests with whole runtimes want."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import processes_of
+from tests.processes.portable_rig import stop
+
+
+@pytest.fixture
+def without_embedders(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is embedded unless a test starts some, so that no link between near-duplicates appears meanwhile. The
+    runtime of the home is stopped at the end."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    yield
+    stop(home)
+
+
+@pytest.fixture
+def second(home: Path) -> Iterator[Path]:
+    """Another empty home. Fails the test whose processes outlive it."""
+    directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
+    try:
+        yield directory
+        stop(directory)
+    finally:
+        left = processes_of(directory)
+        for process in left:
+            process.kill()
+        shutil.rmtree(directory, ignore_errors=True)
+    assert not left
