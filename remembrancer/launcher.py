@@ -1,4 +1,4 @@
-"""The command `remembrancer`. For `remembrancer mcp` it imports the bridge and nothing else: sessions start often."""
+"""The command `remembrancer`. For `mcp` and `hook` it imports these alone: a session waits for them, and often."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ COMMANDS = {
     "config": ("remembrancer.commands.config", "the settings that count, and where each comes from"),
     "setup": ("remembrancer.commands.setup", "have an assistant's client start it: setup claude-code"),
     "doctor": ("remembrancer.commands.doctor", "look for what is wrong, and say what to do"),
+    "projects": ("remembrancer.commands.projects", "which projects are remembered, and when each was last used"),
     "backup": ("remembrancer.commands.backup", "write everything that cannot be made again into one file"),
     "restore": ("remembrancer.commands.restore", "put a backup in the place of what is there, which is kept"),
     "export": ("remembrancer.commands.export", "write memories as JSON Lines"),
     "import": ("remembrancer.commands.import_", "take in what an export has written"),
+    "hook": ("remembrancer.commands.hook", "record an event of an assistant's session: what its client's hooks run"),
+    "maintain": ("remembrancer.commands.maintain", "archive, merge and sweep out what has become of no use"),
     "demo": ("remembrancer.commands.demo", "show what it does, on a memory of its own"),
 }
 """Name: the module whose `main(argv)` returns the exit status, and the line of help."""
@@ -32,6 +35,10 @@ def main(argv: list[str] | None = None) -> int:
         from remembrancer.actors.bridge import bridge
 
         return bridge.main(arguments[1:])
+    if arguments[:1] == ["hook"]:
+        from remembrancer.commands import hook
+
+        return hook.main(arguments[1:])
     from remembrancer.commands import command_line
 
     return command_line.run(COMMANDS, arguments)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from remembrancer.protocol import writes
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.writes import Applied, Change, ImportMemory, Operation, ProjectRef, StoredResult, StoreMemory
+from remembrancer.protocol.writes import Applied, Change, Operation, ProjectRef, StoredResult, StoreMemory
 
 PROJECT = ProjectRef("p_0123456789ab", "/work/one")
 OTHER_PROJECT = ProjectRef("p_ba9876543210", "/work/two")
@@ -45,8 +46,9 @@ def result_of(applied: Applied) -> StoredResult:
 
 def memory_id_of(operation: Operation) -> str:
     """The id of the memory that an operation makes or changes."""
-    change = operation.change
-    return change.memory.id if isinstance(change, ImportMemory) else change.memory_id
+    memory_id = writes.memory_id_of(operation.change)
+    assert memory_id is not None
+    return memory_id
 
 
 def change_operation(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from remembrancer.commands.health import Problem
-from remembrancer.protocol.control import GatewayVitals, ProcessStatus, RuntimeStatus, StoreVitals
+from remembrancer.protocol.control import ConsolidatorVitals, GatewayVitals, ProcessStatus, RuntimeStatus, StoreVitals
 
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
@@ -20,6 +20,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "embedding": _embedding(status.store if status else None),
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),
+        "consolidator": _consolidator(status.consolidator if status else None),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
 
@@ -50,6 +51,15 @@ def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
         "store": gateway.store if gateway else None,
         "store_attempts": gateway.store_attempts if gateway else None,
         "store_next_attempt_s": gateway.store_next_attempt_s if gateway else None,
+    }
+
+
+def _consolidator(vitals: ConsolidatorVitals | None) -> dict[str, Any]:
+    return {
+        "duty": vitals.duty if vitals else None,
+        "finished": vitals.finished if vitals else None,
+        "failed": vitals.failed if vitals else None,
+        "error": vitals.error if vitals else None,
     }
 
 

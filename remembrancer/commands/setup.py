@@ -22,6 +22,13 @@ from remembrancer.commands.client_setup.clients.catalogue import (
 )
 from remembrancer.commands.client_setup.clients.config_file import FileRefused, read_text, replace_text
 from remembrancer.commands.client_setup.clients.entries import make_entry
+from remembrancer.commands.client_setup.clients.hooks_plan import (
+    hooks_document,
+    hooks_place,
+    make_groups,
+    plan_hooks,
+    plan_hooks_removal,
+)
 from remembrancer.commands.client_setup.clients.json_text import NotEditable
 from remembrancer.commands.client_setup.clients.own_command import own_command, passes_away
 from remembrancer.commands.client_setup.clients.plan import Plan, document, plan_entry, plan_removal
@@ -30,6 +37,8 @@ from remembrancer.commands.client_setup.setup_report import Outcome, as_json, pr
 from remembrancer.protocol.errors import InvalidInput
 
 ALL: Final = "all-found"
+WITH_HOOKS: Final = "claude-code"
+"""The client that has hooks."""
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client takes as a server's name."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -47,8 +56,10 @@ def main(argv: list[str]) -> int:
         return _overview(asked, around, command, environ)
     targets = _targets(asked, around)
     if asked.print:
-        return _print(targets, asked.name, command, environ)
-    outcomes = [_carry_out(_plan(asked, client, place, command, environ)) for client, place in targets]
+        return _print(asked, targets, around, command, environ)
+    plans = [_plan(asked, client, place, command, environ) for client, place in targets]
+    plans += _hook_plans(asked, targets, around, command, environ)
+    outcomes = [_carry_out(plan) for plan in plans]
     wrote = any(outcome.plan.after is not None and outcome.error is None for outcome in outcomes)
     wants_check = not asked.remove and not asked.no_check and any(outcome.works for outcome in outcomes)
     probed = probe(command, environ) if wants_check else None
@@ -72,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--project", metavar="DIR", help="the project whose file is written (default: this directory)")
     where.add_argument("--user", action="store_true", help="write the user's own file, for all projects")
+    parser.add_argument("--hooks", action="store_true", help=f"have {WITH_HOOKS} report its sessions, too")
     parser.add_argument("--print", action="store_true", help="print what the file should hold, and write nothing")
     parser.add_argument("--remove", action="store_true", help="take the entry out again")
     parser.add_argument("--force", action="store_true", help="replace (or remove) an entry that is not ours")
@@ -123,8 +135,10 @@ def _targets(asked: argparse.Namespace, around: Surroundings) -> list[tuple[Clie
     """The files that are meant.
 
     Raises:
-        InvalidInput: the client has no file of that scope, or none was found.
+        InvalidInput: the client has no file of that scope, or no hooks, or none was found.
     """
+    if asked.hooks and asked.client not in (WITH_HOOKS, ALL):
+        raise InvalidInput(f"{asked.client} has no hooks: they are for {WITH_HOOKS}")
     clients = [client_named(asked.client)] if asked.client != ALL else [c for c in CLIENTS if c.is_found(around)]
     if not clients:
         raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
@@ -160,6 +174,31 @@ def _plan(
     return plan_entry(client, place, text, asked.name, wanted, force=asked.force)
 
 
+def _hook_plans(
+    asked: argparse.Namespace,
+    targets: list[tuple[Client, Place]],
+    around: Surroundings,
+    command: tuple[str, ...],
+    environ: dict[str, str],
+) -> list[Plan]:
+    """The changes of hooks that are asked for. Whoever removes the entry would be left with hooks of no use."""
+    plans = []
+    for client, entry in targets:
+        if client.name != WITH_HOOKS or not (asked.hooks or asked.remove):
+            continue
+        place, wanted = hooks_place(around, entry.scope), make_groups(command[:-1], environ)
+        try:
+            text = read_text(place.path)
+        except (FileRefused, NotEditable) as error:
+            said, paste = f"is left as it is: {error.reason}", "" if asked.remove else hooks_document(wanted)
+            plans.append(Plan(client, place, "refuse", said, None, paste=paste))
+            continue
+        plan = plan_hooks_removal(client, place, text) if asked.remove else plan_hooks(client, place, text, wanted)
+        if asked.hooks or plan.action != "nothing":
+            plans.append(plan)
+    return plans
+
+
 def _carry_out(plan: Plan) -> Outcome:
     if plan.after is None:
         return Outcome(plan)
@@ -170,10 +209,19 @@ def _carry_out(plan: Plan) -> Outcome:
     return Outcome(plan, backup=backup)
 
 
-def _print(targets: list[tuple[Client, Place]], name: str, command: tuple[str, ...], environ: dict[str, str]) -> int:
+def _print(
+    asked: argparse.Namespace,
+    targets: list[tuple[Client, Place]],
+    around: Surroundings,
+    command: tuple[str, ...],
+    environ: dict[str, str],
+) -> int:
     for client, place in targets:
         print(f"{client.title}: {place.path}", file=sys.stderr)
-        print(document(place.key, name, make_entry(client, command, environ)))
+        print(document(place.key, asked.name, make_entry(client, command, environ)))
+        if asked.hooks and client.name == WITH_HOOKS:
+            print(f"{client.title}: {hooks_place(around, place.scope).path}", file=sys.stderr)
+            print(hooks_document(make_groups(command[:-1], environ)))
     return exit_codes.OK
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from remembrancer.commands.health import Problem
-from remembrancer.protocol.control import ProcessState, ProcessStatus, RuntimeStatus
+from remembrancer.protocol.control import ConsolidatorVitals, ProcessState, ProcessStatus, RuntimeStatus
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
@@ -58,6 +58,14 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
+    if status.consolidator is not None:
+        out.print(f"consolidator {escape(_of_consolidator(status.consolidator))}")
+
+
+def _of_consolidator(vitals: ConsolidatorVitals) -> str:
+    now = f"at work: {vitals.duty}" if vitals.duty else "waits for work"
+    failed = f", {vitals.failed} failed (the last: {vitals.error})" if vitals.failed and vitals.error else ""
+    return f"{now}; {vitals.finished} done{failed}"
 
 
 def duration(seconds: float) -> str:

@@ -21,6 +21,7 @@ NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOO
 """Names with our prefix that say where to look, or belong to a session or to the bridge, not to the runtime."""
 
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+LongSeconds = Annotated[float, Meta(gt=0, le=3_153_600_000)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
 
 
@@ -50,7 +51,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     read_budget_s: Seconds = 2.0
     """How long a read waits for the store before it is answered from the cache."""
     call_budget_s: Seconds = 4.0
-    """The longest that any tool call may take."""
+    """The longest that any tool call may take, but for a reflection."""
+    reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
+    """How long `reflect_and_consolidate` waits for the consolidator."""
+    sampling: bool = False
+    """Whether the client's own model writes the summaries of a reflection, where the client offers that."""
+    sampling_calls: Annotated[int, Meta(ge=1, le=50)] = 8
+    """How often one reflection asks the client's model."""
+    sampling_tokens: Annotated[int, Meta(ge=20, le=4000)] = 200
+    """The tokens that each of its answers may have."""
+    sampling_budget_s: Annotated[float, Meta(gt=0, le=40)] = 30.0
+    """How long one reflection waits for the client's model in all."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
     """Operations that the write queue holds before it refuses more."""
     content_limit_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)] = 262_144
@@ -61,6 +72,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     importance_weight: Weight = 0.2
     recency_weight: Weight = 0.2
     """The shares of the composite rank (the first seed's); together they are 1."""
+    consolidator: bool = True
+    """Whether memories are promoted, consolidated and tidied up in the background; without, that waits."""
+    session_grace_s: Seconds = 120.0
+    """A session that nobody is connected to for so long has been abandoned."""
+    consolidation_threshold: Annotated[int, Meta(ge=1)] = 500
+    """A project is consolidated when it has more new active memories than this."""
+    consolidate_in_background: bool = True
+    """Whether related memories are summed up at a session's end and above that threshold, without being asked for."""
+    promotion_session_end_score: Weight = 0.6
+    """The score from which a session's memory goes into its project at the session's end."""
+    promotion_at_once_score: Weight = 0.85
+    """The score from which it goes there at once."""
+    promotion_user_score: Weight = 0.7
+    """The score from which a project's memory that is used in several sessions goes to the user."""
+    promotion_merge_cosine: Weight = 0.85
+    """A memory that is nearer than this to one in the broader scope is merged into it."""
+    archive_project_strength: Weight = 0.05
+    archive_project_after_s: LongSeconds = 1_209_600.0
+    """A project's memory that is weaker and older than this, and hardly used, is archived."""
+    archive_user_strength: Weight = 0.02
+    archive_user_after_s: LongSeconds = 7_776_000.0
+    """The same of the user's memories."""
+    delete_archived_after_s: LongSeconds = 7_776_000.0
+    """A project's memory that has been archived for so long is forgotten (it can be restored)."""
+    orphan_after_s: LongSeconds = 2_592_000.0
+    """An entity that no memory names is removed when it is older than this."""
+    hook_context_tokens: Annotated[int, Meta(ge=0, le=8000)] = 1000
+    """The longest context that a hook gives an assistant; 0: none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 

@@ -8,7 +8,7 @@ import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
-Role = Literal["store", "gateway", "embedder"]
+Role = Literal["store", "gateway", "embedder", "consolidator"]
 ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
 
 
@@ -85,7 +85,16 @@ class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-Vitals = StoreVitals | GatewayVitals | EmbedderVitals
+class ConsolidatorVitals(msgspec.Struct, frozen=True, tag=True):
+    """How the consolidator is: what it does now (None: it waits), what it has finished, and what went wrong last."""
+
+    duty: str | None = None
+    finished: int = 0
+    failed: int = 0
+    error: str | None = None
+
+
+Vitals = StoreVitals | GatewayVitals | EmbedderVitals | ConsolidatorVitals
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -150,6 +159,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     gateway: GatewayVitals | None
     store: StoreVitals | None
     warnings: tuple[str, ...] = ()
+    consolidator: ConsolidatorVitals | None = None
 
 
 class Scaled(msgspec.Struct, frozen=True, tag=True):

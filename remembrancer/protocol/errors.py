@@ -104,6 +104,13 @@ class EmbeddingUnavailable(RemembrancerError):
     retry_possible = True
 
 
+class ConsolidatorUnavailable(RemembrancerError):
+    """The consolidator is switched off, has failed, or does not take the request in time. Nothing was changed by it."""
+
+    code = "consolidator_unavailable"
+    retry_possible = True
+
+
 class SchemaTooNew(RemembrancerError):
     """A database was written by a newer release. It is left untouched; the message says which release reads it."""
 

@@ -1,8 +1,9 @@
 """What a bridge and the gateway say to each other around the client's lines. Standard library only, and little of it.
 
 Lines end with a newline. The bridge's first line is its hello, a JSON object; every other one is the time at which
-the bridge first saw it (milliseconds since the epoch), a space, and the client's line. The gateway's lines are
-JSON-RPC for the client, except those that start with `!`, which no JSON text can: they are for the bridge.
+the bridge first saw it (milliseconds since the epoch), a space, and the client's line; or `!end`, when there will be
+no more of them. The gateway's lines are JSON-RPC for the client, except those that start with `!`, which no JSON text
+can: they are for the bridge. Neither side minds a line of that kind that it does not know.
 """
 
 LINK_VERSION = 1
@@ -18,6 +19,8 @@ REFUSED = b"!refused "
 """Followed by the reason, for a person: this bridge cannot be served, and the connection ends."""
 BYE = b"!bye "
 """Followed by the reason: the runtime stops in good order. The bridge starts no other until it has a request."""
+END = b"!end"
+"""From the bridge: its client has gone for good. A connection that breaks without it is a bridge that was lost."""
 REPLAY_ID = "remembrancer-replay-"
 """How the ids of requests begin that a bridge repeats to a new gateway though its client has had the answer."""
 

@@ -34,6 +34,8 @@ class RuntimePaths:
         self.projects = home / "projects"
         self.vectors = home / "vectors"
         self.write_queue = home / "queue.db"
+        self.hooks = home / "hooks"
+        """Events of sessions, which hooks leave there for the gateway."""
         self.keys = home / "keys"
         self.restore_mark = home / "restore.unfinished"
         """In a home whose files a restore is replacing, or was when it was killed."""

@@ -6,10 +6,15 @@ from typing import Literal
 
 import msgspec
 
-from remembrancer.protocol.writes import MemoryType, PortableMemory, ProjectRef, Scope, SourceRef
+from remembrancer.protocol.kinds import Kind, Status
+from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.session_life import SessionStatus
+from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, SourceRef
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Direction = Literal["outgoing", "incoming", "both"]
+ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
+"""How much each scope weighs in a recall: the third seed's six profiles."""
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
 
 
@@ -23,7 +28,8 @@ class Notice(msgspec.Struct, frozen=True):
 class Recall(msgspec.Struct, frozen=True, tag=True):
     """Find memories. Empty `scopes` or `types` mean all. Times are seconds since the epoch.
 
-    A session's memories are found by `session_id` alone, a project's by `project` alone. Answered by `Recalled`.
+    A session's memories are found by `session_id` alone, a project's by `project` alone. `profile` None: it is chosen
+    from the query. Answered by `Recalled`.
     """
 
     project: ProjectRef
@@ -38,6 +44,7 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
     after: float | None = None
     before: float | None = None
     include_forgotten: bool = False
+    profile: ProfileName | None = None
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -54,6 +61,8 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     vector: float | None = None
     keyword: float | None = None
     graph: float | None = None
+    scope: float | None = None
+    """What the profile made of the memory's scope: a factor of `final`."""
 
 
 class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,6 +84,20 @@ class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     near_duplicates: tuple[str, ...] = ()
     forgotten_at: float | None = None
     forgotten_reason: str | None = None
+    kind: Kind | None = None
+    summary: str | None = None
+    confidence: float = 0.5
+    status: Status = "active"
+    strength: float | None = None
+    """`memory_strength` at the time of the answer, in [0, 1]."""
+    valid_until: float | None = None
+    found_in: tuple[Scope, ...] = ()
+    """The scopes that had it, where that was more than one."""
+    stands_for: tuple[str, ...] = ()
+    """Ids of memories of other scopes that say the same and were left out for it."""
+    derived_from: tuple[str, ...] = ()
+    possibly_superseded_by: tuple[str, ...] = ()
+    """Ids of newer memories that contradict or supersede it."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -86,6 +109,8 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     strategy_used: Strategy
     query_time_ms: float
     notices: tuple[Notice, ...] = ()
+    profile: ProfileName | None = None
+    """The weight profile that was used; None where one scope alone was searched."""
 
 
 class AwaitEmbedding(msgspec.Struct, frozen=True, tag=True):
@@ -156,12 +181,36 @@ class GetMemory(msgspec.Struct, frozen=True, tag=True):
     memory_id: str
 
 
+class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entry of the promotion log."""
+
+    memory_id: str
+    from_scope: Scope
+    to_scope: Scope
+    promoted_at: float
+    reason: str
+    source_session: str
+    score: float | None = None
+    merged_into: str | None = None
+
+
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
-    """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95)."""
+    """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95).
+
+    `strength` and `is_stale` are by the third seed's formulas. `incoming` are links from other memories, with these as
+    their targets. `reasons` say, in sentences, why the memory is where it is and what would move it.
+    """
 
     memory: PortableMemory
     embedded: bool
     near_duplicates: tuple[str, ...] = ()
+    strength: float | None = None
+    is_stale: bool = False
+    incoming: tuple[MemoryLink, ...] = ()
+    promotions: tuple[Promotion, ...] = ()
+    observed_in: tuple[str, ...] = ()
+    """Ids of the projects in which a pattern of the user was observed."""
+    reasons: tuple[str, ...] = ()
 
 
 class SearchGraph(msgspec.Struct, frozen=True, tag=True):
@@ -222,6 +271,8 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     total_relationships: int = 0
     suggestions: tuple[str, ...] = ()
     entity_types: dict[str, int] = {}
+    topics: tuple[Topic, ...] = ()
+    """In the overview: communities of entities, as they were found last."""
     notices: tuple[Notice, ...] = ()
 
 
@@ -299,6 +350,12 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     stored_by_scope: dict[str, int]
     changes: dict[str, int]
     topics: tuple[str, ...]
+    status: SessionStatus = "active"
+    summary: str | None = None
+    turns: int = 0
+    tool_calls: int = 0
+    tool_failures: int = 0
+    memories_promoted: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

@@ -6,6 +6,15 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.protocol.consolidation import (
+    ConsolidatorRequest,
+    Maintain,
+    Maintained,
+    NotePresence,
+    Reflect,
+    Reflected,
+    ToConsolidator,
+)
 from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
@@ -54,9 +63,12 @@ GatewayRequest = (
     | NoteAccess
     | GetMemory
     | ImportSessions
+    | Reflect
+    | Maintain
+    | NotePresence
 )
 WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
-ToStore = GatewayRequest | WorkerMessage
+ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest
 ToGateway = (
     Applied
     | BatchApplied
@@ -71,12 +83,16 @@ ToGateway = (
     | Suggestions
     | Noted
     | MemoryShown
+    | Reflected
+    | Maintained
 )
+FromStoreToConsolidator = ToConsolidator | Applied | Refused
 ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | Refused
 
 encoder: Final = msgspec.msgpack.Encoder()
 to_store: Final = msgspec.msgpack.Decoder(ToStore)
 to_gateway: Final = msgspec.msgpack.Decoder(ToGateway)
+to_consolidator: Final = msgspec.msgpack.Decoder(FromStoreToConsolidator)
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)

@@ -6,8 +6,18 @@ from typing import Any, Literal
 
 import msgspec
 
-MemoryType = Literal["episodic", "semantic", "procedural"]
-Scope = Literal["session", "project", "user"]
+from remembrancer.protocol.kinds import Kind as Kind
+from remembrancer.protocol.kinds import MemoryType as MemoryType
+from remembrancer.protocol.kinds import Relation, Status
+from remembrancer.protocol.kinds import Scope as Scope
+from remembrancer.protocol.runs import ApplyRun, ChainLink, PromotionReason, RunResult, UndoneResult, UndoRun
+from remembrancer.protocol.session_life import (
+    EndSession,
+    RecordEvents,
+    SessionEntry,
+    SessionResult,
+    StartSession,
+)
 
 
 class ProjectRef(msgspec.Struct, frozen=True):
@@ -49,7 +59,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a memory that its versions differ in."""
+    """The part of a memory that its versions differ in. A `kind` of None, in old history, follows from the type."""
 
     content: str
     type: MemoryType
@@ -63,6 +73,14 @@ class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
     occurred_at: float | None = None
     forgotten: bool = False
     forgotten_reason: str | None = None
+    kind: Kind | None = None
+    summary: str | None = None
+    structured: dict[str, Any] = {}
+    confidence: float = 0.5
+    domain: str | None = None
+    valid_from: float | None = None
+    valid_until: float | None = None
+    status: Status = "active"
 
 
 class MemoryLink(msgspec.Struct, frozen=True):
@@ -100,6 +118,18 @@ class PortableMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     forgotten_reason: str | None = None
     history: tuple[HistoryEntry, ...] = ()
     links: tuple[MemoryLink, ...] = ()
+    kind: Kind | None = None
+    summary: str | None = None
+    structured: dict[str, Any] = {}
+    confidence: float = 0.5
+    domain: str | None = None
+    valid_from: float | None = None
+    valid_until: float | None = None
+    status: Status = "active"
+    promotion_chain: tuple[ChainLink, ...] = ()
+    source_project: str | None = None
+    accessed_in: tuple[str, ...] = ()
+    """The sessions that it was shown to, so far as they are counted."""
 
 
 class StoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
@@ -115,12 +145,27 @@ class StoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     source: SourceRef = SourceRef()
     related_entities: tuple[EntityRef, ...] = ()
     occurred_at: float | None = None
+    kind: Kind | None = None
+    summary: str | None = None
+    structured: dict[str, Any] = {}
+    confidence: float = 0.5
+    domain: str | None = None
+    valid_from: float | None = None
+    valid_until: float | None = None
+
+
+class LinkRef(msgspec.Struct, frozen=True):
+    """A link to another memory of the same file, as it is asked for."""
+
+    relation: Relation
+    target: str
 
 
 class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Change a memory. What is None or empty stays as it is.
 
-    `metadata` is merged key by key into what is there; a value of None takes its key away. `remove_entities` are names.
+    `metadata` and `structured` are merged key by key into what is there; a value of None takes its key away.
+    `remove_entities` are names. A link `supersedes` also ends the time in which its target is valid.
     """
 
     memory_id: str
@@ -131,6 +176,15 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     metadata: dict[str, Any] | None = None
     add_entities: tuple[EntityRef, ...] = ()
     remove_entities: tuple[str, ...] = ()
+    kind: Kind | None = None
+    summary: str | None = None
+    structured: dict[str, Any] | None = None
+    confidence: float | None = None
+    domain: str | None = None
+    valid_from: float | None = None
+    valid_until: float | None = None
+    add_links: tuple[LinkRef, ...] = ()
+    remove_links: tuple[LinkRef, ...] = ()
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
@@ -149,11 +203,16 @@ class ForgetMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
 
 class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
-    """Move a memory to a broader scope. It keeps its id."""
+    """Move a memory to a broader scope. It keeps its id.
+
+    `why` and its `score` go into the promotion log: `explicit` is what somebody asked for.
+    """
 
     memory_id: str
     target_scope: Literal["project", "user"]
     reason: str | None = None
+    why: PromotionReason = "explicit"
+    score: float | None = None
 
 
 class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
@@ -170,8 +229,22 @@ class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     memory: PortableMemory
 
 
-Change = StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | ImportMemory
+MemoryChange = StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | ImportMemory
+"""What can be done to one memory."""
+SessionChange = StartSession | EndSession | RecordEvents
+Change = MemoryChange | SessionChange | ApplyRun | UndoRun
 """Everything that can be done to the records on somebody's behalf."""
+
+
+def memory_id_of(change: Change) -> str | None:
+    """The id of the memory that a change makes or changes; None for a change that is about no single one."""
+    match change:
+        case ImportMemory(memory=memory):
+            return memory.id
+        case StartSession() | EndSession() | RecordEvents() | ApplyRun() | UndoRun():
+            return None
+        case _:
+            return change.memory_id
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -196,14 +269,6 @@ class SubmitBatch(msgspec.Struct, frozen=True, tag=True):
     operations: tuple[Operation, ...]
 
 
-class SessionSpan(msgspec.Struct, frozen=True):
-    """When a session was active in a project, or with the user's memories. Times are seconds since the epoch."""
-
-    session_id: str
-    started_at: float
-    last_active_at: float
-
-
 class ImportSessions(msgspec.Struct, frozen=True, tag=True):
     """Command to store: these sessions were active (None: with the user's memories). Answered by `SessionsImported`.
 
@@ -211,7 +276,7 @@ class ImportSessions(msgspec.Struct, frozen=True, tag=True):
     """
 
     project: ProjectRef | None
-    sessions: tuple[SessionSpan, ...]
+    sessions: tuple[SessionEntry, ...]
 
 
 class SessionsImported(msgspec.Struct, frozen=True, tag=True):
@@ -280,7 +345,16 @@ class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
 
 
 Result = (
-    StoredResult | UpdatedResult | TaggedResult | ForgottenResult | PromotedResult | RestoredResult | ImportedResult
+    StoredResult
+    | UpdatedResult
+    | TaggedResult
+    | ForgottenResult
+    | PromotedResult
+    | RestoredResult
+    | ImportedResult
+    | SessionResult
+    | RunResult
+    | UndoneResult
 )
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -16,16 +16,20 @@ from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.envelope import Envelope
-from remembrancer.protocol.hello import CONTROL, LINK_VERSION, stamped
+from remembrancer.protocol.hello import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
+    ContextGathered,
+    ContextSection,
     Counts,
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    GatherContext,
     GetMemory,
     MemoryShown,
     Notice,
@@ -36,11 +40,13 @@ from remembrancer.protocol.reads import (
     Scores,
     StoreDescription,
 )
+from remembrancer.protocol.session_life import EndSession, SessionResult, StartSession
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import ToStore, to_store
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
+    Change,
     Operation,
     PortableMemory,
     Rejected,
@@ -62,6 +68,11 @@ class PlayedStore:
     def __init__(self, paths: RuntimePaths) -> None:
         self.applied: dict[str, Operation] = {}
         self.requests: list[ToStore] = []
+        """What clients caused; what the gateway says of its own accord is in `lived`, `present` and `ahead`."""
+        self.lived: dict[str, Operation] = {}
+        """The starts and ends of sessions, in order, each once."""
+        self.present: list[NotePresence] = []
+        self.ahead: list[GatherContext] = []
         self.hangs = False
         self.refuses: Refused | None = None
         self.refuses_writes: Refused | None = None
@@ -75,7 +86,7 @@ class PlayedStore:
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[PlayedStore]:
+    async def open(self) -> AsyncIterator[Self]:
         async with anyio.create_task_group() as self._tasks, self._router:
             yield self
 
@@ -95,14 +106,30 @@ class PlayedStore:
         operations = self.applied.values()
         return [operation.change.content for operation in operations if isinstance(operation.change, StoreMemory)]
 
+    @property
+    def life(self) -> list[Change]:
+        """What sessions began and ended, in order."""
+        return [operation.change for operation in self.lived.values()]
+
     def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
-        self.requests.append(message)
+        match message:
+            case Submit(operation=Operation(change=StartSession() | EndSession())):
+                pass
+            case NotePresence():
+                self.present.append(message)
+                return
+            case GatherContext():
+                self.ahead.append(message)
+            case _:
+                self.requests.append(message)
         if not self.hangs:
             body = self.refuses or self._reply(message)
             self._tasks.start_soon(_send, self._router, peer, body, envelope.message_id)
 
     def _reply(self, message: ToStore) -> Any:
         match message:
+            case Submit(operation=Operation(change=StartSession() | EndSession()) as operation):
+                return self._apply(operation)
             case Submit() | SubmitBatch(operations=(_, *_)) if self.refuses_writes:
                 return self.refuses_writes
             case Submit() if self.answers_nonsense:
@@ -117,6 +144,8 @@ class PlayedStore:
                 return self._recall(message)
             case AwaitEmbedding(memory_id=memory_id):
                 return EmbeddingState(memory_id, embedded=True, near_duplicates=(NEAR,))
+            case GatherContext(sections=sections):
+                return ContextGathered(tuple(ContextSection(name, ()) for name in sections))
             case DescribeStore():
                 return description(len(self.memories))
             case GetMemory(memory_id=memory_id):
@@ -126,6 +155,9 @@ class PlayedStore:
     def _apply(self, operation: Operation) -> Applied | Refused:
         if operation.operation_id in self.applied:
             return Applied(operation.operation_id, self._results[operation.operation_id], replayed=True)
+        if isinstance(operation.change, StartSession | EndSession):
+            self.lived.setdefault(operation.operation_id, operation)
+            return Applied(operation.operation_id, SessionResult(operation.session_id, "active"))
         result = self._records.apply(operation)
         if isinstance(result, Refused):
             return result
@@ -204,12 +236,18 @@ class RawClient:
         self._lines = BufferedByteReceiveStream(stream)
         self._next = 0
         self.controls: list[bytes] = []
+        self.heard: list[bytes] = []
+        """Every line that came."""
         self.requests: list[dict[str, Any]] = []
         """What the gateway asked of the client."""
         self.answers_roots: list[str] | None = None
 
     async def say(self, text: bytes, stamp_ms: int | None = None) -> None:
         await self._stream.send(stamped(text, int(time.time() * 1000) if stamp_ms is None else stamp_ms))
+
+    async def say_end(self) -> None:
+        """As a bridge whose client has gone."""
+        await self._stream.send(END + b"\n")
 
     async def send(self, stamp_ms: int | None = None, **message: Any) -> None:
         await self.say(json.dumps({"jsonrpc": "2.0", **message}).encode(), stamp_ms)
@@ -218,6 +256,7 @@ class RawClient:
         """The next message for the client. Raises `anyio.IncompleteRead` at the end."""
         while True:
             line = await self._lines.receive_until(b"\n", 16_000_000)
+            self.heard.append(line)
             if line.startswith(CONTROL):
                 self.controls.append(line)
                 continue

@@ -8,6 +8,8 @@ import msgspec
 
 from remembrancer.actors.gateway.store_access.overlay import after, as_portable
 from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.runs import ApplyRun, RunResult, UndoneResult, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     ForgetMemory,
     ForgottenResult,
@@ -56,6 +58,12 @@ class PlayedRecords:
             if isinstance(change, ImportMemory):
                 return ImportedResult(made.id, "imported")
             return StoredResult(made.id, made.type, made.scope, len(made.related_entities))
+        if isinstance(change, StartSession | EndSession | RecordEvents):
+            return SessionResult(change.session_id, "active")
+        if isinstance(change, ApplyRun):
+            return RunResult(change.run_id, len(change.edits))
+        if isinstance(change, UndoRun):
+            return UndoneResult(change.run_id)
         old = self.memories.get(change.memory_id)
         if old is None:
             return Refused("not_found", f"there is no memory {change.memory_id}", field="memory_id")

@@ -41,7 +41,7 @@ async def test_the_tools_cost_a_client_at_most_two_thousand_tokens(rig: Rig) -> 
         tools = (await client.request("tools/list"))["result"]["tools"]
     names = [tool["name"] for tool in tools]
     assert names[:3] == ["store_memory", "recall_memories", "get_memory_status"]
-    assert len(names) == len(set(names)) <= 11
+    assert len(names) == len(set(names)) <= 12
     assert len(json.dumps(tools, separators=(",", ":"), ensure_ascii=False)) / 4 <= 2000
     hints = {tool["name"]: tool["annotations"] for tool in tools}
     assert hints["store_memory"]["destructiveHint"] is False

@@ -18,7 +18,7 @@ from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import GraphEntity, GraphFound, Recall, Recalled, SearchGraph, Suggest, Suggestions
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.actors.store_process import StoreRig, store_rig, the
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, store_operation
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
 
 pytestmark = pytest.mark.anyio
 
@@ -409,7 +409,7 @@ def put(records: SqliteRecords, name: str, content: str, **fields: Any) -> str:
     operation = store_operation(name, content, **fields)
     (outcome,) = records.apply([operation])
     assert isinstance(outcome.reply, Applied)
-    return outcome.reply.result.memory_id
+    return result_of(outcome.reply).memory_id
 
 
 async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[SqliteRecords]) -> None:

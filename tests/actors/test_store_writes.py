@@ -109,7 +109,7 @@ async def test_kill_9_in_the_middle_of_many_writes_loses_and_doubles_none_that_w
             except (PeerLost, PeerUnavailable):
                 return
             assert isinstance(done, Applied)
-            acknowledged.append(done.result.memory_id)
+            acknowledged.append(result_of(done).memory_id)
             if len(acknowledged) == 60:
                 rig.store.process.kill()
 
@@ -123,7 +123,7 @@ async def test_kill_9_in_the_middle_of_many_writes_loses_and_doubles_none_that_w
     assert len(on_disk) == len(set(on_disk))
     await rig.start()
     replies = await asyncio.gather(*(rig.gateway.submit(operation) for operation in operations))
-    assert {reply.result.memory_id for reply in replies if reply.replayed} == set(on_disk)
+    assert {result_of(reply).memory_id for reply in replies if reply.replayed} == set(on_disk)
     assert sorted(stored_ids(rig)) == sorted(memory_id_of(operation) for operation in operations)
     assert len(await rig.gateway.found("lantern", limit=1000)) == 50
     assert (await rig.gateway.describe()).counts.total == len(operations)
@@ -144,7 +144,7 @@ async def test_a_stop_in_good_order_answers_what_was_begun_and_leaves_the_files_
     assert await rig.stop() == EXIT_STOPPED
     answers = await asyncio.gather(*sending)
     kept = stored_ids(rig)
-    assert {answer.result.memory_id for answer in answers if isinstance(answer, Applied)} <= set(kept)
+    assert {result_of(answer).memory_id for answer in answers if isinstance(answer, Applied)} <= set(kept)
     assert all(isinstance(answer, Applied) or answer.retry_possible for answer in answers)
     assert "Traceback" not in rig.log()
     assert "crashed" not in rig.log()

@@ -22,6 +22,8 @@ from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
     ForgottenResult,
+    Kind,
+    MemoryType,
     Operation,
     PortableMemory,
     PromotedResult,
@@ -42,6 +44,8 @@ from tests.operations import OTHER_SESSION, SESSION
 WORDS = ("lantern", "candle", "torch", "bottle")
 TAGS = ("red", "blue", "green")
 BREADTH = ("session", "project", "user")
+KINDS: dict[str, Kind] = {"episodic": "observation", "semantic": "fact", "procedural": "procedure"}
+TYPES: dict[Kind, MemoryType] = {"decision": "episodic", "preference": "semantic", "procedure": "procedural"}
 SESSIONS = (SESSION, OTHER_SESSION)
 Refusal = type[InvalidInput] | type[NotFound]
 
@@ -62,7 +66,23 @@ class Remembered:
     def become(self, change: str, **fields: Any) -> list[str]:
         """Add a version, if it is another one. The names of the fields that differ."""
         after = msgspec.structs.replace(self.now, **fields)
-        names = ["content", "importance", "tags", "metadata", "related_entities", "source", "scope", "forgotten"]
+        names = [
+            "content",
+            "importance",
+            "tags",
+            "metadata",
+            "related_entities",
+            "source",
+            "type",
+            "kind",
+            "summary",
+            "structured",
+            "confidence",
+            "domain",
+            "valid_until",
+            "scope",
+            "forgotten",
+        ]
         differing = [
             name
             for name in names
@@ -141,6 +161,9 @@ class Model:
             change.tags,
             change.source,
             entities,
+            kind=change.kind or KINDS[change.type],
+            summary=change.summary,
+            confidence=change.confidence,
         )
         self.memories[change.memory_id] = Remembered(operation.requested_at, [first], ["stored"])
         return StoredResult(change.memory_id, change.type, change.scope, len(entities), tuple(same[:5]))
@@ -153,18 +176,19 @@ class Model:
                 if each in entities:
                     entities.remove(each)
         entities += [each for each in dict.fromkeys(change.add_entities) if each not in entities]
-        metadata = dict(memory.now.metadata)
-        for key, value in (change.metadata or {}).items():
-            metadata[key] = value
-            if value is None:
-                del metadata[key]
         fields = memory.become(
             "updated",
             content=memory.now.content if change.content is None else change.content,
             importance=memory.now.importance if change.importance is None else change.importance,
             tags=new_tags(memory.now.tags, change.add_tags, change.remove_tags),
-            metadata=metadata,
+            metadata=merged(memory.now.metadata, change.metadata),
             related_entities=tuple(entities),
+            type=memory.now.type if change.kind is None else TYPES[change.kind],
+            kind=change.kind or memory.now.kind,
+            summary=memory.now.summary if change.summary is None else change.summary or None,
+            structured=merged(memory.now.structured, change.structured),
+            confidence=memory.now.confidence if change.confidence is None else change.confidence,
+            valid_until=memory.now.valid_until if change.valid_until is None else change.valid_until,
         )
         return UpdatedResult(change.memory_id, tuple(fields), "content" in fields, len(memory.versions))
 
@@ -177,7 +201,7 @@ class Model:
             old = memory.versions[change.version - 1]
         else:
             return InvalidInput
-        kept = {name: getattr(memory.now, name) for name in ("type", "scope", "session_id", "occurred_at")}
+        kept = {name: getattr(memory.now, name) for name in ("scope", "session_id", "occurred_at")}
         again = {name: getattr(old, name) for name in Snapshot.__struct_fields__ if name not in kept}
         fields = memory.become("restored", **again | {"forgotten": False, "forgotten_reason": None})
         return RestoredResult(change.memory_id, len(memory.versions), tuple(fields), "content" in fields)
@@ -188,6 +212,12 @@ class Model:
             return InvalidInput
         memory.become("promoted", scope=change.target_scope)
         return PromotedResult(change.memory_id, before, change.target_scope, len(memory.versions), change.reason)
+
+
+def merged(present: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    """Key by key; None takes a key away."""
+    both = present | (changes or {})
+    return {key: value for key, value in both.items() if value is not None or key not in (changes or {})}
 
 
 def new_tags(present: tuple[str, ...], add: tuple[str, ...], remove: tuple[str, ...]) -> tuple[str, ...]:
@@ -223,6 +253,8 @@ def check_memory(shown: PortableMemory, memory: Remembered) -> None:
     )
     assert (shown.importance, shown.tags, shown.metadata) == (now.importance, now.tags, now.metadata)
     assert (shown.related_entities, shown.source) == (now.related_entities, now.source)
+    assert (shown.kind, shown.summary, shown.structured) == (now.kind, now.summary, now.structured)
+    assert (shown.confidence, shown.valid_until, shown.status) == (now.confidence, now.valid_until, "active")
     assert (shown.forgotten_at is not None, shown.forgotten_reason) == (now.forgotten, now.forgotten_reason)
     assert (shown.version, shown.created_at) == (len(memory.versions), memory.created_at)
     assert [entry.change for entry in shown.history] == memory.changes
@@ -302,6 +334,11 @@ def changes_of(memory_ids: st.SearchStrategy[str]) -> st.SearchStrategy[Change]:
             metadata=metadata,
             add_entities=entities,
             remove_entities=st.lists(st.sampled_from(["AuthService", "Store", "???", "none"]), max_size=2).map(tuple),
+            kind=st.none() | st.sampled_from(list(TYPES)),
+            summary=st.none() | st.sampled_from(["", "glimmer", "glow"]),
+            structured=metadata,
+            confidence=st.none() | importances,
+            valid_until=st.none() | st.just(7.0),
         ),
         st.builds(TagMemory, memory_id=memory_ids, add=tags, remove=tags),
         st.builds(ForgetMemory, memory_id=memory_ids, reason=reasons),

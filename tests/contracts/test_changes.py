@@ -523,6 +523,7 @@ def portable(name: str, **fields: Any) -> PortableMemory:
             "session_id": SESSION,
             "created_at": 5.5,
             "updated_at": 6.5,
+            "kind": "observation",
             **fields,
         }
     )

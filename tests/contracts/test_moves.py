@@ -108,12 +108,28 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     assert left is None
     assert moved is not None
     assert moved.history[:-1] == before.history
-    assert (
-        msgspec.structs.replace(
-            moved, scope=before.scope, version=before.version, updated_at=before.updated_at, history=before.history
-        )
-        == before
+    as_before = msgspec.structs.replace(
+        moved,
+        scope=before.scope,
+        version=before.version,
+        updated_at=before.updated_at,
+        history=before.history,
+        promotion_chain=before.promotion_chain,
+        source_project=before.source_project,
     )
+    assert as_before == before
+    (step,) = moved.promotion_chain
+    assert (step.scope, step.memory_id, step.action, step.reason) == ("session", ID, "promoted", "of use everywhere")
+    assert (step.session_id, step.source_project, moved.source_project) == (SESSION, PROJECT.id, PROJECT.id)
+    (entry,) = move.destination.promotions_of(ID)
+    assert (entry.from_scope, entry.to_scope, entry.reason, entry.source_session) == (
+        "session",
+        "user",
+        "explicit",
+        SESSION,
+    )
+    assert move.source.promotions_of(ID) == ()
+    assert move.destination.observed_in(ID) == (PROJECT.id,)
     assert (moved.scope, moved.version, moved.metadata, moved.access_count) == ("user", 3, {"a": 1}, 3)
     last = moved.history[-1]
     assert (last.change, last.version, last.operation_id, last.session_id) == ("promoted", 3, "promote", SESSION)

@@ -151,7 +151,7 @@ def bad_operations() -> list[tuple[str, Operation]]:
         ("importance out of bounds", _with(good, importance=1.5)),
         ("importance that is no number", _with(good, importance=float("nan"))),
         ("an unknown scope", _with(good, scope="galaxy")),
-        ("an unknown type", _with(good, type="vague")),
+        ("an unknown type", _with(good, type="vague", kind="fact")),
         ("text that is no UTF-8", _with(good, content="\ud800")),
         ("a tag that is no UTF-8", _with(good, tags=("fine", "\udfff"))),
         ("an entity that is no UTF-8", _with(good, related_entities=(*entities, EntityRef("\ud800", "a", "b")))),

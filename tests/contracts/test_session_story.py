@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import Records, SessionStory
 from remembrancer.actors.store.records.session_story import TOPICS, describe_session
+from remembrancer.protocol.runs import ApplyRun, CloseSession, SaveTopics, Topic
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -76,3 +79,36 @@ def test_there_are_only_so_many_topics() -> None:
     topics = describe_session([story]).topics
     assert len(topics) == TOPICS
     assert topics[0] == "topic 29"
+
+
+def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records: Records) -> None:
+    events = RecordEvents(
+        SESSION,
+        turns=(Turn("user", "hello", REQUESTED_AT), Turn("assistant", "hi", REQUESTED_AT)),
+        tool_calls=(ToolCall("Bash", REQUESTED_AT), ToolCall("Bash", REQUESTED_AT, success=False)),
+    )
+    close = CloseSession(SESSION, "completed", REQUESTED_AT, summary="said hello", memories_promoted=2)
+    changes = [
+        StartSession(SESSION),
+        events,
+        EndSession(SESSION),
+        ApplyRun("run", "project", "session_end", "promote", (close,)),
+    ]
+    for place, change in enumerate(changes):
+        records.apply([Operation(f"o{place}", PROJECT, SESSION, REQUESTED_AT, change)])
+    entry = records.session_story(SESSION).entry
+    assert entry is not None
+    closed = msgspec.structs.replace(close, ended_at=entry.ended_at)
+    run = ApplyRun("run2", "project", "session_end", "promote", (closed,))
+    records.apply([Operation("o9", PROJECT, SESSION, REQUESTED_AT, run)])
+    told = describe_session([SessionStory(None, {}, {}, {}), records.session_story(SESSION)])
+    assert (told.status, told.summary, told.memories_promoted) == ("completed", "said hello", 2)
+    assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
+
+
+def test_entities_of_one_community_are_one_topic_under_its_label(records: Records) -> None:
+    records.apply([store_operation("a", "one", tags=("tabs",), related_entities=(entity("Auth"), entity("JWT")))])
+    topics = (Topic("sign-in", ("JWT", "auth", "Gateway")), Topic("other", ("tabs", "vim")))
+    run = ApplyRun("run", "project", "maintenance", "promote", (SaveTopics(topics),))
+    records.apply([Operation("o", PROJECT, "", REQUESTED_AT, run)])
+    assert describe_session([records.session_story(SESSION)]).topics == ("sign-in", "tabs")

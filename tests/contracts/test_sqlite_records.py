@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
-from remembrancer.protocol.writes import Applied
+from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, result_of, store_operation
 
@@ -332,7 +332,11 @@ def test_the_catalogue_remembers_projects_and_the_last_model(tmp_path: Path) -> 
     assert catalog.projects() == []
     assert catalog.last_model() is None
     for project in (PROJECT, OTHER_PROJECT, PROJECT):
-        catalog.note_project(project)
+        catalog.register(project)
+    assert catalog.projects() == [OTHER_PROJECT, PROJECT]
+    catalog.note_session(PROJECT, "/work/one/tree")
+    catalog.note_session(PROJECT, None)
+    catalog.note_session(ProjectRef("p_000000000000", "/nowhere"), "/nowhere")
     other = ModelIdentity("onnx", "large", "0123456789ab", "float32", 8, 256)
     for model in (MODEL, other, MODEL):
         catalog.note_model(model)
@@ -342,6 +346,28 @@ def test_the_catalogue_remembers_projects_and_the_last_model(tmp_path: Path) -> 
     assert again.projects() == [PROJECT, OTHER_PROJECT]
     assert again.last_model() == MODEL
     again.close()
+
+
+def test_a_catalogue_of_the_first_release_keeps_its_projects(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as older:
+        older.executescript(
+            """CREATE TABLE projects (
+                   id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL
+               ) WITHOUT ROWID;
+               CREATE TABLE models (key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL)
+               WITHOUT ROWID;
+               INSERT INTO projects VALUES ('p_0123456789ab', '/work/one', 1.0, 2.0);
+               PRAGMA user_version = 1;"""
+        )
+    catalog = Catalog(path, lambda: 3.0)
+    catalog.note_session(PROJECT, "/work/one/tree")
+    assert catalog.projects() == [PROJECT]
+    catalog.close()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT * FROM projects").fetchall() == [
+            ("p_0123456789ab", "/work/one", 1.0, 3.0, "/work/one/tree")
+        ]
 
 
 def test_a_catalogue_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:

@@ -17,7 +17,15 @@ import anyio.abc
 
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
 from remembrancer.commands import command_line, up
-from remembrancer.protocol.control import EmbedderVitals, GatewayVitals, PeerFailed, PeerGone, StoreVitals, Vitals
+from remembrancer.protocol.control import (
+    ConsolidatorVitals,
+    EmbedderVitals,
+    GatewayVitals,
+    PeerFailed,
+    PeerGone,
+    StoreVitals,
+    Vitals,
+)
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
@@ -63,6 +71,8 @@ class BadlyBehaved(Actor):
                 return StoreVitals(counts=Counts(total=7), embedding=summary)
             case "embedder":
                 return EmbedderVitals(model="test", embedded_passages=0)
+            case "consolidator":
+                return ConsolidatorVitals()
 
     async def drain(self, reason: str) -> None:
         self._note("heard", f"stop: {reason}")

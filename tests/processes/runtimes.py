@@ -26,6 +26,7 @@ QUICK = {
     "REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "1.0",
 }
 """Settings with which hanging processes are noticed soon."""
+ORDINARY = ("gateway", "store", "embedder-1", "consolidator")
 
 T = TypeVar("T")
 
@@ -90,8 +91,8 @@ class RunningRuntime:
         return until(reached)
 
     def until_ready(self, *names: str) -> dict[str, ProcessStatus]:
-        """Wait until the named processes (default: gateway, store, embedder-1) are ready."""
-        return {name: self.until_state(name, "ready") for name in names or ("gateway", "store", "embedder-1")}
+        """Wait until the named processes (default: those that an ordinary start has) are ready."""
+        return {name: self.until_state(name, "ready") for name in names or ORDINARY}
 
     def scale(self, embedders: int) -> ToCommand:
         """Ask for another number of embedders."""

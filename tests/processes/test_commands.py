@@ -53,7 +53,13 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
         done = remembrancer("status", "--json")
         assert done.returncode == exit_codes.OK, done.stdout
         said = json.loads(done.stdout)
-        assert [each["role"] for each in said["processes"]] == ["launcher", "gateway", "store", "embedder"]
+        assert [each["role"] for each in said["processes"]] == [
+            "launcher",
+            "gateway",
+            "store",
+            "embedder",
+            "consolidator",
+        ]
         for process in said["processes"]:
             assert {"role", "pid", "state", "restarts", "uptime_s", "rss_bytes"} <= process.keys()
             assert process["rss_bytes"] > 1_000_000

@@ -58,10 +58,10 @@ def test_workers_are_started_and_stopped_while_everything_runs(home: Path) -> No
         assert running.scale(3) == Scaled(3)
         running.until_ready("embedder-2", "embedder-3")
         running.scale(1)
-        until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1"})
+        until(lambda: running.names() == {"launcher", "gateway", "store", "embedder-1", "consolidator"})
         assert set(running.lines("ended")) == {"embedder-2", "embedder-3"}
         running.scale(0)
-        until(lambda: running.names() == {"launcher", "gateway", "store"})
+        until(lambda: running.names() == {"launcher", "gateway", "store", "consolidator"})
 
 
 @pytest.mark.parametrize("number", [-1, 65])

@@ -232,6 +232,7 @@ def test_all_that_were_found_are_set_up_and_no_others(machine: Path) -> None:
         (["cursor", "--name", "a b"], "letters"),
         (["all-found"], "no client was found"),
         (["emacs"], "invalid choice"),
+        (["cursor", "--hooks"], "has no hooks"),
         (["cursor", "--user", "--project", "."], "not allowed with"),
     ],
 )
@@ -241,6 +242,33 @@ def test_a_wrong_command_line_is_refused_with_the_reason(machine: Path, argument
     assert word in done.stderr
     assert "Traceback" not in done.stderr
     assert names(machine / "app") == []
+
+
+def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -> None:
+    settings = machine / "app/.claude/settings.json"
+    settings.parent.mkdir()
+    before = '{"model": "x", "hooks": {"Stop": [{"hooks": [{"type": "command", "command": "x"}]}]}}'
+    settings.write_text(before)
+    done = setup("claude-code", "--hooks")
+    assert done.returncode == exit_codes.OK, done.stderr
+    assert names(machine / "app") == [".claude", ".mcp.json"]
+    hooks = read(settings)["hooks"]
+    assert hooks["Stop"][0]["hooks"][0]["command"] == "x"
+    command = hooks["UserPromptSubmit"][0]["hooks"][0]["command"]
+    assert command == f"{COMMAND} hook UserPromptSubmit"
+    written = settings.read_text()
+    assert setup("claude-code", "--hooks").stdout.count("nothing to do") == 2
+    assert settings.read_text() == written
+    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert settings.read_text() == before
+    assert read(machine / "app/.mcp.json") == {"mcpServers": {}}
+
+
+def test_hooks_are_printed_without_being_written(machine: Path) -> None:
+    done = setup("claude-code", "--user", "--hooks", "--print")
+    assert f"{COMMAND} hook Stop" in done.stdout
+    assert str(machine / ".claude/settings.json") in done.stderr
+    assert names(machine) == ["app"]
 
 
 def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:

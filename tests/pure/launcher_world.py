@@ -44,8 +44,9 @@ class World:
         """Everything that runs says that it is ready."""
         for name in ("gateway", "store"):
             self.ready(name)
-        for name in tuple(self.running):  # the embedders came with the gateway
-            self.ready(name)
+        for _ in range(2):  # the embedders came with the gateway, and the consolidator after them
+            for name in tuple(self.running):
+                self.ready(name)
 
     def apply(self, instructions: Iterable[Instruction]) -> None:
         """Carry out what the decisions ask for; what is killed dies."""

@@ -15,6 +15,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
+    LinkRef,
     PromoteMemory,
     RestoreMemory,
     TagMemory,
@@ -23,6 +24,7 @@ from remembrancer.protocol.writes import (
 
 BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ID = f"memory:{BARE}"
+OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
 UPDATE = ArgumentDecoder(changes.UpdateMemoryArguments)
 TAG = ArgumentDecoder(changes.TagMemoryArguments)
 FORGET = ArgumentDecoder(changes.ForgetMemoryArguments)
@@ -211,3 +213,57 @@ def test_metadata_that_is_accepted_travels_unharmed(metadata: dict[str, Any]) ->
         return
     for format_ in (msgspec.msgpack, msgspec.json):
         assert format_.decode(format_.encode(change), type=UpdateMemory) == change
+
+
+def test_the_third_seed_s_fields_arrive() -> None:
+    change = update(
+        kind="decision",
+        summary="short",
+        confidence=0.7,
+        domain="build",
+        structured={"a": 1, "b": None},
+        valid_from="2026-02-20",
+        valid_until="2026-02-21",
+        add_links=[{"relation": "supersedes", "target": OTHER.lower().removeprefix("memory:")}] * 2,
+        remove_links=[{"relation": "supports", "target": OTHER}],
+    )
+    assert change == UpdateMemory(
+        ID,
+        kind="decision",
+        summary="short",
+        confidence=0.7,
+        domain="build",
+        structured={"a": 1, "b": None},
+        valid_from=1771545600.0,
+        valid_until=1771632000.0,
+        add_links=(LinkRef("supersedes", OTHER),),
+        remove_links=(LinkRef("supports", OTHER),),
+    )
+
+
+def test_an_empty_summary_or_domain_takes_it_away() -> None:
+    assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "said"),
+    [
+        ({"kind": "thought"}, "kind", "tool_outcome"),
+        ({"summary": "  "}, "summary", "must not be empty"),
+        ({"structured": {"x": 2**60}}, "structured.x", "2**53"),
+        ({"valid_until": "soon"}, "valid_until", "ISO 8601"),
+        ({"add_links": [{"relation": "likes", "target": OTHER}]}, "add_links[0].relation", "caused_by"),
+        ({"add_links": [{"relation": "supports", "target": "x"}]}, "add_links[0].target", "ULID"),
+        ({"add_links": [{"relation": "supports", "target": ID}]}, "add_links[0].target", "another one"),
+        ({"add_links": [{"relation": "supports"}]}, "add_links[0].target", "is missing"),
+        ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0]", "caused_by"),
+        ({"remove_links": [{"target": OTHER}]}, "remove_links[0]", "a relation"),
+        ({"remove_links": ["supports"]}, "remove_links[0]", "an object"),
+        ({"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
+    ],
+)
+def test_a_wrong_field_of_the_third_seed_is_named(arguments: dict[str, Any], field: str, said: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        update(**arguments)
+    assert caught.value.field == field
+    assert said in caught.value.message

@@ -29,13 +29,13 @@ from remembrancer.commands.portability.private_files import FileUnusable
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     EntityRef,
     HistoryEntry,
     MemoryLink,
     PortableMemory,
     ProjectRef,
-    SessionSpan,
     Snapshot,
     SourceRef,
 )
@@ -98,7 +98,7 @@ memories = st.builds(
     history=histories,
     links=st.tuples() | st.tuples(st.builds(MemoryLink, memory_ids, names, fractions, times)),
 )
-sessions = st.builds(SessionSpan, names, times, times)
+sessions = st.builds(SessionEntry, names, times, times)
 lines: st.SearchStrategy[Line] = (
     st.builds(ProjectLine, st.just(PROJECT.id), texts)
     | st.builds(MemoryLine, memories, st.just(PROJECT.id))
@@ -191,7 +191,7 @@ def test_every_bad_line_is_named_with_its_number() -> None:
         MemoryLine(memory("one"), PROJECT.id),
         b"{oops\n",
         MemoryLine(memory("two"), OTHER.id),
-        SessionLine(SessionSpan("session:one", 1.0, 2.0), OTHER.id),
+        SessionLine(SessionEntry("session:one", 1.0, 2.0), OTHER.id),
     )
     checked = check(file)
     assert [bad.line for bad in checked.first_bad] == [4, 5, 6]
@@ -214,7 +214,7 @@ def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:
 
 
 def test_lines_go_to_the_projects_that_were_chosen() -> None:
-    span = SessionSpan("session:one", 1.0, 2.0)
+    span = SessionEntry("session:one", 1.0, 2.0)
     file = export(
         ProjectLine(PROJECT.id, PROJECT.path),
         MemoryLine(memory("one"), PROJECT.id),

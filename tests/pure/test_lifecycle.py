@@ -190,7 +190,7 @@ def test_a_process_that_the_kernel_holds_does_not_hold_up_the_end() -> None:
     world.begin()
     world.dies_of_kill = False
     world.stop()
-    world.run_for(3 * (ASK_S + TERM_S + KILL_S) + 0.1)
+    world.run_for(4 * (ASK_S + TERM_S + KILL_S) + 0.1)
     assert world.core.finished
 
 

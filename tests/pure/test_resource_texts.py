@@ -26,6 +26,7 @@ from remembrancer.protocol.reads import (
     Scores,
     SessionDescription,
 )
+from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import MemoryType, SourceRef
 
 STARTED = datetime(2026, 2, 23, 10, 0, tzinfo=UTC).timestamp()
@@ -189,3 +190,24 @@ def test_a_memory_s_own_fields_count_whatever_they_are_called() -> None:
     metadata = {"warnings": "none", "access_count": 1}
     answer = {"content": "a", "access_count": 4, "metadata": metadata, "warnings": [{"code": "x", "message": "y"}]}
     assert lasting_memory(answer) == {"content": "a", "metadata": metadata}
+
+
+def test_the_summary_has_the_conversation_the_promotions_and_the_summary_when_there_are_any() -> None:
+    told = story(
+        status="completed", turns=12, tool_calls=40, tool_failures=3, memories_promoted=2, summary="Moved\n## to gRPC"
+    )
+    text = session_summary("s", STARTED, told, (0, 0), STARTED)
+    assert "Started: 2026-02-23 10:00 UTC | completed\n" in text
+    assert "**Memories promoted:** 2\n" in text
+    assert "**Conversation:** 12 turns, 40 tool calls (3 failed)\n" in text
+    assert text.endswith("**Summary:** Moved ## to gRPC\n")
+
+
+def test_the_graph_names_its_topics_and_the_first_of_their_entities() -> None:
+    topics = (Topic("auth", ("AuthService", "JWT")), Topic("build\n# x", tuple(f"part {each}" for each in range(10))))
+    text = knowledge_graph(GraphFound((), total_entities=12, topics=topics))
+    assert text.endswith(
+        "### Topics\n"
+        "- auth: AuthService, JWT\n"
+        "- build # x: part 0, part 1, part 2, part 3, part 4, part 5, part 6, part 7 and 2 more\n"
+    )

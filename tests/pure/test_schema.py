@@ -93,8 +93,9 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "session_id",
         "wait_for_embedding",
         "allow_secrets",
+        *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),  # the third seed's
     }
-    assert store["required"] == ["content", "type", "scope"]
+    assert store["required"] == ["content", "scope"]  # and type, unless there is a kind
     assert store["properties"]["importance"]["default"] == 0.5
     recall = input_schema(RecallMemoriesArguments)
     assert set(recall["properties"]) == {
@@ -107,6 +108,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "tags",
         "time_range",
         "include_forgotten",
+        "profile",
     }
     assert recall["required"] == ["query"]
     assert recall["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}

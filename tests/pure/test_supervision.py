@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.launcher.restarts import FREE_RESTARTS
-from remembrancer.actors.launcher.supervision import EMBEDDERS_WAIT_S
+from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import GatewayVitals, PeerFailed, PeerGone, Stop
 from tests.pure.launcher_world import World
@@ -97,7 +97,12 @@ def test_scaling_down_asks_the_highest_first_and_drops_them_from_the_listing() -
     assert [name for name, message in world.told if isinstance(message, Stop)] == ["embedder-3", "embedder-2"]
     world.exit("embedder-3", 0)
     world.exit("embedder-2", 0)
-    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
+    assert [process.name for process in world.core.processes] == [
+        "gateway",
+        "store",
+        "embedder-1",
+        "consolidator",
+    ]
 
 
 def test_scaling_up_again_while_a_worker_leaves_starts_it_anew_when_it_has_left() -> None:
@@ -117,7 +122,58 @@ def test_workers_share_the_threads_of_the_machine(monkeypatch: pytest.MonkeyPatc
     assert [start.threads for start in world.started if start.role == "embedder"] == [4, 4]
 
 
-def test_the_stop_goes_from_the_gateway_over_the_embedders_to_the_store() -> None:
+def test_the_consolidator_starts_when_all_others_are_ready() -> None:
+    world = World(Settings(embedders=2))
+    world.apply(world.core.begin(world.now))
+    for name in ("store", "gateway", "embedder-1"):
+        world.ready(name)
+        assert "consolidator" not in world.running
+    world.ready("embedder-2")
+    assert "consolidator" in world.running
+
+
+def test_the_consolidator_does_not_wait_for_ever() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.run_for(CONSOLIDATOR_WAIT_S)
+    assert "consolidator" in world.running
+
+
+def test_the_consolidator_does_not_wait_for_what_has_failed() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    for name in ("store", "gateway"):
+        world.ready(name)
+    world.refuse("embedder-1")
+    assert "consolidator" in world.running
+
+
+def test_a_runtime_may_have_no_consolidator() -> None:
+    world = World(Settings(consolidator=False))
+    world.begin()
+    world.run_for(60.0)
+    assert [process.name for process in world.core.processes] == ["gateway", "store", "embedder-1"]
+
+
+def test_a_consolidator_that_dies_is_started_again_and_the_store_learns_of_it() -> None:
+    world = World()
+    world.begin()
+    incarnation = world.running["consolidator"]
+    world.exit("consolidator")
+    assert PeerGone("consolidator", incarnation) in world.heard("store", PeerGone)
+    assert world.state("consolidator") == "starting"
+
+
+def test_a_consolidator_that_cannot_start_leaves_the_others_alone() -> None:
+    world = World()
+    world.begin()
+    world.crash_loop("consolidator")
+    assert world.state("consolidator") == "failed"
+    assert {"gateway", "store", "embedder-1"} <= set(world.running)
+    assert [failure.role for failure in world.heard("store", PeerFailed)] == ["consolidator"]
+
+
+def test_the_stop_goes_from_the_gateway_over_consolidator_and_embedders_to_the_store() -> None:
     world = World(Settings(embedders=2))
     world.begin()
     world.told.clear()
@@ -129,7 +185,7 @@ def test_the_stop_goes_from_the_gateway_over_the_embedders_to_the_store() -> Non
         order.append(asked)
         for name in asked:
             world.exit(name, 0)
-    assert order == [["gateway"], ["embedder-1", "embedder-2"], ["store"]]
+    assert order == [["gateway"], ["consolidator"], ["embedder-1", "embedder-2"], ["store"]]
     assert world.core.stopping == "enough"
 
 

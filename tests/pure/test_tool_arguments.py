@@ -15,6 +15,7 @@ from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
 )
 from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.writes import EntityRef, ProjectRef, SourceRef, StoreMemory
 
@@ -200,9 +201,91 @@ def test_recall_memories_names_the_field_and_what_is_allowed(arguments: dict[str
 
 def test_a_missing_field_is_named_with_what_it_must_be() -> None:
     with pytest.raises(InvalidInput) as caught:
-        STORE.decode({"content": "x", "scope": "user"})
+        STORE.decode({"content": "x", "type": "semantic"})
+    assert caught.value.field == "scope"
+    assert caught.value.message == "scope is missing: it must be one of project, session, user"
+
+
+def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None:
+    given = {"content": "x", "scope": "session"}
+    for kind in KINDS:
+        change = to_change(STORE.decode({**given, "kind": kind}), "session:s", LIMIT_BYTES)("memory:x")
+        assert (change.kind, change.type) == (kind, type_of_kind(kind))
+        both = {**given, "kind": kind, "type": type_of_kind(kind)}
+        assert to_change(STORE.decode(both), "session:s", LIMIT_BYTES)("memory:x") == change
+    assert store(type="procedural").kind is None
+
+
+def test_neither_a_type_nor_a_kind_is_an_error_that_names_all_of_both() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        to_change(STORE.decode({"content": "x", "scope": "user"}), "session:s", LIMIT_BYTES)
     assert caught.value.field == "type"
-    assert caught.value.message == "type is missing: it must be one of episodic, procedural, semantic"
+    assert all(word in caught.value.message for word in (*KINDS, "episodic", "semantic", "procedural"))
+
+
+def test_a_type_and_a_kind_that_contradict_each_other_are_both_named() -> None:
+    with pytest.raises(InvalidInput, match="type semantic and kind decision contradict each other"):
+        store(kind="decision")
+
+
+@pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])
+def test_what_is_for_a_session_alone_has_no_broader_scope(kind: str) -> None:
+    given = {"content": "x", "kind": kind}
+    with pytest.raises(InvalidInput) as caught:
+        to_change(STORE.decode({**given, "scope": "project"}), "session:s", LIMIT_BYTES)
+    assert caught.value.field == "kind"
+    assert to_change(STORE.decode({**given, "scope": "session"}), "session:s", LIMIT_BYTES)("memory:x").kind == kind
+
+
+def test_the_third_seed_s_fields_arrive() -> None:
+    change = store(
+        kind="fact",
+        summary=" Java 21 ",
+        confidence=0.9,
+        domain=" build ",
+        structured={"version": 21, "of": {"tool": "maven"}},
+        valid_from="2026-02-20",
+        valid_until="2026-03-20T00:00:00Z",
+    )
+    assert (change.summary, change.confidence, change.domain) == ("Java 21", 0.9, "build")
+    assert change.structured == {"version": 21, "of": {"tool": "maven"}}
+    assert (change.valid_from, change.valid_until) == (1771545600.0, 1773964800.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"kind": "thought"}, "kind"),
+        ({"confidence": 1.5}, "confidence"),
+        ({"summary": " "}, "summary"),
+        ({"summary": "x" * 2001}, "summary"),
+        ({"domain": "a\nb"}, "domain"),
+        ({"structured": {"x": float("inf")}}, "structured.x"),
+        ({"structured": {"x": "y" * 70_000}}, "structured"),
+        ({"valid_from": "soon"}, "valid_from"),
+        ({"valid_from": "2026-02-20", "valid_until": "2026-02-20"}, "valid_until"),
+    ],
+)
+def test_a_wrong_field_of_the_third_seed_is_named(arguments: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        store(**arguments)
+    assert caught.value.field == field
+
+
+def test_well_known_types_of_entities_have_one_name() -> None:
+    given = [{"name": name, "type": name, "relationship": "is"} for name in ("Library", "source-file", "component")]
+    assert [entity.type for entity in store(related_entities=given).related_entities] == [
+        "package",
+        "file",
+        "component",
+    ]
+
+
+def test_a_profile_is_one_of_six() -> None:
+    assert recall(profile="debugging").profile == "debugging"
+    assert recall().profile is None
+    with pytest.raises(InvalidInput, match="new_project"):
+        recall(profile="everything")
 
 
 def test_get_memory_status_takes_nothing() -> None:

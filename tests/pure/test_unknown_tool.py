@@ -15,10 +15,3 @@ def test_the_nearest_known_tool_is_named() -> None:
 
 def test_without_a_near_one_the_known_ones_are_listed() -> None:
     assert unknown_tool("zzzz", KNOWN) == "there is no tool 'zzzz': known are store_memory, recall_memories"
-
-
-def test_a_tool_of_a_later_release_is_said_to_be_one() -> None:
-    assert unknown_tool("reflect_and_consolidate", KNOWN) == (
-        "there is no tool 'reflect_and_consolidate': consolidation is not in this release "
-        "(known are store_memory, recall_memories)"
-    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import signal
 import socket
 import stat
 import sys
@@ -20,11 +21,12 @@ from remembrancer.actors.bridge.lines import LineBuffer
 from remembrancer.actors.bridge.places import Places, find_places
 from remembrancer.actors.bridge.replay import Conversation, error_line
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.protocol.hello import BYE, CONTROL, INVALID_REQUEST, MAX_LINE_BYTES, REFUSED, WELCOME
+from remembrancer.protocol.hello import BYE, CONTROL, END, INVALID_REQUEST, MAX_LINE_BYTES, REFUSED, WELCOME
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from types import FrameType
 
 DEFAULT_BUDGET_S = 4.5
 """How long a request waits for its answer, counted from when the client sent it."""
@@ -80,6 +82,8 @@ class Bridge:
         self._away_since = time.monotonic()
         self._next_attempt = 0.0
         self._ended = False
+        self._end_said = False
+        """Whether the gateway there is now has been told of the end, or will be with what waits to be sent."""
         self._leave_at = math.inf
         self._heard = False
         self._poll = select.poll()
@@ -96,6 +100,7 @@ class Bridge:
             pass
         finally:
             if self._gateway is not None:
+                self._say_end()
                 self._gateway.close()
         return 0
 
@@ -189,6 +194,7 @@ class Bridge:
         if not data:
             self._ended = True
             self._leave_soon()
+            self._say_end()
         if self._gateway is None and self._conversation.has_open:
             self._seek(now)
         self._write_gateway()
@@ -248,8 +254,19 @@ class Bridge:
         self._to_gateway = bytearray(self._hello)
         for line in self._conversation.connect(int(time.time() * 1000)):
             self._to_gateway += line
+        self._end_said = False
+        if self._ended:
+            self._say_end()
         self._write_gateway()
         return True
+
+    def _say_end(self) -> None:
+        """Tell the gateway that the client has gone for good. What cannot be sent at once goes with the rest, if there
+        is time."""
+        if self._gateway is not None and not self._end_said:
+            self._end_said = True
+            self._to_gateway += END + b"\n"
+            self._write_gateway()
 
     def _write_gateway(self) -> None:
         if self._gateway is None or not self._to_gateway:
@@ -351,6 +368,11 @@ def _claim_output() -> int:
     return claimed
 
 
+def _leave_on_signal(number: int, _: FrameType | None) -> None:
+    """A client that stops its servers so, or a terminal that is closed, is as good an end as that of the input."""
+    raise SystemExit(128 + number)
+
+
 def _project_argument(argv: list[str]) -> str | None:
     """The path that `--project PATH` or `--project=PATH` names, made absolute.
 
@@ -375,6 +397,8 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(str(error))
         return 2
     output = _claim_output()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave_on_signal)
     try:
         return Bridge(find_places(os.environ), os.environ, project, 0, output).run()
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -70,6 +71,12 @@ def directory_of(hello: Hello, roots: list[str]) -> Path:
             return path
     named = hello.project or hello.environment.get(PROJECT_VARIABLE)
     return Path(hello.directory, Path(named).expanduser()) if named else Path(hello.directory)
+
+
+def working_tree_of(directory: Path) -> Path:
+    """The root of the working tree that a directory is in, or else itself; symbolic links resolved."""
+    real = Path(os.path.realpath(directory))
+    return next((parent for parent in (real, *real.parents) if os.path.lexists(parent / ".git")), real)
 
 
 def path_of_uri(uri: str) -> Path | None:

@@ -17,6 +17,7 @@ from mcp.server.lowlevel import Server
 from remembrancer import __version__
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, read_hello, setting_warnings
 from remembrancer.actors.gateway.session import Session
+from remembrancer.actors.gateway.session_life import SessionLife
 from remembrancer.actors.gateway.toolkit.tools import Toolbox
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -39,6 +40,7 @@ class Listener:
         server: Server[Any],
         toolbox: Toolbox,
         settings: Settings,
+        life: SessionLife,
         tasks: anyio.abc.TaskGroup,
     ) -> None:
         self._path = path
@@ -46,6 +48,7 @@ class Listener:
         self._server = server
         self._toolbox = toolbox
         self._settings = settings
+        self._life = life
         self._tasks = tasks
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
@@ -131,9 +134,11 @@ class Listener:
         key = f"{self._incarnation}-{next(self._numbers)}"
         session = Session(hello, key, tools, notices, reader, writer)
         self._sessions.add(session)
+        self._life.attend(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
             await session.serve(self._server)
         finally:
             self._sessions.discard(session)
+            self._life.left(session)
             logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

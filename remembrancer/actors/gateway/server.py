@@ -16,6 +16,7 @@ from remembrancer.actors.gateway.arrival import arrival_of
 from remembrancer.actors.gateway.mcp_errors import guarded
 from remembrancer.actors.gateway.prompts.prompt_handlers import PromptHandlers
 from remembrancer.actors.gateway.resources.resource_handlers import ResourceHandlers
+from remembrancer.actors.gateway.sampling import client_model
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE, Call, Tool, call_tool
 
 NAME: Final = "remembrancer"
@@ -42,7 +43,8 @@ def build_server(is_degraded: Callable[[], bool], resources: ResourceHandlers, p
         assert request_id is not None
 
         async def call() -> Call:
-            return Call(await session.caller(), request_id, arrival.received_at, params.arguments or {})
+            caller = await session.caller()
+            return Call(caller, request_id, arrival.received_at, params.arguments or {}, client_model(ctx))
 
         return await call_tool(session.tools, params.name, call, session.take_notices, is_degraded)
 

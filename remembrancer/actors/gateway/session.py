@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+import anyio.abc
 import mcp_types as mcp
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -18,10 +19,10 @@ from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
 from remembrancer.actors.gateway.arrival import Arrival
-from remembrancer.actors.gateway.hello import Hello, directory_of
+from remembrancer.actors.gateway.hello import Hello, directory_of, working_tree_of
 from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 from remembrancer.config.project import project_of
-from remembrancer.protocol.hello import BYE, INVALID_REQUEST, PARSE_ERROR, split_stamp
+from remembrancer.protocol.hello import BYE, CONTROL, END, INVALID_REQUEST, PARSE_ERROR, split_stamp
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.writes import ProjectRef
 
@@ -36,6 +37,7 @@ MAX_IN_FLIGHT: Final = 512
 """Requests of one session that are worked on at once; more wait on its connection."""
 WRITE_HIGH_WATER_BYTES: Final = 1024 * 1024
 OUTBOX_MESSAGES: Final = 64
+MAX_CLIENT_NAME: Final = 100
 
 logger = logging.getLogger(__name__)
 _json = msgspec.json.Encoder()
@@ -54,6 +56,8 @@ class Session:
         writer: asyncio.StreamWriter,
     ) -> None:
         self.hello = hello
+        self.key = key
+        """Names this connection; no other ever has the same."""
         self.tools = tools
         self._notices = notices
         self._reader = reader
@@ -62,7 +66,15 @@ class Session:
         """When the connection came about (seconds since the epoch)."""
         self.watcher: SessionWatcher | None = None
         """What the session has subscribed to, once it has."""
+        self.client: str | None = None
+        """What the client calls itself, once it has said so."""
+        self.directory = hello.directory
+        """The root of the working tree that the session works in, once its project is known."""
+        self.has_said_end = False
+        """Whether the client has gone for good: a connection that breaks without this may come again."""
+        self._tasks: anyio.abc.TaskGroup
         self._at_end: list[Callable[[], None]] = []
+        self._when_known: list[Callable[[Caller], None]] = []
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
@@ -76,12 +88,17 @@ class Session:
         """Have a function called when the conversation is over."""
         self._at_end.append(callback)
 
+    def when_known(self, callback: Callable[[Caller], None]) -> None:
+        """Have a function called, once, when the session's project is known."""
+        self._when_known.append(callback)
+
     async def serve(self, server: Server[Any]) -> None:
         """Serve until the connection ends. Writes that were begun are finished."""
         inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
         try:
             async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
                 tasks.start_soon(self._write_lines, outbox_receive)
                 tasks.start_soon(self._read_lines, inbox_send)
                 await server.run(inbox, outbox, server.create_initialization_options())
@@ -110,10 +127,22 @@ class Session:
             if self._expects_roots:
                 with anyio.move_on_after(ROOTS_WAIT_S):
                     await self._roots_known.wait()
-            project = await anyio.to_thread.run_sync(project_of, directory_of(self.hello, self._roots))
-            path = project.path.encode("utf-8", "replace").decode()
-            self._project = self._project or ProjectRef(project.id, path)
-        return Caller(self.hello.bridge, self.hello.session, self._project, self.started_at)
+            directory = directory_of(self.hello, self._roots)
+            project = await anyio.to_thread.run_sync(project_of, directory)
+            tree = await anyio.to_thread.run_sync(working_tree_of, directory)
+            if self._project is None:
+                self._project = ProjectRef(project.id, _as_text(project.path))
+                self.directory = _as_text(str(tree))
+                self._say_known(self._caller_of(self._project))
+        return self._caller_of(self._project)
+
+    def _caller_of(self, project: ProjectRef) -> Caller:
+        return Caller(self.hello.bridge, self.hello.session, project, self.started_at)
+
+    def _say_known(self, caller: Caller) -> None:
+        callbacks, self._when_known = self._when_known, []
+        for callback in callbacks:
+            callback(caller)
 
     # --- lines in ---
 
@@ -127,6 +156,9 @@ class Session:
                 except asyncio.LimitOverrunError:
                     logger.warning("a line is too long", extra={"session": self.hello.session})
                     return
+                if line.startswith(CONTROL):
+                    self.has_said_end = self.has_said_end or line.rstrip() == END
+                    continue
                 message = self._parse(line)
                 if message is None:
                     continue
@@ -159,10 +191,12 @@ class Session:
                 self._take_roots(result)
                 return None
             case mcp.JSONRPCError(id=self._roots_request):
-                self._roots_known.set()
+                self._take_roots({})
                 return None
             case mcp.JSONRPCNotification(method="notifications/initialized") if self._expects_roots:
                 self._write({"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"})
+            case mcp.JSONRPCNotification(method="notifications/initialized"):
+                self._tasks.start_soon(self.caller)
         metadata = ServerMessageMetadata(request_context=Arrival(self, stamp_ms / 1000))
         if isinstance(message, mcp.JSONRPCRequest):
             metadata.on_request_unanswered = self._forget(message.id)
@@ -172,6 +206,8 @@ class Session:
         self._in_flight.add(request.id)
         if request.method == STREAM:
             self._streams.add(request.id)
+        if self.client is None:
+            self.client = _client_name(request)
         if request.method == "initialize":
             capabilities = (request.params or {}).get("capabilities")
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
@@ -182,6 +218,8 @@ class Session:
             uris = [root.get("uri") for root in roots if isinstance(root, dict)]
             self._roots = [uri for uri in uris if isinstance(uri, str)]
         self._roots_known.set()
+        # Not before: a project that is settled without the roots would be the wrong one. A call waits only so long.
+        self._tasks.start_soon(self.caller)
 
     def _forget(self, request_id: int | str) -> Callable[[], Any]:
         async def forget() -> None:
@@ -234,6 +272,22 @@ def _decode(text: bytes) -> mcp.JSONRPCMessage:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:
         return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
+
+
+def _client_name(request: mcp.JSONRPCRequest) -> str | None:
+    """What the client calls itself in a request: in its handshake, or (2026-07-28) in the envelope of each."""
+    params = request.params or {}
+    envelope = params.get("_meta")
+    info = params.get("clientInfo")
+    if info is None and isinstance(envelope, dict):
+        info = envelope.get(mcp.CLIENT_INFO_META_KEY)
+    name = info.get("name") if isinstance(info, dict) else None
+    return _as_text(" ".join(name.split()))[:MAX_CLIENT_NAME] or None if isinstance(name, str) else None
+
+
+def _as_text(text: str) -> str:
+    """What can travel in a message: half characters, which a path may have, are shown as question marks."""
+    return text.encode("utf-8", "replace").decode()
 
 
 def _error(request_id: int | str | None, code: int, message: str) -> dict[str, Any]:

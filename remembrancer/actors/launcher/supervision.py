@@ -18,8 +18,11 @@ from remembrancer.protocol.control import FromLauncher, GatewayVitals, PeerFaile
 
 EMBEDDERS_WAIT_S: Final = 5.0
 """How long the embedders, whose models take both cores to load, let the gateway go first."""
-STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "embedder", "store")
-"""The gateway answers what is open while the store is there; a worker hands back its jobs; the store closes last."""
+CONSOLIDATOR_WAIT_S: Final = 15.0
+"""How long the consolidator, for which nobody waits at a start, lets all others go first."""
+STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "embedder", "store")
+"""The gateway answers what is open while the store is there; what the consolidator leaves is done another time; a
+worker hands back its jobs; the store closes last."""
 
 
 def embedder_name(number: int) -> str:
@@ -39,9 +42,11 @@ class Supervision:
         self._gateway = Lifecycle("gateway", "gateway", settings, new_incarnation)
         self._store = Lifecycle("store", "store", settings, new_incarnation)
         self._embedders: dict[int, Lifecycle] = {}
+        self._consolidator: Lifecycle | None = None
         self._idle = IdleWatch(settings.idle_timeout_s, now) if for_sessions else None
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
+        self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
         self._told: dict[str, PeerFailed | None] = {}
         self.stopping: str | None = None
         """Why the runtime is going down; None while it is not."""
@@ -49,7 +54,8 @@ class Supervision:
     @property
     def processes(self) -> tuple[Lifecycle, ...]:
         """Every process, in the order of a listing."""
-        return (self._gateway, self._store, *(self._embedders[number] for number in sorted(self._embedders)))
+        embedders = (self._embedders[number] for number in sorted(self._embedders))
+        return (self._gateway, self._store, *embedders, *([self._consolidator] if self._consolidator else ()))
 
     @property
     def finished(self) -> bool:
@@ -60,7 +66,8 @@ class Supervision:
     def next_at(self) -> float:
         """The earliest moment at which `tick` has something to do."""
         moments = [process.next_at for process in self.processes]
-        moments += [self._embedders_at, self._idle.ends_at if self._idle and self.stopping is None else None]
+        moments += [self._embedders_at, self._consolidator_at]
+        moments += [self._idle.ends_at if self._idle and self.stopping is None else None]
         return min([self._next_beat, *(moment for moment in moments if moment is not None)])
 
     def is_current(self, name: str, incarnation: str) -> bool:
@@ -127,13 +134,16 @@ class Supervision:
         for process in self.processes:
             if self.stopping is None or process.alive:
                 done += process.tick(now)
-        done += self._descend(self.stopping, now) if self.stopping is not None else self._arrange_embedders(now)
+        if self.stopping is not None:
+            done += self._descend(self.stopping, now)
+        else:
+            done += self._arrange_embedders(now) + self._arrange_consolidator(now)
         return done + self._spread_failures()
 
     def _go_down(self, reason: str) -> None:
         if self.stopping is None:
             self.stopping = reason
-            self._embedders_at = None
+            self._embedders_at = self._consolidator_at = None
 
     def _beat(self, now: float) -> list[Instruction]:
         late_s = now - self._next_beat
@@ -159,6 +169,18 @@ class Supervision:
         for number in plan.stop:
             done += self._embedders[number].ask_to_stop(f"scaled to {self._wanted}", now)
         return done
+
+    def _arrange_consolidator(self, now: float) -> list[Instruction]:
+        if self._consolidator_at is None:
+            return []
+        unsettled = self._embedders_at is not None or any(
+            process.state not in ("ready", "failed") for process in self.processes
+        )
+        if unsettled and now < self._consolidator_at:
+            return []
+        self._consolidator_at = None
+        self._consolidator = Lifecycle("consolidator", "consolidator", self._settings, self._new_incarnation)
+        return self._consolidator.start(now)
 
     def _descend(self, reason: str, now: float) -> list[Instruction]:
         done: list[Instruction] = []

@@ -130,7 +130,7 @@ class Supervisor:
 
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
-        if order.role == "embedder":
+        if order.role in ("embedder", "consolidator"):
             self._vitals.forget(order.name)  # of the store and the gateway, what they last said is better than nothing
         spec = LaunchSpec(
             role=order.role,

@@ -11,6 +11,7 @@ import anyio
 
 from remembrancer.actors.launcher.lifecycle import Lifecycle
 from remembrancer.protocol.control import (
+    ConsolidatorVitals,
     EmbedderVitals,
     GatewayVitals,
     ProcessStatus,
@@ -62,11 +63,13 @@ class VitalsBoard:
         )
         rows = [self._row(process, pids.get(process.name, 0), now) for process in processes]
         gateway, store = self._vitals.get("gateway"), self._vitals.get("store")
+        consolidator = self._vitals.get("consolidator")
         return RuntimeStatus(
             home=str(self._home),
             processes=(launcher, *rows),
             gateway=gateway if isinstance(gateway, GatewayVitals) else None,
             store=store if isinstance(store, StoreVitals) else None,
+            consolidator=consolidator if isinstance(consolidator, ConsolidatorVitals) else None,
         )
 
     def _row(self, process: Lifecycle, pid: int, now: float) -> ProcessStatus:

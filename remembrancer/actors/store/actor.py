@@ -18,6 +18,9 @@ from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.counting import total_counts
+from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
+from remembrancer.actors.store.duties.material_desk import MaterialDesk
+from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.gateway_desk import GatewayDesk
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
@@ -26,7 +29,19 @@ from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_audit import IndexAudit
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
-from remembrancer.protocol.control import PeerGone, StoreVitals
+from remembrancer.config.rules import maintenance_rules, promotion_rules
+from remembrancer.protocol.consolidation import (
+    AwaitDuty,
+    DutyReport,
+    FindNear,
+    NotePresence,
+    ReadEntityEdges,
+    ReadMemories,
+    ReadOrphans,
+    ReadProjects,
+    ReadSession,
+)
+from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.locks import FileLock
@@ -73,6 +88,7 @@ class StoreActor(Actor):
         self._index: IndexKeeper
         self._desk: EmbeddingDesk
         self._gateway: GatewayDesk
+        self._duties: ConsolidatorDesk
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
@@ -99,7 +115,15 @@ class StoreActor(Actor):
             self._quiet,
             self._embedding,
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
+            rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
+            on_commit=lambda name: self._duties.finder.mark(name),
+            delegate=lambda request, envelope: self._duties.ask(request, envelope),
         )
+        material = MaterialDesk(self._files, self._index, self._desk, self._threads, self._quiet)
+        self._duties = ConsolidatorDesk(
+            self._files, self._committer, settings, self._gateway.submit, material, self._threads
+        )
+        self._duties.finder.mark(self._files.user.name)
         self._router = Router(paths.store_endpoint, self.speaker, to_store, self._hear)
         async with anyio.create_task_group() as self._tasks, self._router:
             self._tasks.start_soon(self._desk.run)
@@ -110,6 +134,7 @@ class StoreActor(Actor):
                 self._index.use_model(self._desk.identity, list(self._files))
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
+            self._tasks.start_soon(self._duties.finder.run)
             await anyio.sleep_forever()
 
     def vitals(self) -> StoreVitals:
@@ -128,24 +153,47 @@ class StoreActor(Actor):
         return self._counts
 
     def on_peer_gone(self, peer: PeerGone) -> None:
-        if hasattr(self, "_desk"):
+        if not hasattr(self, "_duties"):
+            return
+        if peer.role == "consolidator":
+            self._duties.consolidator_gone(peer.incarnation)
+        else:
             self._desk.peer_gone(peer)
+
+    def on_peer_failed(self, peer: PeerFailed) -> None:
+        if peer.role == "consolidator" and hasattr(self, "_duties"):
+            self._duties.consolidator_failed(peer.message)
 
     async def drain(self, reason: str) -> None:
         """Refuse what comes, commit what was taken, and leave the index whole."""
         self._gateway.draining = True
+        self._duties.drain()
         await asyncio.to_thread(self._committer.close)
         await self._index.flush_all()
         await self._index.aclose()
         await asyncio.to_thread(self._files.close)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+        self._duties.hear(peer, message)
         match message:
             case WorkerReady() | WorkerFailed() | WorkerLeaving() | PassagesEmbedded() | JobFailed() | QueryEmbedded():
                 self._embedded += isinstance(message, PassagesEmbedded)
                 self._desk.hear(peer, message)
             case Submit(operation=operation) if self._gateway.submit_now(self._router, peer, envelope, operation):
                 pass
+            case NotePresence():
+                pass  # which the duties have heard
+            case (
+                AwaitDuty()
+                | DutyReport()
+                | ReadMemories()
+                | FindNear()
+                | ReadEntityEdges()
+                | ReadOrphans()
+                | ReadSession()
+                | ReadProjects()
+            ):
+                self._tasks.start_soon(self._duties.serve, self._router, peer, envelope, message)
             case _:
                 self._tasks.start_soon(self._gateway.serve, self._router, peer, envelope, message)
 
@@ -172,6 +220,7 @@ class StoreActor(Actor):
 
     def _file_opened(self, records: Records) -> None:
         self._index.adopt(records)
+        self._duties.finder.mark(records.name)
         self._tasks.start_soon(self._desk.enqueue_missing, records)
 
     async def _find_pending(self) -> None:
@@ -191,10 +240,11 @@ class StoreActor(Actor):
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
             now = time.time()
-            for name, numbers in self._gateway.take_touched().items():
+            for (name, session_id), numbers in self._gateway.take_touched().items():
                 records = self._files.get(name)
                 if records is not None:
-                    await self._tolerantly(name, self._committer.run(partial(records.touch, numbers, now)))
+                    touch = partial(records.touch, numbers, now, session_id)
+                    await self._tolerantly(name, self._committer.run(touch))
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             if not self._is_busy():

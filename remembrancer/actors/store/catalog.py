@@ -1,4 +1,9 @@
-"""The catalogue of a home: which projects it has, and which model made vectors last. A small SQLite file."""
+"""The catalogue of a home: which projects it has, and which model made vectors last. A small SQLite file.
+
+A project's `path` is what its id was made from: its git common directory, or else its directory. `directory` is the
+root of the working tree that a session worked in last; several worktrees share one project. `last_used_at` (seconds
+since the epoch) is when a session last began in it.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +20,19 @@ from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import ProjectRef
 
-CATALOG_VERSION: Final = 1
-_SCHEMA: Final = """
+_MIGRATIONS: Final = (
+    """
     CREATE TABLE IF NOT EXISTS projects (
         id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL
     ) WITHOUT ROWID;
     CREATE TABLE IF NOT EXISTS models (
         key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
     ) WITHOUT ROWID;
-"""
+    """,
+    "ALTER TABLE projects ADD COLUMN directory TEXT;",
+)
+"""What makes each version out of the one before."""
+CATALOG_VERSION: Final = len(_MIGRATIONS)
 logger = logging.getLogger(__name__)
 
 
@@ -38,17 +47,25 @@ class Catalog:
                 raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.executescript(f"BEGIN;{_SCHEMA};PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
+            steps = "".join(_MIGRATIONS[found:])
+            self._connection.executescript(f"BEGIN;{steps}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
         except sqlite3.DatabaseError as error:
             raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
 
-    def note_project(self, project: ProjectRef) -> None:
-        """Register a project, or note that it is used."""
+    def register(self, project: ProjectRef) -> None:
+        """Note that there is a project. One that is known is not used by that."""
         now = self._clock()
         self._note(
-            """INSERT INTO projects VALUES (?, ?, ?, ?)
-               ON CONFLICT DO UPDATE SET path = excluded.path, last_used_at = excluded.last_used_at""",
+            """INSERT INTO projects (id, path, created_at, last_used_at) VALUES (?, ?, ?, ?)
+               ON CONFLICT DO UPDATE SET path = excluded.path""",
             (project.id, project.path, now, now),
+        )
+
+    def note_session(self, project: ProjectRef, directory: str | None) -> None:
+        """Note that a session has begun in a registered project, and (if it is known) in which working tree."""
+        self._note(
+            "UPDATE projects SET last_used_at = ?, directory = coalesce(?, directory) WHERE id = ?",
+            (self._clock(), directory, project.id),
         )
 
     def projects(self) -> list[ProjectRef]:

@@ -15,6 +15,7 @@ import anyio
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.counting import total_counts
+from remembrancer.actors.store.explaining import DEFAULT_RULES, Rules
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
@@ -28,6 +29,7 @@ from remembrancer.actors.store.showing import show_memory
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.actors.store.write_desk import WriteDesk
+from remembrancer.protocol.consolidation import Maintain, Maintained, NotePresence, Reflect, Reflected
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -55,6 +57,7 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import GatewayRequest, ToStore
 from remembrancer.protocol.writes import (
+    Applied,
     ImportSessions,
     Operation,
     ProjectRef,
@@ -76,7 +79,10 @@ logger = logging.getLogger(__name__)
 
 
 class GatewayDesk:
-    """Carries out the gateway's requests. `embedding` says how the embedding is."""
+    """Carries out the gateway's requests. `embedding` says how the embedding is.
+
+    `on_commit` is told of each file that was written; `delegate` has the consolidator do what is its own to do.
+    """
 
     def __init__(
         self,
@@ -89,6 +95,10 @@ class GatewayDesk:
         quiet: Quiet,
         embedding: Callable[[], EmbeddingSummary],
         weights: Weights = DEFAULT_WEIGHTS,
+        *,
+        rules: Rules = DEFAULT_RULES,
+        on_commit: Callable[[str], None],
+        delegate: Callable[[Reflect | Maintain, Envelope], Awaitable[Reflected | Maintained]],
     ) -> None:
         self._paths = paths
         self._files = files
@@ -99,20 +109,26 @@ class GatewayDesk:
         self._quiet = quiet
         self._embedding = embedding
         self._weights = weights
-        self._writes = WriteDesk(files, committer, index, desk, quiet)
+        self._rules = rules
+        self._writes = WriteDesk(files, committer, index, desk, quiet, on_commit)
+        self._delegate = delegate
         self._started_at = time.monotonic()
-        self._touched: dict[str, list[int]] = defaultdict(list)
+        self._touched: dict[tuple[str, str], list[int]] = defaultdict(list)
         self.draining = False
         """Set before a stop: what comes from then on is refused, and can be queued."""
 
-    def take_touched(self) -> dict[str, list[int]]:
-        """The memories that answers have shown since the last call, by file: their accesses are to be counted."""
+    def take_touched(self) -> dict[tuple[str, str], list[int]]:
+        """The memories that answers have shown since the last call, by file and session: accesses to be counted."""
         touched, self._touched = self._touched, defaultdict(list)
         return touched
 
     def submit_now(self, router: Router[ToStore], peer: Peer, envelope: Envelope, operation: Operation) -> bool:
         """Take a write whose file is open without a task of its own; False when it is not. Most writes go this way."""
         return not self.draining and self._writes.submit_now(router, peer, envelope, operation)
+
+    async def submit(self, operation: Operation) -> Applied:
+        """Apply an operation of the store's own. Raises what it is refused with."""
+        return await self._writes.submit(operation)
 
     async def serve(self, router: Router[ToStore], peer: Peer, envelope: Envelope, request: GatewayRequest) -> None:
         """Carry out a request and answer it."""
@@ -166,6 +182,10 @@ class GatewayDesk:
                 return self._describe_session(request)
             case ImportSessions():
                 return self._import_sessions(request)
+            case Reflect() | Maintain():
+                return self._delegate(request, envelope)
+            case NotePresence():
+                raise AssertionError("the actor takes note of it: it has no answer")
 
     async def _recall(self, request: Recall, envelope: Envelope) -> Recalled:
         files = await self._files_in_scope(request)
@@ -173,7 +193,7 @@ class GatewayDesk:
         embed = self._embed_within(envelope)
         answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights)
         for place, numbers in seen.items():
-            self._touched[files[place].name].extend(numbers)
+            self._touched[files[place].name, request.session_id].extend(numbers)
         return answer
 
     def _embed_within(self, envelope: Envelope) -> Callable[[str], Awaitable[Vectors]]:
@@ -190,7 +210,7 @@ class GatewayDesk:
         files = await self._graph_files(request.project)
         answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
         for place, numbers in seen.items():
-            self._touched[files[place].name].extend(numbers)
+            self._touched[files[place].name, request.session_id].extend(numbers)
         return answer
 
     async def _suggest(self, request: Suggest) -> Suggestions:
@@ -211,7 +231,7 @@ class GatewayDesk:
     async def _note_access(self, request: NoteAccess) -> Noted:
         for records in await self._files_that_exist(request.project):
             seen = await self._read(partial(visible_numbers, records, request.memory_ids, request.session_id))
-            self._touched[records.name].extend(seen)
+            self._touched[records.name, request.session_id].extend(seen)
         return Noted()
 
     async def _files_in_scope(self, request: Recall) -> list[Records]:
@@ -240,7 +260,8 @@ class GatewayDesk:
 
     async def _show(self, request: GetMemory) -> MemoryShown:
         files = await self._files_that_exist(request.project)
-        return await self._read(lambda: show_memory(request, files, self._desk.is_embedded))
+        embedded, rules = self._desk.is_embedded, self._rules
+        return await self._read(lambda: show_memory(request, files, embedded, time.time(), rules))
 
     async def _describe(self, request: DescribeStore) -> StoreDescription:
         files = await self._files_that_exist(request.project)

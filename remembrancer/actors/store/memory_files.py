@@ -99,7 +99,7 @@ class MemoryFiles:
     async def _open_project(self, project: ProjectRef) -> Records:
         path = self._paths.project_database(project.id)
         records = await self._committer.run(lambda: self._connect(path, project.id))
-        await self._committer.run(lambda: self.catalog.note_project(project))
+        await self._committer.run(lambda: self.catalog.register(project))
         try:
             finished = await self._committer.run(self.move_from(records).finish)
         except RemembrancerError as error:  # a full disk, say: what is in both files is the user's

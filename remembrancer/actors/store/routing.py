@@ -6,18 +6,14 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.snapshots import unknown_memory
-from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.writes import Applied, ImportMemory, Operation, PromoteMemory, StoreMemory
+from remembrancer.protocol.errors import NotFound, RemembrancerError
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
+from remembrancer.protocol.writes import Applied, ImportMemory, Operation, PromoteMemory, StoreMemory, memory_id_of
 
 Target = Records | Move
 """What an operation is given to."""
 Answer = Applied | RemembrancerError
-
-
-def memory_id_of(operation: Operation) -> str:
-    """The id of the memory that an operation makes or changes."""
-    change = operation.change
-    return change.memory.id if isinstance(change, ImportMemory) else change.memory_id
 
 
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
@@ -53,6 +49,10 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
     match operation.change:
         case StoreMemory(scope=scope):
             return scope == "user"
+        case ApplyRun(place="user") | UndoRun(place="user"):
+            return True
+        case RecordEvents():
+            return False
         case ImportMemory(memory=memory) if memory.scope != "user":
             return False
         case _:
@@ -65,7 +65,16 @@ def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     match operation.change:
         case StoreMemory(scope=scope):
             return user if scope == "user" or project is None else project
-    memory_id = memory_id_of(operation)
+        case ApplyRun(place=place) | UndoRun(place=place):
+            no_project = NotFound(f"the project {operation.project.id} has no memories")
+            return user if place == "user" else project or no_project
+        case StartSession(session_id=session_id) | EndSession(session_id=session_id) if project is None:
+            # A project gets its file with its first memory: nothing is to be remembered of a session before that.
+            return Applied(operation.operation_id, SessionResult(session_id, "active"))
+        case StartSession() | EndSession() | RecordEvents() if project is not None:
+            return project
+    memory_id = memory_id_of(operation.change)
+    assert memory_id is not None
     if user.number_of(memory_id) is not None:
         # The same operation may have been applied before the memory was moved there.
         earlier = None if project is None else project.outcome_of(operation.operation_id)

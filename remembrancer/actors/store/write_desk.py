@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -18,13 +19,13 @@ from remembrancer.actors.store.routing import (
     Target,
     find_open_target,
     find_target,
-    memory_id_of,
     stays_in,
 )
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import NotFound, RemembrancerError
+from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import (
@@ -36,20 +37,31 @@ from remembrancer.protocol.writes import (
     Result,
     StoredResult,
     UpdatedResult,
+    memory_id_of,
 )
 
 
 class WriteDesk:
-    """Carries out writes; what they change is embedded anew, and not found any more by what it was."""
+    """Carries out writes; what they change is embedded anew, and not found any more by what it was.
+
+    `on_commit` is told the name of each file that something was committed to.
+    """
 
     def __init__(
-        self, files: MemoryFiles, committer: Committer, index: IndexKeeper, desk: EmbeddingDesk, quiet: Quiet
+        self,
+        files: MemoryFiles,
+        committer: Committer,
+        index: IndexKeeper,
+        desk: EmbeddingDesk,
+        quiet: Quiet,
+        on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
         self._index = index
         self._desk = desk
         self._quiet = quiet
+        self._on_commit = on_commit
 
     def submit_now(self, router: Router[ToStore], peer: Peer, envelope: Envelope, operation: Operation) -> bool:
         """Take a write whose file is open without a task of its own; False when it is not. Most writes go this way."""
@@ -129,6 +141,7 @@ class WriteDesk:
         except RemembrancerError as error:
             return [error] * len(run)
         replies = self._follow_up(target, outcomes)
+        self._note_sessions(run, replies)
         for place, operation in enumerate(run):
             elsewhere = self._moved_from(target, operation, replies[place])
             if elsewhere is not None:
@@ -148,6 +161,7 @@ class WriteDesk:
 
         def done(future: asyncio.Future[list[Outcome]]) -> None:
             (reply,) = self._follow_up(target, future.result())
+            self._note_sessions([operation], [reply])
             elsewhere = self._moved_from(target, operation, reply)
             if elsewhere is None:
                 answer(reply)
@@ -160,8 +174,9 @@ class WriteDesk:
         """Where to try again: the memory was moved between the look for it and the commit. None: it was not."""
         if not isinstance(reply, NotFound) or target is self._files.user:
             return None
+        memory_id = memory_id_of(operation.change)
         try:
-            moved = self._files.user.number_of(memory_id_of(operation)) is not None
+            moved = memory_id is not None and self._files.user.number_of(memory_id) is not None
         except RemembrancerError:  # then it stays as it was answered
             return None
         return self._files.user if moved else None
@@ -177,16 +192,27 @@ class WriteDesk:
 
     def _has_vectors(self, operation: Operation) -> bool:
         """Whether the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
+        memory_id = memory_id_of(operation.change) or ""
         for records in (self._files.open_project(operation.project), self._files.user):
-            number = None if records is None else records.number_of(memory_id_of(operation))
+            number = None if records is None else records.number_of(memory_id)
             if records is not None and number is not None and self._desk.is_embedded(records, number):
                 return True
         return False
 
+    def _note_sessions(self, operations: Sequence[Operation], replies: Sequence[Answer]) -> None:
+        """Have the catalogue note the sessions that begin."""
+        for operation, reply in zip(operations, replies, strict=True):
+            change = operation.change
+            if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:
+                note = partial(self._files.catalog.note_session, operation.project, change.directory)
+                self._committer.run(note).add_done_callback(asyncio.Future.exception)
+
     def _follow_up(self, target: Target, outcomes: list[Outcome]) -> list[Answer]:
         """Have embedded what is new, and taken out of the index what is gone. The replies."""
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
-        to_embed = [outcome.to_embed for outcome in outcomes if outcome.to_embed is not None]
+        for name in {gains.name, loses.name}:
+            self._on_commit(name)
+        to_embed = [number for outcome in outcomes for number in outcome.all_to_embed]
         removed = [passage for outcome in outcomes for passage in outcome.removed_passages]
         if removed:
             self._index.remove(loses.name, removed)
@@ -209,4 +235,4 @@ def _wants_vectors(result: Result) -> bool:
 def _memory_of(operation: Operation) -> tuple[str, str]:
     """What an operation is about: the same id in two projects may be two memories, and is never a way from one into
     the other."""
-    return operation.project.id, memory_id_of(operation)
+    return operation.project.id, memory_id_of(operation.change) or operation.operation_id

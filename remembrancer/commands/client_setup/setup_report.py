@@ -138,8 +138,8 @@ def _print_probe(out: Console, command: tuple[str, ...], probed: Probed) -> None
 
 def _print_next(out: Console, done: Sequence[Outcome]) -> None:
     out.print("Next:")
-    for outcome in done:
-        out.print(f"  {outcome.plan.client.title}: {outcome.plan.client.restart}")
+    for client in dict.fromkeys(outcome.plan.client for outcome in done):
+        out.print(f"  {client.title}: {client.restart}")
     if any(outcome.plan.place.scope == "project" for outcome in done):
         out.print("  The project's file names a path of this machine: keep it out of version control, or use --user")
     out.print("  then say to the assistant: remember that I prefer short answers")

@@ -60,8 +60,8 @@ class Courier:
         await self._stack.aclose()
         self._starter.connected()  # gives back the lock under which it may be starting one
 
-    async def request(self, body: GatewayRequest) -> ToGateway:
-        """The store's answer, which may come after it was away for a while.
+    async def request(self, body: GatewayRequest, *, answer_s: float = ANSWER_S) -> ToGateway:
+        """The store's answer, which may come after it was away for a while. `answer_s`: how long its work may take.
 
         Raises:
             MemoryUnavailable: there is no store, and none came within the budget.
@@ -71,7 +71,7 @@ class Courier:
         while True:
             await self._connect(give_up_at)
             try:
-                return await self._ask(body)
+                return await self._ask(body, answer_s)
             except AWAY as error:
                 if time.monotonic() >= give_up_at:
                     raise self._gave_up(error.message) from error
@@ -88,8 +88,8 @@ class Courier:
                 raise self._gave_up("nothing listens")
         self._starter.connected()
 
-    async def _ask(self, body: GatewayRequest) -> ToGateway:
-        reply = await self._dealer.request(body, timeout_s=ANSWER_S)
+    async def _ask(self, body: GatewayRequest, answer_s: float) -> ToGateway:
+        reply = await self._dealer.request(body, timeout_s=answer_s)
         if isinstance(reply, Refused):
             raise from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field))
         return reply

@@ -20,7 +20,8 @@ from remembrancer.commands.portability.private_files import FileUnusable
 from remembrancer.protocol.envelope import UNDECODABLE
 from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.writes import PortableMemory, SessionSpan
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import PortableMemory
 
 FORMAT: Final = "remembrancer-export"
 FORMAT_VERSION: Final = 1
@@ -54,7 +55,7 @@ class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", fo
 class SessionLine(msgspec.Struct, frozen=True, tag="session", tag_field="line", forbid_unknown_fields=True):
     """When a session was active in a project, or (None) with the user's memories."""
 
-    session: SessionSpan
+    session: SessionEntry
     project: str | None = None
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from remembrancer.actors.store.records.portable import read_portable
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION, migrate
-from remembrancer.actors.store.records.session_spans import read_sessions
+from remembrancer.actors.store.records.session_registry import read_sessions
 from remembrancer.commands.portability.export_format import EndLine, Line, MemoryLine, ProjectLine, SessionLine
 from remembrancer.commands.portability.home_files import CATALOG, QUEUE, USER_RECORDS, HomeFile, unreadable
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable

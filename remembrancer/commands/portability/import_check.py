@@ -18,12 +18,13 @@ from remembrancer.commands.portability.export_format import (
     decode_line,
 )
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import PortableMemory, ProjectRef, SessionSpan
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import PortableMemory, ProjectRef
 
 MAX_NAMED: Final = 100
 """Bad lines and refused memories that a report names; the others are only counted."""
 
-Placed = tuple[ProjectRef | None, PortableMemory | SessionSpan]
+Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
 """What a line has, and the project that it goes to (None: the user's)."""
 
 

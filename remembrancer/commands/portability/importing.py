@@ -18,6 +18,7 @@ from remembrancer.commands.portability.home_files import USER_RECORDS, open_file
 from remembrancer.commands.portability.import_check import MAX_NAMED, Placed
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
 from remembrancer.protocol.writes import (
     BatchApplied,
@@ -26,7 +27,6 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     ProjectRef,
-    SessionSpan,
     Submit,
     SubmitBatch,
 )
@@ -87,10 +87,10 @@ class Importer:
             RemembrancerError: it refuses to go on (the disk is full, say).
         """
         batch: list[tuple[ProjectRef | None, PortableMemory]] = []
-        sessions: list[tuple[ProjectRef | None, SessionSpan]] = []
+        sessions: list[tuple[ProjectRef | None, SessionEntry]] = []
         size = 0
         for project, content in lines:
-            if isinstance(content, SessionSpan):
+            if isinstance(content, SessionEntry):
                 sessions.append((project, content))
                 if len(sessions) >= BATCH_OPERATIONS:
                     await self._take_sessions(sessions)
@@ -140,8 +140,8 @@ class Importer:
         else:
             self.report.imported += 1
 
-    async def _take_sessions(self, sessions: Sequence[tuple[ProjectRef | None, SessionSpan]]) -> None:
-        by_project: dict[ProjectRef | None, list[SessionSpan]] = {}
+    async def _take_sessions(self, sessions: Sequence[tuple[ProjectRef | None, SessionEntry]]) -> None:
+        by_project: dict[ProjectRef | None, list[SessionEntry]] = {}
         for project, session in sessions:
             by_project.setdefault(project, []).append(session)
         if self._store is not None:

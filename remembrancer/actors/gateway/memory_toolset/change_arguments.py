@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.actors.gateway.memory_toolset.json_objects import MAX_EXACT, clean_object
 from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     MAX_ENTITIES,
     MAX_NAME,
-    AllowSecrets,
     RelatedEntity,
+    clean_domain,
     clean_entities,
+    clean_summary,
     clean_tags,
+    validity,
 )
 from remembrancer.actors.gateway.toolkit.text import check_text, clean_name, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.kinds import KINDS, RELATIONS, Kind, Relation
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
+    LinkRef,
     PromoteMemory,
     RestoreMemory,
     TagMemory,
@@ -29,10 +34,7 @@ from remembrancer.protocol.writes import (
 )
 
 MAX_REASON: Final = 2000
-MAX_METADATA_BYTES: Final = 65_536
-MAX_METADATA_DEPTH: Final = 8
-MAX_EXACT: Final = 2**53
-"""The largest whole number up to which JSON carries every one exactly."""
+MAX_LINKS: Final = 100
 
 
 class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +53,11 @@ class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     remove: list[str] | UnsetType = UNSET
 
 
+class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    relation: Relation
+    target: Annotated[str, Meta(description="memory id")]
+
+
 class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `update_memory` takes."""
 
@@ -60,7 +67,16 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     tags: TagChanges | UnsetType = UNSET
     metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
-    allow_secrets: AllowSecrets | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    summary: str | UnsetType = UNSET
+    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    domain: str | UnsetType = UNSET
+    structured: dict[str, Any] | UnsetType = UNSET
+    valid_from: str | UnsetType = UNSET
+    valid_until: str | UnsetType = UNSET
+    add_links: list[LinkArgument] | UnsetType = UNSET
+    remove_links: list[dict[str, str]] | UnsetType = UNSET  # as `add_links` has them: said once, to save tokens
+    allow_secrets: bool | UnsetType = UNSET
 
 
 class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +129,9 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         check_text(content, field="content", longest_bytes=content_limit_bytes)
     tags = TagChanges() if arguments.tags is UNSET else arguments.tags
     add_tags, remove_tags = _clean_tag_changes(tags.add, tags.remove, "tags.")
-    metadata = _clean_metadata(arguments.metadata)
+    valid_from, valid_until = validity(arguments.valid_from, arguments.valid_until)
+    add_links = _clean_links(arguments.add_links, memory_id, "add_links")
+    remove_links = _clean_links(arguments.remove_links, memory_id, "remove_links")
     add_entities, remove_entities = _clean_entity_changes(arguments.related_entities)
     importance = None if arguments.importance is UNSET else arguments.importance
     change = UpdateMemory(
@@ -122,14 +140,24 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         importance=importance,
         add_tags=add_tags,
         remove_tags=remove_tags,
-        metadata=metadata,
+        metadata=clean_object(arguments.metadata, field="metadata"),
         add_entities=add_entities,
         remove_entities=remove_entities,
+        kind=_clean_kind(arguments.kind),
+        summary="" if arguments.summary == "" else clean_summary(arguments.summary),
+        structured=clean_object(arguments.structured, field="structured"),
+        confidence=None if arguments.confidence is UNSET else arguments.confidence,
+        domain="" if arguments.domain == "" else clean_domain(arguments.domain),
+        valid_from=valid_from,
+        valid_until=valid_until,
+        add_links=add_links,
+        remove_links=remove_links,
     )
     if change == UpdateMemory(memory_id):
         raise InvalidInput(
             "there is nothing to change: give at least one of content, importance, tags (add, remove), metadata, "
-            "related_entities (add, remove)"
+            "related_entities (add, remove), kind, summary, confidence, domain, structured, valid_from, valid_until, "
+            "add_links, remove_links"
         )
     return change
 
@@ -199,6 +227,44 @@ def _clean_reason(reason: str | UnsetType) -> str | None:
     return reason
 
 
+def _clean_kind(kind: str | UnsetType) -> Kind | None:
+    if kind is UNSET:
+        return None
+    for known in KINDS:
+        if kind == known:
+            return known
+    raise InvalidInput(f"kind must be one of {', '.join(KINDS)}, not {shown(kind)}", field="kind")
+
+
+def _clean_links(
+    links: Sequence[LinkArgument | dict[str, str]] | UnsetType, memory_id: str, field: str
+) -> tuple[LinkRef, ...]:
+    if links is UNSET:
+        return ()
+    if len(links) > MAX_LINKS:
+        raise InvalidInput(f"{field} may have {MAX_LINKS} items at most, and has {len(links)}", field=field)
+    found: dict[LinkRef, None] = {}
+    for place, link in enumerate(links):
+        at = f"{field}[{place}]"
+        given = _link(link, at) if isinstance(link, dict) else link
+        target = parse_memory_id(given.target, field=f"{at}.target")
+        if target == memory_id:
+            raise InvalidInput(f"{at}.target is the memory itself: a link leads to another one", field=f"{at}.target")
+        found[LinkRef(given.relation, target)] = None
+    return tuple(found)
+
+
+def _link(given: dict[str, str], at: str) -> LinkArgument:
+    """A link whose fields the schema does not name."""
+    try:
+        return msgspec.convert(given, LinkArgument)
+    except msgspec.ValidationError as error:
+        message = (
+            f"{at} must have a relation (one of {', '.join(RELATIONS)}) and a target (a memory id): {shown(given)}"
+        )
+        raise InvalidInput(message, field=at) from error
+
+
 def _clean_tag_changes(
     add: list[str] | UnsetType, remove: list[str] | UnsetType, prefix: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -222,51 +288,3 @@ def _clean_entity_changes(
         raise InvalidInput(f"{field} may have {MAX_ENTITIES} items at most, and has {len(names)}", field=field)
     removed = (clean_name(name, field=f"{field}[{place}]", longest=MAX_NAME) for place, name in enumerate(names))
     return clean_entities(changes.add, field="related_entities.add"), tuple(dict.fromkeys(removed))
-
-
-def _clean_metadata(metadata: dict[str, Any] | UnsetType) -> dict[str, Any] | None:
-    """Metadata as it can be kept, or None when there is none. Names at the top are cleaned as names are."""
-    if metadata is UNSET or not metadata:
-        return None
-    for name, value in metadata.items():
-        _check_value(value, f"metadata.{shown(name)[1:-1]}", 1)
-    cleaned = {clean_name(name, field="metadata", longest=MAX_NAME): value for name, value in metadata.items()}
-    size = len(msgspec.json.encode(cleaned))
-    if size > MAX_METADATA_BYTES:
-        message = f"metadata may have {MAX_METADATA_BYTES} bytes as JSON at most, and has {size}"
-        raise InvalidInput(message, field="metadata")
-    return cleaned
-
-
-def _check_value(value: Any, field: str, depth: int) -> None:
-    """Refuse what JSON or MessagePack would not carry unharmed.
-
-    Raises:
-        InvalidInput: it is nested too deeply, or holds a number that is not exact or half a character.
-    """
-    match value:
-        case None | bool():
-            return
-        case str():
-            _check_string(value, field)
-        case int() if abs(value) > MAX_EXACT:
-            message = f"{field} must be a number from -2**53 to 2**53, not {shown(value)}: give it as a string"
-            raise InvalidInput(message, field=field)
-        case float() if not math.isfinite(value) or abs(value) > MAX_EXACT:
-            message = f"{field} must be a finite number from -2**53 to 2**53, not {shown(value)}"
-            raise InvalidInput(message, field=field)
-        case dict() | list() if depth >= MAX_METADATA_DEPTH:
-            raise InvalidInput(f"{field} is nested more than {MAX_METADATA_DEPTH} levels deep", field=field)
-        case dict():
-            for name, each in value.items():
-                _check_string(name, field)
-                _check_value(each, f"{field}.{shown(name)[1:-1]}", depth + 1)
-        case list():
-            for place, each in enumerate(value):
-                _check_value(each, f"{field}[{place}]", depth + 1)
-
-
-def _check_string(text: str, field: str) -> None:
-    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-        message = f"{field} holds a lone surrogate (half a character): send whole characters"
-        raise InvalidInput(message, field=field)

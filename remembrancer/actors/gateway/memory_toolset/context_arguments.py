@@ -29,10 +29,10 @@ MOST_FETCHED: Final = 400
 class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `get_memory_context` takes."""
 
-    task_description: Annotated[str, Meta(description="What is being worked on")] | UnsetType = UNSET
-    files_in_context: Annotated[list[str], Meta(description="Paths of open files")] | UnsetType = UNSET
+    task_description: str | UnsetType = UNSET
+    files_in_context: list[str] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
-    sections: Annotated[list[Section], Meta(description="Default: all")] | UnsetType = UNSET
+    sections: list[Section] | UnsetType = UNSET
 
 
 def budget_of(arguments: GetMemoryContextArguments) -> int:

@@ -27,6 +27,8 @@ def graph_found(found: GraphFound, notices: Sequence[Notice], *, degraded: bool)
         answer["entity_types"] = found.entity_types
     if found.total_entities:
         answer["totals"] = {"entities": found.total_entities, "relationships": found.total_relationships}
+    if found.topics:
+        answer["topics"] = [{"label": topic.label, "entities": list(topic.entities)} for topic in found.topics]
     if found.suggestions:
         answer["suggestions"] = list(found.suggestions)
     if degraded:

@@ -19,11 +19,9 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
     entity: Annotated[str, Meta(description="Its name; omit for an overview")] | UnsetType = UNSET
     relationship_type: Annotated[str, Meta(description="Only such edges: uses, depends_on …")] | UnsetType = UNSET
     direction: Annotated[Direction, Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
-    depth: Annotated[int, Meta(ge=1, le=3, description="Hops", extra_json_schema={"default": 1})] | UnsetType = UNSET
+    depth: Annotated[int, Meta(ge=1, le=3, extra_json_schema={"default": 1})] | UnsetType = UNSET
     include_memories: Annotated[bool, Meta(extra_json_schema={"default": True})] | UnsetType = UNSET
-    limit: (
-        Annotated[int, Meta(ge=1, le=100, description="Most entities", extra_json_schema={"default": 20})] | UnsetType
-    ) = UNSET
+    limit: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 20})] | UnsetType = UNSET
 
 
 def to_search(arguments: SearchKnowledgeGraphArguments, project: ProjectRef, session_id: str) -> SearchGraph:

@@ -27,7 +27,7 @@ class GraphTools:
         return (
             Tool(
                 "search_knowledge_graph",
-                "How entities (components, people, files …) relate, with the memories about them.",
+                "How components, people, files … relate, with the memories about them.",
                 SearchKnowledgeGraphArguments,
                 self.search_knowledge_graph,
                 read_only=True,

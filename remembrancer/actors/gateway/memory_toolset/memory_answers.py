@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.toolkit.tools import Answer, Caller, warnings_of
+from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import EmbeddingState, Notice, Recalled, RecalledMemory, StoreDescription
 from remembrancer.protocol.writes import SourceRef, StoredResult
 
@@ -16,8 +17,10 @@ MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
 """What the first seed calls a deployment mode where it is shown."""
 
 
-def stored(result: StoredResult, embedding: EmbeddingState | None, notices: Sequence[Notice]) -> Answer:
-    """The answer of `store_memory`. `embedding` is None when nobody asked for it."""
+def stored(
+    result: StoredResult, kind: Kind | None, embedding: EmbeddingState | None, notices: Sequence[Notice]
+) -> Answer:
+    """The answer of `store_memory`. `kind` and `embedding` are None when nobody gave the one and asked for the other."""
     is_ready = embedding is not None and embedding.embedded
     answer: Answer = {
         "memory_id": result.memory_id,
@@ -27,6 +30,8 @@ def stored(result: StoredResult, embedding: EmbeddingState | None, notices: Sequ
         "scope": result.scope,
         "type": result.type,
     }
+    if kind is not None:
+        answer["kind"] = kind
     if result.duplicates:
         answer["duplicates"] = list(result.duplicates)
     if embedding is not None and embedding.near_duplicates:
@@ -46,6 +51,8 @@ def recalled(found: Recalled, *, degraded: bool, query_time_ms: float) -> Answer
         "strategy_used": found.strategy_used,
         "query_time_ms": round(query_time_ms, 1),
     }
+    if found.profile is not None:
+        answer["profile"] = found.profile
     if found.below_threshold:
         answer["below_threshold"] = found.below_threshold
     if degraded:
@@ -73,6 +80,7 @@ def memory_of(memory: RecalledMemory) -> dict[str, Any]:
                 ("keyword", scores.keyword),
                 ("graph", scores.graph),
                 ("recency", scores.recency),
+                ("scope", scores.scope),
             )
             if value is not None
         },
@@ -89,9 +97,32 @@ def memory_of(memory: RecalledMemory) -> dict[str, Any]:
             shown["forgotten_at"] = iso(memory.forgotten_at)
         if memory.forgotten_reason is not None:
             shown["forgotten_reason"] = memory.forgotten_reason
-    if memory.near_duplicates:
-        shown["near_duplicates"] = list(memory.near_duplicates)
-    return shown
+    return shown | _of_the_model(memory)
+
+
+def _of_the_model(memory: RecalledMemory) -> dict[str, Any]:
+    """What a memory is in the third seed's model, and how it stands to others: what there is to say of it."""
+    said: dict[str, Any] = {}
+    if memory.kind is not None:
+        said["kind"] = memory.kind
+    if memory.status != "active":
+        said["status"] = memory.status
+    if memory.summary is not None:
+        said["summary"] = memory.summary
+    if memory.strength is not None:
+        said["strength"] = round(memory.strength, 3)
+    if memory.valid_until is not None:
+        said["valid_until"] = iso(memory.valid_until)
+    for name, found in (
+        ("found_in", memory.found_in),
+        ("stands_for", memory.stands_for),
+        ("derived_from", memory.derived_from),
+        ("possibly_superseded_by", memory.possibly_superseded_by),
+        ("near_duplicates", memory.near_duplicates),
+    ):
+        if found:
+            said[name] = list(found)
+    return said
 
 
 def source_of(source: SourceRef) -> dict[str, Any]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.actors.gateway.memory_toolset.json_objects import clean_object
 from remembrancer.actors.gateway.toolkit.text import check_text, clean_name, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.reads import Recall, Strategy
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, Kind, entity_type, type_of_kind
+from remembrancer.protocol.reads import ProfileName, Recall, Strategy
 from remembrancer.protocol.writes import EntityRef, MemoryType, ProjectRef, Scope, SourceRef, StoreMemory
 
 MAX_TAGS: Final = 100
@@ -22,12 +24,13 @@ MAX_NAME: Final = 200
 MAX_PATH: Final = 4096
 MAX_SESSION_ID: Final = 200
 MAX_QUERY_BYTES: Final = 16_384
+MAX_SUMMARY: Final = 2000
 MAX_TURN: Final = 2**53 - 1
 """What JSON carries exactly."""
+OF_A_SESSION: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
+"""Kinds of memories that are for their session alone."""
 
-Tags = Annotated[list[str], Meta(description="Freeform labels")]
 AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
-Importance = Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.5})]
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,17 +49,22 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     """What `store_memory` takes."""
 
     content: Annotated[str, Meta(description="One fact, event or procedure that makes sense on its own")]
-    type: Annotated[MemoryType, Meta(description="episodic: event; semantic: fact; procedural: how-to")]
     scope: Annotated[Scope, Meta(description="session: this conversation; project: this codebase; user: everywhere")]
-    importance: Importance | UnsetType = UNSET
-    tags: Tags | UnsetType = UNSET
-    source: Annotated[Source, Meta(description="Where it comes from")] | UnsetType = UNSET
-    related_entities: Annotated[list[RelatedEntity], Meta(description="Edges for the knowledge graph")] | UnsetType = (
-        UNSET
-    )
-    session_id: Annotated[str, Meta(description="Default: the current session")] | UnsetType = UNSET
-    wait_for_embedding: Annotated[bool, Meta(description="Answer once it has its vector")] | UnsetType = UNSET
+    type: Annotated[MemoryType, Meta(description="event, fact, how-to; or give kind")] | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
+    importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.5})] | UnsetType = UNSET
+    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    source: Source | UnsetType = UNSET
+    related_entities: list[RelatedEntity] | UnsetType = UNSET
+    session_id: str | UnsetType = UNSET
+    wait_for_embedding: bool | UnsetType = UNSET
     allow_secrets: AllowSecrets | UnsetType = UNSET
+    summary: Annotated[str, Meta(description="In a line")] | UnsetType = UNSET
+    domain: Annotated[str, Meta(description="auth, testing …")] | UnsetType = UNSET
+    structured: dict[str, Any] | UnsetType = UNSET
+    valid_from: Annotated[str, Meta(description="ISO 8601")] | UnsetType = UNSET
+    valid_until: str | UnsetType = UNSET
 
 
 class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,9 +75,9 @@ class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `recall_memories` takes."""
 
-    query: Annotated[str, Meta(description="What to look for, in plain words")]
-    scope: Annotated[list[Scope], Meta(description="Default: all")] | UnsetType = UNSET
-    type: Annotated[list[MemoryType], Meta(description="Default: all")] | UnsetType = UNSET
+    query: str
+    scope: list[Scope] | UnsetType = UNSET
+    type: list[MemoryType] | UnsetType = UNSET
     strategy: (
         Annotated[
             Literal["vector", "keyword", "hybrid", "graph"],
@@ -80,8 +88,9 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
     min_importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0})] | UnsetType = UNSET
     tags: Annotated[list[str], Meta(description="Any of these")] | UnsetType = UNSET
-    time_range: Annotated[TimeRange, Meta(description="ISO 8601 dates or times")] | UnsetType = UNSET
+    time_range: TimeRange | UnsetType = UNSET
     include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
+    profile: ProfileName | UnsetType = UNSET
 
 
 class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -97,7 +106,13 @@ def to_change(
         InvalidInput: a field is not what is allowed.
     """
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
+    memory_type, kind = _type_and_kind(arguments)
     importance = 0.5 if arguments.importance is UNSET else arguments.importance
+    confidence = 0.5 if arguments.confidence is UNSET else arguments.confidence
+    valid_from, valid_until = validity(arguments.valid_from, arguments.valid_until)
+    summary = clean_summary(arguments.summary)
+    domain = clean_domain(arguments.domain)
+    structured = clean_object(arguments.structured, field="structured") or {}
     tags = clean_tags(arguments.tags)
     source = _source(arguments.source)
     entities = clean_entities(arguments.related_entities)
@@ -108,16 +123,83 @@ def to_change(
         return StoreMemory(
             memory_id=memory_id,
             content=arguments.content,
-            type=arguments.type,
+            type=memory_type,
             scope=arguments.scope,
             session_id=session_id,
             importance=importance,
             tags=tags,
             source=source,
             related_entities=entities,
+            kind=kind,
+            summary=summary,
+            structured=structured,
+            confidence=confidence,
+            domain=domain,
+            valid_from=valid_from,
+            valid_until=valid_until,
         )
 
     return change
+
+
+def _type_and_kind(arguments: StoreMemoryArguments) -> tuple[MemoryType, Kind | None]:
+    """The type, and the kind if one was given, which implies the type.
+
+    Raises:
+        InvalidInput: neither is given, they contradict each other, or the kind is for a session's memories alone.
+    """
+    if arguments.kind is UNSET:
+        if arguments.type is not UNSET:
+            return arguments.type, None
+        message = (
+            f"type is missing: give type (one of {', '.join(MEMORY_TYPES)}) or kind (one of {', '.join(KINDS)}), "
+            "which implies it"
+        )
+        raise InvalidInput(message, field="type")
+    kind, implied = arguments.kind, type_of_kind(arguments.kind)
+    if arguments.type is not UNSET and arguments.type != implied:
+        message = f"type {arguments.type} and kind {kind} contradict each other: {kind} is {implied}"
+        raise InvalidInput(message, field="type")
+    if kind in OF_A_SESSION and arguments.scope != "session":
+        message = f"kind {kind} is for a session alone: give it the scope session, not {arguments.scope}"
+        raise InvalidInput(message, field="kind")
+    return implied, kind
+
+
+def clean_summary(summary: str | UnsetType) -> str | None:
+    """A summary as it is kept; None when none was given.
+
+    Raises:
+        InvalidInput: it is blank, too long, or holds what no text may hold.
+    """
+    if summary is UNSET:
+        return None
+    check_text(summary, field="summary", longest_bytes=4 * MAX_SUMMARY)
+    if len(summary) > MAX_SUMMARY:
+        message = f"summary may have {MAX_SUMMARY} characters at most, and has {len(summary)}"
+        raise InvalidInput(message, field="summary")
+    return summary.strip()
+
+
+def clean_domain(domain: str | UnsetType) -> str | None:
+    """A domain as it is kept; None when none was given.
+
+    Raises:
+        InvalidInput: it is no name.
+    """
+    return None if domain is UNSET else clean_name(domain, field="domain", longest=MAX_NAME)
+
+
+def validity(valid_from: str | UnsetType, valid_until: str | UnsetType) -> tuple[float | None, float | None]:
+    """The time in which a memory is true, in seconds since the epoch; None where nothing was given.
+
+    Raises:
+        InvalidInput: one is no date or time, or the end is not after the beginning.
+    """
+    start, end = _seconds(valid_from, "valid_from"), _seconds(valid_until, "valid_until")
+    if start is not None and end is not None and start >= end:
+        raise InvalidInput("valid_until must be later than valid_from", field="valid_until")
+    return start, end
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str) -> Recall:
@@ -142,6 +224,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         after=after,
         before=before,
         include_forgotten=arguments.include_forgotten is True,
+        profile=None if arguments.profile is UNSET else arguments.profile,
     )
 
 
@@ -177,7 +260,7 @@ def _source(source: Source | UnsetType) -> SourceRef:
 def clean_entities(
     entities: Sequence[RelatedEntity] | UnsetType, *, field: str = "related_entities"
 ) -> tuple[EntityRef, ...]:
-    """Entities as they are kept: each with three names, none twice, in the order given.
+    """Entities as they are kept: each with three names, none twice, in the order given; well-known types as one name.
 
     Raises:
         InvalidInput: there are too many, or one of the names is none.
@@ -192,7 +275,7 @@ def clean_entities(
         name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
         kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
         relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
-        found[EntityRef(name, kind, relationship)] = None
+        found[EntityRef(name, entity_type(kind), relationship)] = None
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import anyio
+from msgspec import UNSET
 
 from remembrancer.actors.gateway.memory_toolset import memory_answers as answers
 from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
@@ -57,7 +58,7 @@ class MemoryTools:
         return (
             Tool(
                 "store_memory",
-                "Remember something for later sessions. Stored durably when this answers.",
+                "Remember something for later sessions, durably.",
                 StoreMemoryArguments,
                 self.store_memory,
             ),
@@ -103,7 +104,8 @@ class MemoryTools:
                 notices.append(not_embedded(embedding.error or written.embedding_error))
         elif written.embedding_error is not None:
             notices.append(not_embedded(written.embedding_error))
-        answer = answers.stored(result, embedding, notices)
+        kind = None if arguments.kind is UNSET else arguments.kind
+        answer = answers.stored(result, kind, embedding, notices)
         if written.degraded:
             answer["degraded"] = True
         return answer

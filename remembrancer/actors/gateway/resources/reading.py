@@ -41,7 +41,12 @@ MOST_CONNECTED: Final = 10
 PREFERENCES_SHOWN: Final = 50
 STATUS_VOLATILE: Final = frozenset({"uptime_seconds", "database_size_bytes", "attempts", "next_attempt_seconds"})
 """Fields of the status, anywhere in it, that change by themselves: no news for somebody who has subscribed."""
-MEMORY_VOLATILE: Final = frozenset({"access_count", "last_accessed", "degraded", "warnings"})
+MEMORY_VOLATILE: Final = frozenset(
+    {
+        *("access_count", "last_accessed", "sessions_accessed", "strength", "is_stale", "why"),
+        *("degraded", "warnings"),
+    }
+)
 """The same of a memory: what is read about it, and about the answer, is not what it says."""
 
 RESOURCES: Final = (

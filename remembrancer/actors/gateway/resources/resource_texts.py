@@ -11,12 +11,14 @@ from typing import Final
 
 from remembrancer.actors.gateway.memory_toolset.context_block import INDENT, render
 from remembrancer.protocol.reads import GraphEntity, GraphFound, RecalledMemory, SessionDescription
+from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import SourceRef
 
 NO_ENTITY_KNOWN: Final = "No entity is known without the store, which has the graph."
 NO_PREFERENCE_KNOWN: Final = "None are known without the store, which has them."
 RELATIONSHIPS_SHOWN: Final = 5
 """Edges that are written out for one entity of the graph."""
+TOPIC_ENTITIES_SHOWN: Final = 8
 TYPES: Final = ("episodic", "semantic", "procedural")
 KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of working"))
 """The types of memory that preferences are made of, and their headings."""
@@ -36,10 +38,11 @@ def session_summary(
     known without the store."""
     queries, memories = served
     nothing = "not known now" if is_part else "none yet"
+    ended = "" if story.status == "active" else f" | {story.status}"
     since = f" (since {_minute(counted_since)})" if counted_since > started_at + 1.0 else ""
     lines = [
         "## Session Memory Summary",
-        f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}",
+        f"**Session:** {one_line(session_id)} | Started: {_minute(started_at)}{ended}",
         f"**Memories stored:** {'at least ' if is_part else ''}{_counted(story.stored_by_type, TYPES)}",
     ]
     if story.changes:
@@ -48,7 +51,15 @@ def session_summary(
         f"**Memories recalled:** {_plural(queries, 'query', 'queries')}, "
         f"{_plural(memories, 'unique memory', 'unique memories')} served{since}"
     )
+    if story.memories_promoted:
+        lines.append(f"**Memories promoted:** {story.memories_promoted}")
+    if story.turns or story.tool_calls:
+        failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
+        calls = _plural(story.tool_calls, "tool call", "tool calls")
+        lines.append(f"**Conversation:** {_plural(story.turns, 'turn', 'turns')}, {calls}{failed}")
     lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or nothing}")
+    if story.summary:
+        lines.append(f"**Summary:** {one_line(story.summary)}")
     return "\n".join(lines) + "\n"
 
 
@@ -69,7 +80,10 @@ def knowledge_graph(found: GraphFound, *, is_part: bool = False) -> str:
         "",
         "### Most Connected Entities",
     ]
-    return "\n".join([*lines, *(_entity(entity) for entity in found.entities)]) + "\n"
+    lines += (_entity(entity) for entity in found.entities)
+    if found.topics:
+        lines += ["", "### Topics", *(_topic(topic) for topic in found.topics)]
+    return "\n".join(lines) + "\n"
 
 
 def preferences(memories: Sequence[RecalledMemory], *, is_part: bool = False) -> str:
@@ -123,6 +137,12 @@ def _entity(entity: GraphEntity) -> str:
     edges = f": {', '.join(shown)}" if shown else ""
     memories = _plural(entity.memory_count, "memory", "memories")
     return f"- {one_line(entity.name)} ({one_line(entity.type)}, {memories}){edges}"
+
+
+def _topic(topic: Topic) -> str:
+    members = ", ".join(one_line(name) for name in topic.entities[:TOPIC_ENTITIES_SHOWN])
+    more = len(topic.entities) - TOPIC_ENTITIES_SHOWN
+    return f"- {one_line(topic.label)}: {members}" + (f" and {more} more" if more > 0 else "")
 
 
 def _types_of(entities: Sequence[GraphEntity], total: int) -> dict[str, int]:

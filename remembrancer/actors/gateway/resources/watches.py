@@ -12,7 +12,9 @@ from typing import Final
 
 from remembrancer.actors.gateway.resources.resource_uris import GRAPH, PREFERENCES, STATUS, SUMMARY, memory_id_of
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory
+from remembrancer.protocol.writes import memory_id_of as changed_memory
 
 COALESCE_S: Final = 0.3
 """How long a marked resource must have been left alone."""
@@ -117,12 +119,16 @@ class Watches:
 def concerns(operation: Operation, uri: str, project_id: str, session_id: str) -> bool:
     """Whether a write may change what a resource says to a session. False only when that is certain."""
     change = operation.change
+    if isinstance(change, StartSession | EndSession | RecordEvents):
+        is_its_own = (operation.project.id, change.session_id) == (project_id, session_id)
+        return is_its_own and uri in (SUMMARY, STATUS)
+    memory_id: str | None
     if isinstance(change, StoreMemory):
         memory_id, scope, owner = change.memory_id, change.scope, change.session_id
     elif isinstance(change, ImportMemory):
         memory_id, scope, owner = change.memory.id, change.memory.scope, change.memory.session_id
-    else:  # the memory may be anybody's that the writer can see, the user's included
-        memory_id, scope, owner = change.memory_id, None, None
+    else:  # the memory, or memories, may be anybody's that the writer can see, the user's included
+        memory_id, scope, owner = changed_memory(change), None, None
     is_everybodys = scope is None or scope == "user"
     if operation.project.id != project_id and not is_everybodys:
         return False
@@ -134,4 +140,4 @@ def concerns(operation: Operation, uri: str, project_id: str, session_id: str) -
         return owner is None or session_id in (owner, operation.session_id)
     if uri in (STATUS, GRAPH):
         return True
-    return memory_id_of(uri) == memory_id
+    return memory_id is None or memory_id_of(uri) == memory_id

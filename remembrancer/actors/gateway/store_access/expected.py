@@ -54,5 +54,13 @@ def asked_fields(change: UpdateMemory) -> list[str]:
         "tags": bool(change.add_tags or change.remove_tags),
         "metadata": bool(change.metadata),
         "related_entities": bool(change.add_entities or change.remove_entities),
+        "kind": change.kind is not None,
+        "summary": change.summary is not None,
+        "structured": bool(change.structured),
+        "confidence": change.confidence is not None,
+        "domain": change.domain is not None,
+        "valid_from": change.valid_from is not None,
+        "valid_until": change.valid_until is not None,
+        "links": bool(change.add_links or change.remove_links),
     }
     return [name for name, is_asked in fields.items() if is_asked]

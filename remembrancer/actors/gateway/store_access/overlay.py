@@ -12,6 +12,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import msgspec
 
 from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import (
     Change,
     EntityRef,
@@ -25,6 +27,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     TagMemory,
     UpdateMemory,
+    memory_id_of,
 )
 
 Viewer = tuple[str, str]
@@ -108,8 +111,8 @@ def asker_of(operation: Operation) -> Viewer:
 
 
 def target_of(change: Change) -> str:
-    """The id of the memory that a change makes or changes."""
-    return change.memory.id if isinstance(change, ImportMemory) else change.memory_id
+    """The id of the memory that a change makes or changes; empty for one that is about no single one."""
+    return memory_id_of(change) or ""
 
 
 def after(memory: Memory, operation: Operation) -> Memory | None:
@@ -117,7 +120,7 @@ def after(memory: Memory, operation: Operation) -> Memory | None:
     change = operation.change
     fields: dict[str, Any]
     match change:
-        case StoreMemory() | ImportMemory():
+        case StoreMemory() | ImportMemory() | StartSession() | EndSession() | RecordEvents() | ApplyRun() | UndoRun():
             return memory
         case RestoreMemory(version=None):
             fields = _forgetting(memory, None, None)

@@ -13,11 +13,13 @@ import msgspec
 
 from remembrancer.actors.gateway.store_access.overlay import asker_of, target_of
 from remembrancer.actors.gateway.store_access.read_cache import ReadCache
+from remembrancer.actors.gateway.store_access.ready_answers import ReadyAnswers
 from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import DeadlineExceeded
+from remembrancer.protocol.errors import DeadlineExceeded, MemoryUnavailable, PeerLost, PeerUnavailable
 from remembrancer.protocol.reads import (
+    ContextGathered,
     DescribeSession,
     DescribeStore,
     GatherContext,
@@ -95,6 +97,8 @@ class ReadPath:
         self._cache = cache
         self._settings = settings
         self._clock = clock
+        self.ready = ReadyAnswers()
+        """Answers that `prepare` has fetched. Has to be told of writes."""
 
     async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
         """Ask the store, within its budget and what is left of the call that came at `received_at`.
@@ -105,6 +109,9 @@ class ReadPath:
         Raises:
             RemembrancerError: the store refuses the question, and why.
         """
+        ready = self._take_ready(request)
+        if ready is not None:
+            return Asked(ready, self.behind)
         found = await self._from_store(request, received_at)
         if not isinstance(found, Away):
             return Asked(found, self.behind)
@@ -119,6 +126,45 @@ class ReadPath:
             known = self.look_for(request)
             text = known.caveat if known is not None and known.caveat else text
         return Asked(reply, (self.explain(found, text),), from_cache=True, away=found)
+
+    async def prepare(self, request: GatherContext) -> None:
+        """Ask the store ahead: who asks the same soon is answered at once, unless something was written in between.
+
+        Raises:
+            RemembrancerError: the store refuses the question, and why.
+        """
+        now = self._clock()
+        ticket = self.ready.begin(request, now)
+        is_whole = False
+        try:
+            found = await self._from_store(request, now)
+            is_whole = isinstance(found, ContextGathered) and not found.notices and not self._queue.depth
+        finally:
+            self.ready.finish(ticket, self._clock(), is_whole=is_whole)
+
+    def _take_ready(self, request: GatewayRequest) -> ToGateway | None:
+        """The answer that is ready for this question. Without a store there is none: the answer has to say so then."""
+        if not isinstance(request, GatherContext) or not self._link.usable:
+            return None
+        kept = self._cache.last(request, ()) if self.ready.take(request, self._clock()) else None
+        return None if kept is None else kept[0]
+
+    async def require(self, request: GatewayRequest, timeout_s: float) -> ToGateway:
+        """The store's answer to what only it can do, after what the session wrote, however long it takes of `timeout_s`.
+
+        Raises:
+            MemoryUnavailable: the store is away.
+            DeadlineExceeded: it has not answered in time.
+            RemembrancerError: it refuses the request, and why.
+        """
+        until = self._clock() + timeout_s
+        if not await self._is_store_there(until):
+            raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
+        await self._catch_up(until)
+        try:
+            return await self._link.request(request, self._left(until), is_long=True)
+        except (PeerUnavailable, PeerLost) as error:
+            raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
 
     async def recall(self, request: Recall, received_at: float) -> Answer:
         """The memories that match.

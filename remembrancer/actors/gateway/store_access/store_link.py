@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from typing import Final
 
 import anyio
@@ -122,8 +123,8 @@ class StoreLink:
         except RemembrancerError as error:
             logger.debug("the store does not answer yet", extra={"code": error.code})
 
-    async def request(self, body: GatewayRequest, timeout_s: float) -> ToGateway:
-        """Ask the store.
+    async def request(self, body: GatewayRequest, timeout_s: float, *, is_long: bool = False) -> ToGateway:
+        """Ask the store. What takes `is_long` by its nature says nothing of the store when it is not ready in time.
 
         Raises:
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
@@ -132,7 +133,8 @@ class StoreLink:
         try:
             reply = await self._dealer.request(body, timeout_s=timeout_s)
         except DeadlineExceeded:
-            self._set_silent()
+            if not is_long:
+                self._set_silent()
             raise
         if isinstance(reply, Refused):
             failure = Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details)
@@ -144,6 +146,12 @@ class StoreLink:
             raise error
         self._set_answered()
         return reply
+
+    async def tell(self, body: GatewayRequest) -> None:
+        """Send what wants no answer, if the store is there; else it is dropped."""
+        if self.usable:
+            with suppress(PeerUnavailable):
+                await self._dealer.send(body)
 
     async def wait_usable(self, timeout_s: float) -> bool:
         """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 _PLACEHOLDER: Final = re.compile(
     r"[*x.…]+|\$\{?\w+\}?|<[^>]*>|\{[^}]*\}|%\w+%|(your|my)?[-_]?(password|passwd|pass|secret|token)", re.IGNORECASE
@@ -72,17 +72,30 @@ _HEADER: Final = re.compile(
 )
 
 
+class Credential(NamedTuple):
+    """What seems to be one: its sort, and where in the text its secret part begins and ends."""
+
+    sort: str
+    start: int
+    end: int
+
+
 def find_credential(text: str) -> str | None:
     """The sort of the first credential that a text seems to hold, None when it seems to hold none."""
+    found = next(credentials_in(text), None)
+    return None if found is None else found.sort
+
+
+def credentials_in(text: str) -> Iterator[Credential]:
+    """What seems to be a credential, by sort; one place may be of several sorts. Of a key block, its first line."""
     for name, shape in _SHAPES.items():
         for found in shape.finditer(text):
             secret = found.groupdict().get("secret")
             if secret is None or not _PLACEHOLDER.fullmatch(secret):
-                return name
+                yield Credential(name, *found.span("secret" if secret is not None else 0))
     for name, shape, is_secret in _JUDGED:
-        if any(map(is_secret, shape.finditer(text))):
-            return name
-    return None
+        for found in filter(is_secret, shape.finditer(text)):
+            yield Credential(name, *found.span("value"))
 
 
 def _is_assigned(found: re.Match[str]) -> bool:

@@ -15,7 +15,10 @@ from remembrancer.protocol.writes import Change, StoreMemory, UpdateMemory
 LONG: Final = 20_000
 """Characters from which on a text is looked at in a thread: a quarter of a megabyte takes some tens of ms."""
 NOT_LOOKED_AT: Final = frozenset(
-    {"memory_id", "session_id", "type", "scope", "target_scope", "remove", "remove_tags", "remove_entities"}
+    {
+        *("memory_id", "session_id", "type", "kind", "scope", "target_scope"),
+        *("remove", "remove_tags", "remove_entities", "add_links", "remove_links"),
+    }
 )
 """What is no text of the caller's, and what is taken away: a secret that was stored once must be removable."""
 ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}

@@ -11,14 +11,13 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
+from remembrancer.actors.gateway.toolkit.client_model import ClientModel
 from remembrancer.actors.gateway.toolkit.text import shown
 from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.writes import ProjectRef
 
 DEFAULT_TOOLSETS: Final = ("memory",)
-LATER_TOOLS: Final = {"reflect_and_consolidate": "consolidation is not in this release"}
-"""Tools of the first seed that clients may ask for, and why they are not there."""
 MOST_SERIOUS: Final = ("memory_unavailable", "query_timeout", "embedding_failed", "queued_rejected", "queued")
 """Codes of warnings in the order of their weight; those of others weigh less."""
 COMPLETE: Final = {"resultType": "complete"}
@@ -42,12 +41,16 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a tool. `received_at` is when the client made it (seconds since the epoch)."""
+    """One call of a tool. `received_at` is when the client made it (seconds since the epoch).
+
+    `model` is the client's own, None where it offers none.
+    """
 
     caller: Caller
     request_id: int | str
     received_at: float
     raw_arguments: dict[str, Any]
+    model: ClientModel | None = None
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,5 @@ def warnings_of(notices: Sequence[Notice]) -> list[dict[str, str]]:
 def unknown_tool(name: str, known: list[str]) -> str:
     """A message about a tool that is none of the known ones, with the nearest of them."""
     listed = f"known are {', '.join(known)}"
-    if name in LATER_TOOLS:
-        return f"there is no tool {shown(name)}: {LATER_TOOLS[name]} ({listed})"
     near = difflib.get_close_matches(name, known, n=1)
     return f"there is no tool {shown(name)}: " + (f"did you mean {near[0]}? ({listed})" if near else listed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -32,6 +33,8 @@ COUNTED: Final = 20
 """Entities beyond the limit whose memories are counted, too, to choose those that are shown."""
 TYPES: Final = 50
 """Types of relationships (and of entities) that an answer counts, the most frequent first."""
+TOPICS: Final = 10
+"""Communities that an overview names, the project's before the user's."""
 
 Seen = dict[int, list[int]]
 """The numbers of the memories that an answer shows, by their file's place in the list of files."""
@@ -115,6 +118,7 @@ def _overview(
         entity_types=dict(entity_types.most_common(TYPES)),
         total_entities=entities,
         total_relationships=relationships,
+        topics=tuple(itertools.islice((topic for records in files for topic in records.topics()), TOPICS)),
     )
 
 
@@ -195,7 +199,7 @@ def _memories(
         if record is not None and (record.id not in memories or record.scope == "user"):
             nearness, importance, recent = standing[place, number]
             final = weights.final(nearness, importance, recent)
-            memories[record.id] = as_recalled(record, Scores(final, nearness, importance, recent, graph=nearness))
+            memories[record.id] = as_recalled(record, Scores(final, nearness, importance, recent, graph=nearness), now)
     return tuple(memories.values()), seen
 
 

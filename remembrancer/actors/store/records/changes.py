@@ -17,8 +17,14 @@ from remembrancer.actors.store.records.editing import (
 )
 from remembrancer.actors.store.records.memory_rows import Done, register_session
 from remembrancer.actors.store.records.portable import import_memory
+from remembrancer.actors.store.records.run_rows import apply_run
+from remembrancer.actors.store.records.run_undo import undo_run
+from remembrancer.actors.store.records.session_events import record_events
+from remembrancer.actors.store.records.session_registry import end_session, start_session
 from remembrancer.actors.store.records.storing import store_memory
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import (
     Applied,
     ForgetMemory,
@@ -68,7 +74,8 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
     connection.execute(
         "INSERT INTO applied_operations VALUES (?, ?, ?)", (operation.operation_id, _encode_result(done.result), now)
     )
-    return Outcome(Applied(operation.operation_id, done.result), done.to_embed, done.removed_passages)
+    reply = Applied(operation.operation_id, done.result)
+    return Outcome(reply, done.to_embed, done.removed_passages, done.also_to_embed)
 
 
 def decode_result(encoded: bytes) -> Result:
@@ -96,5 +103,15 @@ def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float)
             done = restore_memory(connection, operation, change, now)
         case PromoteMemory() as change:
             done = promote_memory(connection, operation, change, now)
+        case StartSession() as change:
+            return start_session(connection, change, now)
+        case EndSession() as change:
+            return end_session(connection, change, now)
+        case RecordEvents() as change:
+            return record_events(connection, change, now)
+        case ApplyRun() as change:
+            return apply_run(connection, operation, change, now)
+        case UndoRun() as change:
+            return undo_run(connection, operation, change, now)
     register_session(connection, operation.session_id, now)
     return done

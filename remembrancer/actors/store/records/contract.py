@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.actors.store.records.background_contract import BackgroundRecords
 from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.kinds import Kind, Status
 from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, MemoryType, Operation, PortableMemory, Scope, SessionSpan, SourceRef
+from remembrancer.protocol.writes import Applied, MemoryType, Operation, PortableMemory, Scope, SourceRef
 
 if TYPE_CHECKING:
     from remembrancer.actors.store.graph.graph_records import GraphRecords  # which takes `Filters` from here
@@ -62,6 +66,15 @@ class MemoryRecord:
     near_duplicates: tuple[str, ...]
     forgotten_at: float | None = None
     forgotten_reason: str | None = None
+    kind: Kind | None = None
+    summary: str | None = None
+    confidence: float = 0.5
+    status: Status = "active"
+    valid_until: float | None = None
+    updated_at: float = 0.0
+    last_accessed_at: float | None = None
+    derived_from: tuple[str, ...] = ()
+    possibly_superseded_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,11 +131,20 @@ class NearDuplicate(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one operation, the memory that needs vectors because of it, and the passages that are gone."""
+    """What came of one operation, the memory that needs vectors because of it, and the passages that are gone.
+
+    `also_to_embed` are the memories that a run made: those can be several.
+    """
 
     reply: Applied | RemembrancerError
     to_embed: int | None = None
     removed_passages: tuple[int, ...] = ()
+    also_to_embed: tuple[int, ...] = ()
+
+    @property
+    def all_to_embed(self) -> tuple[int, ...]:
+        """Every memory that needs vectors."""
+        return self.also_to_embed if self.to_embed is None else (self.to_embed, *self.also_to_embed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,8 @@ class RankingFacts:
 
     importance: float
     happened_at: float
+    status: Status = "active"
+    scope: Scope = "project"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,15 +162,21 @@ class SessionStory:
     """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
 
     `changes` counts what the session did to memories apart from storing them, by the names that the history has.
+    `communities` are the file's, whoever made them.
     """
 
     started_at: float | None
     stored: dict[tuple[MemoryType, Scope], int]
     changes: dict[str, int]
     topics: dict[str, int]
+    communities: tuple[Topic, ...] = ()
+    entry: SessionEntry | None = None
+    turns: int = 0
+    tool_calls: int = 0
+    tool_failures: int = 0
 
 
-class Records(Protocol):
+class Records(BackgroundRecords, Protocol):
     """One file of records."""
 
     @property
@@ -191,13 +221,13 @@ class Records(Protocol):
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
 
-    def touch(self, numbers: Sequence[int], at: float) -> None:
-        """Count an access to each memory (twice in the list counts twice)."""
+    def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
+        """Count an access to each memory (twice in the list counts twice), and the session that it was shown to."""
 
     def touch_session(self, session_id: str, at: float) -> None:
         """Note that a session is active, and register it when it is new."""
 
-    def import_sessions(self, sessions: Sequence[SessionSpan]) -> None:
+    def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         """Register sessions that were active at another time or place."""
 
     def begin_move(self, operation: Operation) -> Outcome | PortableMemory:

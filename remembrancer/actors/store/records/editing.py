@@ -10,7 +10,9 @@ import sqlite3
 import msgspec
 
 from remembrancer.actors.store.records.history import known_versions, snapshot_of
+from remembrancer.actors.store.records.link_rows import add_links, find_targets, remove_links
 from remembrancer.actors.store.records.memory_rows import Done, memory_to_change, revise
+from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
 from remembrancer.actors.store.records.snapshots import check_broader, check_remembered, reverted, tagged, updated
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (
@@ -29,11 +31,17 @@ from remembrancer.protocol.writes import (
 
 
 def update_memory(connection: sqlite3.Connection, operation: Operation, change: UpdateMemory, now: float) -> Done:
-    """Change what the change names."""
+    """Change what the change names. Links alone make no new version."""
     memory = memory_to_change(connection, operation, change.memory_id)
     check_remembered(memory.id, memory.now)
-    made = revise(connection, operation, memory, updated(memory.now, change), "updated", now)
-    result = UpdatedResult(memory.id, made.fields, "content" in made.fields, made.version)
+    after = updated(memory.now, change)
+    to_add = find_targets(connection, operation, memory, change.add_links, "add_links")
+    to_remove = find_targets(connection, operation, memory, change.remove_links, "remove_links")
+    made = revise(connection, operation, memory, after, "updated", now)
+    removed = remove_links(connection, operation, memory, to_remove, now)
+    added = add_links(connection, operation, memory, to_add, now)
+    fields = (*made.fields, "links") if added or removed else made.fields
+    result = UpdatedResult(memory.id, fields, "content" in fields, made.version)
     return Done(result, made.to_embed, made.removed_passages)
 
 
@@ -88,6 +96,17 @@ def promote_memory(connection: sqlite3.Connection, operation: Operation, change:
     check_remembered(memory.id, memory.now)
     check_broader(memory.now.scope, change.target_scope)
     before = memory.now.scope
-    after = msgspec.structs.replace(memory.now, scope=change.target_scope)
-    made = revise(connection, operation, memory, after, "promoted", now, reason=change.reason, previous_scope=before)
+    made = revise(
+        connection,
+        operation,
+        memory,
+        msgspec.structs.replace(memory.now, scope=change.target_scope),
+        "promoted",
+        now,
+        chain=(*memory.promotion_chain, step_of(memory.id, memory.now, change, now, None)),
+        reason=change.reason,
+        previous_scope=before,
+        score=change.score,
+    )
+    log_promotion(connection, log_entry(memory.id, memory.now, change), None, now)
     return Done(PromotedResult(memory.id, before, change.target_scope, made.version, change.reason))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,22 +13,46 @@ import msgspec
 from remembrancer.actors.store.records.entity_rows import entities_of, relink_entities, remove_unlinked
 from remembrancer.actors.store.records.history import Query, encode_json, note_version
 from remembrancer.actors.store.records.snapshots import differences, is_visible, unknown_memory
+from remembrancer.protocol.kinds import kind_of_type
+from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import EntityRef, Operation, Result, Snapshot, SourceRef
 
 SIMILAR: Final = "similar_to"
+SESSIONS_KEPT: Final = 16
+"""Sessions of one memory that are told apart: three are enough for a promotion."""
+SAVED_FIELDS: Final = (
+    "content",
+    "type",
+    "kind",
+    "scope",
+    "importance",
+    "tags",
+    "source",
+    "metadata",
+    "summary",
+    "structured",
+    "confidence",
+    "domain",
+    "valid_from",
+    "valid_until",
+    "status",
+)
+"""The fields of a memory that have columns of their own, as `columns_of` takes them."""
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_source = msgspec.json.Decoder(SourceRef).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_chain = msgspec.json.Decoder(tuple[ChainLink, ...]).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a change: its result, the memory that needs vectors, and the passages that are gone."""
+    """What came of a change: its result, the memory that needs vectors (a run's may be several), the passages gone."""
 
     result: Result
     to_embed: int | None = None
     removed_passages: tuple[int, ...] = ()
+    also_to_embed: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +68,8 @@ class MemoryRow:
     access_count: int
     last_accessed_at: float | None
     forgotten_at: float | None
+    promotion_chain: tuple[ChainLink, ...] = ()
+    source_project: str | None = None
 
 
 def digest_of(content: str) -> bytes:
@@ -54,7 +81,9 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
     """A memory by its id. Raises `ValueError` for what cannot be decoded."""
     rows = query(
         """SELECT number, id, version, content, type, scope, session_id, importance, tags, source, metadata,
-                  occurred_at, forgotten_at, forgotten_reason, created_at, updated_at, access_count, last_accessed_at
+                  occurred_at, forgotten_at, forgotten_reason, created_at, updated_at, access_count, last_accessed_at,
+                  kind, summary, structured, confidence, domain, valid_from, valid_until, status, promotion_chain,
+                  source_project
            FROM memories WHERE id = ?""",
         (memory_id,),
     )
@@ -74,8 +103,28 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
         occurred_at=row[11],
         forgotten=row[12] is not None,
         forgotten_reason=row[13],
+        kind=row[18],
+        summary=row[19],
+        structured=_decode_metadata(row[20]),
+        confidence=row[21],
+        domain=row[22],
+        valid_from=row[23],
+        valid_until=row[24],
+        status=row[25],
     )
-    return MemoryRow(row[0], row[1], row[2], now, row[14], row[15], row[16], row[17], row[12])
+    return MemoryRow(
+        number=row[0],
+        id=row[1],
+        version=row[2],
+        now=now,
+        created_at=row[14],
+        updated_at=row[15],
+        access_count=row[16],
+        last_accessed_at=row[17],
+        forgotten_at=row[12],
+        promotion_chain=_decode_chain(row[26]),
+        source_project=row[27],
+    )
 
 
 def memory_to_change(connection: sqlite3.Connection, operation: Operation, memory_id: str) -> MemoryRow:
@@ -97,7 +146,7 @@ def insert_row(connection: sqlite3.Connection, values: dict[str, object]) -> int
 
 
 def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]:
-    """The columns that hold some fields of a memory; `related_entities` and `status` have none here."""
+    """The columns that hold some fields of a memory; `related_entities` has none, nor has whether it is forgotten."""
     columns: dict[str, object] = {}
     for field in fields:
         match field:
@@ -111,8 +160,12 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
                 columns["metadata"] = encode_json(snapshot.metadata).decode()
             case "importance":
                 columns["importance"] = snapshot.importance
-            case "scope":
-                columns["scope"] = snapshot.scope
+            case "structured":
+                columns["structured"] = encode_json(snapshot.structured).decode()
+            case "kind":
+                columns["kind"] = snapshot.kind or kind_of_type(snapshot.type)
+            case "scope" | "type" | "summary" | "confidence" | "domain" | "valid_from" | "valid_until" | "status":
+                columns[field] = getattr(snapshot, field)
     return columns
 
 
@@ -143,19 +196,27 @@ def revise(
     after: Snapshot,
     change: str,
     now: float,
+    *,
+    chain: tuple[ChainLink, ...] | None = None,
     **details: object,
 ) -> Revision:
-    """Make `after` the next version of a memory, with its row of history. Where nothing differs, nothing is done."""
+    """Make `after` the next version of a memory, with its row of history. Where nothing differs, nothing is done.
+
+    `chain` is its promotion chain from now on, if that is another one: this alone makes a version as well.
+    """
     fields = differences(memory.now, after)
-    if not fields:
+    if not fields and chain is None:
         return Revision(memory.version, ())
     version = memory.version + 1
     columns = columns_of(after, fields) | {"version": version, "updated_at": now}
+    if chain is not None:
+        columns["promotion_chain"] = encode_json(chain).decode()
     if "status" in fields:
-        columns |= {
-            "forgotten_at": now if after.forgotten else None,
-            "forgotten_reason": after.forgotten_reason,
-        }
+        if after.forgotten != memory.now.forgotten:
+            columns["forgotten_at"] = now if after.forgotten else None
+        columns |= {"forgotten_reason": after.forgotten_reason}
+        if after.status != memory.now.status:
+            columns["archived_at"] = now if after.status == "archived" else None
     connection.execute(
         f"UPDATE memories SET {', '.join(f'{name} = ?' for name in columns)} WHERE number = ?",  # noqa: S608 - our names
         (*columns.values(), memory.number),
@@ -182,11 +243,28 @@ def delete_memory(connection: sqlite3.Connection, number: int) -> tuple[int, ...
 
 
 def register_session(connection: sqlite3.Connection, session_id: str, now: float) -> None:
-    """Note that a session is active at `now`, and register it when it is new."""
+    """Note that a session is active at `now`, and register it when it is new.
+
+    If its end has been dealt with already, that is to be done again: there is something new in it. What is done in the
+    background belongs to no session (an empty id).
+    """
+    if not session_id:
+        return
     connection.execute(
-        """INSERT INTO sessions VALUES (?, ?, ?)
-           ON CONFLICT DO UPDATE SET last_active_at = max(last_active_at, excluded.last_active_at)""",
+        """INSERT INTO sessions (session_id, started_at, last_active_at) VALUES (?, ?, ?)
+           ON CONFLICT DO UPDATE SET status = 'active',
+           last_active_at = max(last_active_at, excluded.last_active_at)""",
         (session_id, now, now),
+    )
+
+
+def note_session_access(connection: sqlite3.Connection, numbers: Sequence[int], session_id: str) -> None:
+    """Note that memories were shown to a session. Of each, only the first so many sessions are kept."""
+    connection.executemany(
+        """INSERT OR IGNORE INTO memory_sessions
+           SELECT number, ? FROM memories WHERE number = ?
+           AND (SELECT count(*) FROM memory_sessions WHERE memory = ?) < ?""",
+        [(session_id, number, number, SESSIONS_KEPT) for number in set(numbers)],
     )
 
 

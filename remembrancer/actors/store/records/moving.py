@@ -15,6 +15,7 @@ import msgspec
 from remembrancer.actors.store.records.history import note_version
 from remembrancer.actors.store.records.memory_rows import Done, delete_memory, memory_to_change, register_session
 from remembrancer.actors.store.records.portable import insert_portable, read_portable, snapshot_of_portable
+from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
 from remembrancer.actors.store.records.snapshots import check_broader, check_remembered
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Operation, PortableMemory, PromotedResult, PromoteMemory
@@ -53,13 +54,20 @@ def receive_move(
     """
     if connection.execute("SELECT 1 FROM memories WHERE id = ?", (memory.id,)).fetchone():
         raise InvalidInput(f"the user's memories have one with the id {memory.id} already", field="memory_id")
+    before = snapshot_of_portable(memory)
     moved = msgspec.structs.replace(
-        memory, scope=change.target_scope, version=memory.version + 1, updated_at=now, links=()
+        memory,
+        scope=change.target_scope,
+        version=memory.version + 1,
+        updated_at=now,
+        links=(),
+        promotion_chain=(*memory.promotion_chain, step_of(memory.id, before, change, now, operation.project.id)),
+        source_project=operation.project.id,
     )
     number = insert_portable(connection, moved, now)
+    log_promotion(connection, log_entry(memory.id, before, change), None, now)
     said: dict[str, object] = {"fields": ("scope",), "previous_scope": memory.scope}
-    if change.reason is not None:
-        said["reason"] = change.reason
+    said |= {name: value for name in ("reason", "score") if (value := getattr(change, name)) is not None}
     note_version(connection, operation, moved.id, moved.version, "promoted", snapshot_of_portable(moved), now, said)
     register_session(connection, operation.session_id, now)
     result = PromotedResult(moved.id, memory.scope, change.target_scope, moved.version, change.reason)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sqlite3
 
 from remembrancer.actors.store.records.entity_rows import link_entities
-from remembrancer.actors.store.records.history import Query, add_entry, note_version, read_history
+from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version, read_history
 from remembrancer.actors.store.records.memory_rows import (
+    SAVED_FIELDS,
     Done,
     add_tags,
     columns_of,
@@ -15,6 +16,7 @@ from remembrancer.actors.store.records.memory_rows import (
     want_embedding,
 )
 from remembrancer.actors.store.records.snapshots import is_visible
+from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.writes import ImportedResult, ImportMemory, MemoryLink, Operation, PortableMemory, Snapshot
 
 
@@ -48,6 +50,20 @@ def read_portable(query: Query, memory_id: str, session_id: str | None) -> Porta
         forgotten_reason=now.forgotten_reason,
         history=read_history(query, memory_id),
         links=_read_links(query, found.number, session_id),
+        kind=now.kind,
+        summary=now.summary,
+        structured=now.structured,
+        confidence=now.confidence,
+        domain=now.domain,
+        valid_from=now.valid_from,
+        valid_until=now.valid_until,
+        status=now.status,
+        promotion_chain=found.promotion_chain,
+        source_project=found.source_project,
+        accessed_in=tuple(
+            row[0]
+            for row in query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))
+        ),
     )
 
 
@@ -69,10 +85,9 @@ def insert_portable(connection: sqlite3.Connection, memory: PortableMemory, now:
     """
     number = insert_row(
         connection,
-        columns_of(snapshot_of_portable(memory), ("content", "importance", "tags", "source", "metadata", "scope"))
+        columns_of(snapshot_of_portable(memory), SAVED_FIELDS)
         | {
             "id": memory.id,
-            "type": memory.type,
             "session_id": memory.session_id,
             "version": memory.version,
             "created_at": memory.created_at,
@@ -82,7 +97,13 @@ def insert_portable(connection: sqlite3.Connection, memory: PortableMemory, now:
             "last_accessed_at": memory.last_accessed_at,
             "forgotten_at": memory.forgotten_at,
             "forgotten_reason": memory.forgotten_reason,
+            "archived_at": memory.updated_at if memory.status == "archived" else None,
+            "promotion_chain": encode_json(memory.promotion_chain).decode(),
+            "source_project": memory.source_project,
         },
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO memory_sessions VALUES (?, ?)", [(number, each) for each in memory.accessed_in]
     )
     add_tags(connection, number, memory.tags)
     link_entities(connection, number, memory.related_entities, now)
@@ -112,6 +133,14 @@ def snapshot_of_portable(memory: PortableMemory) -> Snapshot:
         occurred_at=memory.occurred_at,
         forgotten=memory.forgotten_at is not None,
         forgotten_reason=memory.forgotten_reason,
+        kind=memory.kind or kind_of_type(memory.type),
+        summary=memory.summary,
+        structured=memory.structured,
+        confidence=memory.confidence,
+        domain=memory.domain,
+        valid_from=memory.valid_from,
+        valid_until=memory.valid_until,
+        status=memory.status,
     )
 
 

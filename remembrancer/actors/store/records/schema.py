@@ -211,6 +211,168 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX awaited_links_by_target ON awaited_links (target);
     """,
+    # 3: the third seed's model: kinds, confidence, status and validity; the session registry with turns and tool calls;
+    # runs that are undone as one, and the logs of promotion and consolidation; topics; patterns of several projects.
+    """
+    ALTER TABLE memories ADD COLUMN kind TEXT NOT NULL DEFAULT 'observation';
+    UPDATE memories SET kind = CASE type
+        WHEN 'semantic' THEN 'fact' WHEN 'procedural' THEN 'procedure' ELSE 'observation' END;
+    ALTER TABLE memories ADD COLUMN summary TEXT;
+    ALTER TABLE memories ADD COLUMN structured TEXT NOT NULL DEFAULT '{}';
+    ALTER TABLE memories ADD COLUMN confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1);
+    ALTER TABLE memories ADD COLUMN domain TEXT;
+    ALTER TABLE memories ADD COLUMN status TEXT NOT NULL DEFAULT 'active'
+        CHECK (status IN ('active', 'consolidated', 'archived', 'promoted'));
+    ALTER TABLE memories ADD COLUMN archived_at REAL;
+    ALTER TABLE memories ADD COLUMN valid_from REAL;
+    ALTER TABLE memories ADD COLUMN valid_until REAL;
+    ALTER TABLE memories ADD COLUMN promotion_chain TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE memories ADD COLUMN source_project TEXT;
+    CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
+
+    -- The sessions that a memory was shown to, up to a bound: three are enough to say that it is used in several.
+    CREATE TABLE memory_sessions (
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        session_id TEXT NOT NULL,
+        PRIMARY KEY (memory, session_id)
+    ) WITHOUT ROWID;
+
+    -- A summary is found by its words as well; the index has to be made anew for its new column.
+    DROP TRIGGER memories_text_insert;
+    DROP TRIGGER memories_text_delete;
+    DROP TRIGGER memories_text_update;
+    DROP TABLE memories_text;
+    CREATE VIRTUAL TABLE memories_text USING fts5 (
+        content, tags, summary, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
+    );
+    INSERT INTO memories_text (memories_text) VALUES ('rebuild');
+    CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
+        INSERT INTO memories_text (rowid, content, tags, summary)
+            VALUES (new.number, new.content, new.tags, new.summary);
+    END;
+    CREATE TRIGGER memories_text_delete AFTER DELETE ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags, summary)
+            VALUES ('delete', old.number, old.content, old.tags, old.summary);
+    END;
+    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags, summary ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags, summary)
+            VALUES ('delete', old.number, old.content, old.tags, old.summary);
+        INSERT INTO memories_text (rowid, content, tags, summary)
+            VALUES (new.number, new.content, new.tags, new.summary);
+    END;
+
+    -- The registry. `ended_at` with the status `active`: the end is still to be dealt with.
+    ALTER TABLE sessions ADD COLUMN status TEXT NOT NULL DEFAULT 'active'
+        CHECK (status IN ('active', 'completed', 'abandoned'));
+    ALTER TABLE sessions ADD COLUMN ended_at REAL;
+    ALTER TABLE sessions ADD COLUMN ending TEXT CHECK (ending IN ('completed', 'abandoned'));
+    ALTER TABLE sessions ADD COLUMN memories_promoted INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN summary TEXT;
+    ALTER TABLE sessions ADD COLUMN client TEXT;
+    -- Sessions of earlier releases are over, and nobody promoted anything at their end.
+    UPDATE sessions SET status = 'abandoned', ended_at = last_active_at, ending = 'abandoned';
+    CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
+
+    CREATE TABLE turns (
+        number INTEGER PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        turn_number INTEGER NOT NULL,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'system', 'tool')),
+        content TEXT NOT NULL,
+        token_count INTEGER NOT NULL DEFAULT 0,
+        extracted INTEGER NOT NULL DEFAULT 0,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        created_at REAL NOT NULL
+    );
+    CREATE UNIQUE INDEX turns_by_session ON turns (session_id, turn_number);
+    CREATE TABLE tool_calls (
+        number INTEGER PRIMARY KEY,
+        session_id TEXT NOT NULL,
+        turn INTEGER REFERENCES turns ON DELETE SET NULL,
+        tool_name TEXT NOT NULL,
+        arguments TEXT NOT NULL DEFAULT '{}',
+        result_summary TEXT,
+        success INTEGER NOT NULL DEFAULT 1,
+        duration_ms INTEGER,
+        created_at REAL NOT NULL
+    );
+    CREATE INDEX tool_calls_by_session ON tool_calls (session_id, tool_name);
+
+    CREATE TABLE promotion_log (
+        sequence INTEGER PRIMARY KEY,
+        memory_id TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        from_scope TEXT NOT NULL,
+        to_scope TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        score REAL,
+        source_session TEXT NOT NULL,
+        merged_into TEXT,
+        run_id TEXT,
+        promoted_at REAL NOT NULL
+    );
+    CREATE INDEX promotion_log_by_memory ON promotion_log (memory_id);
+    CREATE INDEX promotion_log_by_target ON promotion_log (merged_into) WHERE merged_into IS NOT NULL;
+
+    -- Runs, and what each of their parts changed: from this a run is undone.
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY,
+        kind TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        began_at REAL NOT NULL,
+        undone_at REAL
+    ) WITHOUT ROWID;
+    CREATE TABLE run_changes (
+        sequence INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
+        edit TEXT NOT NULL,
+        memory_id TEXT NOT NULL,
+        version_before INTEGER,
+        version_after INTEGER,
+        details TEXT NOT NULL DEFAULT '{}'
+    );
+    CREATE INDEX run_changes_by_run ON run_changes (run_id, sequence);
+    CREATE TABLE consolidation_log (
+        sequence INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL,
+        method TEXT NOT NULL,
+        source_count INTEGER NOT NULL,
+        result_count INTEGER NOT NULL,
+        source_ids TEXT NOT NULL,
+        result_ids TEXT NOT NULL,
+        consolidated_at REAL NOT NULL
+    );
+    CREATE TABLE consolidation_requests (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        requested_at REAL NOT NULL,
+        status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'in_progress', 'completed', 'failed')),
+        reason TEXT NOT NULL,
+        up_to INTEGER NOT NULL,
+        completed_at REAL
+    );
+
+    -- In the user's file: the projects in which a pattern was observed.
+    CREATE TABLE cross_project_patterns (
+        memory_id TEXT PRIMARY KEY,
+        source_projects TEXT NOT NULL,
+        observation_count INTEGER NOT NULL,
+        first_observed REAL NOT NULL,
+        last_observed REAL NOT NULL
+    ) WITHOUT ROWID;
+
+    -- Derived: communities of the entity graph, and the entities in each, the best connected first.
+    CREATE TABLE topics (
+        number INTEGER PRIMARY KEY,
+        label TEXT NOT NULL,
+        entities TEXT NOT NULL,
+        found_at REAL NOT NULL
+    );
+    CREATE TABLE maintenance (
+        what TEXT PRIMARY KEY,
+        done_at REAL NOT NULL,
+        sessions INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID;
+    """,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
+from remembrancer.actors.store.records.background_rows import read_topics
 from remembrancer.actors.store.records.contract import SessionStory
+from remembrancer.actors.store.records.history import Query
 from remembrancer.actors.store.records.names import name_key
+from remembrancer.actors.store.records.session_events import read_tool_use, read_turns
+from remembrancer.actors.store.records.session_registry import read_session
 from remembrancer.protocol.reads import SessionDescription
 
 TOPICS: Final = 10
 CANDIDATES: Final = 50
 """Topics that one file contributes, before those that mean the same are put together."""
+LEAST_OF_A_COMMUNITY: Final = 2
+"""Entities of a community that a session has to name for the community to be its topic."""
 
-Read = Callable[[str, Sequence[object]], Sequence[Any]]
-"""Runs a query with its arguments and returns its rows."""
 
-
-def read_session_story(read: Read, session_id: str) -> SessionStory:
+def read_session_story(read: Query, session_id: str) -> SessionStory:
     """The story as one SQLite file knows it."""
-    started = read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+    entry = read_session(read, session_id)
     stored = read("SELECT type, scope, count(*) FROM memories WHERE session_id = ? GROUP BY type, scope", (session_id,))
     changes = read(
         "SELECT change, count(*) FROM history WHERE session_id = ? AND change != 'stored' GROUP BY change",
@@ -36,16 +39,27 @@ def read_session_story(read: Read, session_id: str) -> SessionStory:
            GROUP BY topic ORDER BY memories DESC, topic LIMIT ?""",
         (session_id, session_id, CANDIDATES),
     )
+    turns, _ = read_turns(read, session_id, 0)
+    tools = read_tool_use(read, session_id)
     return SessionStory(
-        started_at=started[0][0] if started else None,
+        started_at=entry.started_at if entry is not None else None,
         stored={(kind, scope): count for kind, scope, count in stored},
         changes=dict(changes),
         topics=dict(topics),
+        communities=read_topics(read) if topics else (),
+        entry=entry,
+        turns=turns,
+        tool_calls=sum(tool.count for tool in tools),
+        tool_failures=sum(tool.count - tool.successes for tool in tools),
     )
 
 
 def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
-    """The stories of several files as one. Topics that mean the same count together, under their most used name."""
+    """The stories of several files as one: of the user's, and then of the project's, which has the registry.
+
+    Topics that mean the same count together, under their most used name; so do those of one community of the graph,
+    under its label, where the session names two or more of its entities.
+    """
     by_type: Counter[str] = Counter()
     by_scope: Counter[str] = Counter()
     changes: Counter[str] = Counter()
@@ -57,11 +71,25 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
         changes.update(story.changes)
         for name, count in story.topics.items():
             names.setdefault(name_key(name), Counter())[name] += count
+    for story in stories:
+        for community in story.communities:
+            members = [key for key in dict.fromkeys(map(name_key, community.entities)) if key in names]
+            if len(members) >= LEAST_OF_A_COMMUNITY:
+                uses = sum(names.pop(key).total() for key in members)
+                names.setdefault(f"\0{community.label}", Counter())[community.label] += uses
     ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
+    entries = [story.entry for story in stories if story.entry is not None]
+    entry = entries[-1] if entries else None
     return SessionDescription(
         started_at=min((story.started_at for story in stories if story.started_at is not None), default=None),
         stored_by_type=dict(by_type),
         stored_by_scope=dict(by_scope),
         changes=dict(changes),
         topics=tuple(alike.most_common(1)[0][0] for alike in ranked[:TOPICS]),
+        status="active" if entry is None else entry.status,
+        summary=None if entry is None else entry.summary,
+        turns=sum(story.turns for story in stories),
+        tool_calls=sum(story.tool_calls for story in stories),
+        tool_failures=sum(story.tool_failures for story in stories),
+        memories_promoted=sum(each.memories_promoted for each in entries),
     )

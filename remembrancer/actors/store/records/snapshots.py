@@ -12,6 +12,7 @@ import msgspec
 
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, TagMemory, UpdateMemory
 
 MAX_METADATA_BYTES: Final = 64 * 1024
@@ -34,7 +35,7 @@ def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
 
 
 def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
-    """The fields in which two versions differ, in the order of an answer. `status` is forgotten or not."""
+    """The fields in which two versions differ, in the order of an answer. `status` is also forgotten or not."""
     return tuple(
         name
         for name, differs in (
@@ -44,8 +45,16 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
             ("metadata", _canonical.encode(before.metadata) != _canonical.encode(after.metadata)),
             ("related_entities", before.related_entities != after.related_entities),
             ("source", before.source != after.source),
+            ("type", before.type != after.type),
+            ("kind", kind_of(before) != kind_of(after)),
+            ("summary", before.summary != after.summary),
+            ("structured", _canonical.encode(before.structured) != _canonical.encode(after.structured)),
+            ("confidence", before.confidence != after.confidence),
+            ("domain", before.domain != after.domain),
+            ("valid_from", before.valid_from != after.valid_from),
+            ("valid_until", before.valid_until != after.valid_until),
             ("scope", before.scope != after.scope),
-            ("status", before.forgotten != after.forgotten),
+            ("status", before.forgotten != after.forgotten or before.status != after.status),
         )
         if differs
     )
@@ -58,8 +67,16 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         content=before.content if change.content is None else change.content,
         importance=before.importance if change.importance is None else change.importance,
         tags=_with_tags(before.tags, change.add_tags, change.remove_tags, "tags"),
-        metadata=_merged(before.metadata, change.metadata or {}),
+        metadata=_merged(before.metadata, change.metadata or {}, "metadata"),
         related_entities=_with_entities(before.related_entities, change.add_entities, change.remove_entities),
+        kind=before.kind if change.kind is None else change.kind,
+        type=before.type if change.kind is None else type_of_kind(change.kind),
+        summary=_said(before.summary, change.summary),
+        structured=_merged(before.structured, change.structured or {}, "structured"),
+        confidence=before.confidence if change.confidence is None else change.confidence,
+        domain=_said(before.domain, change.domain),
+        valid_from=before.valid_from if change.valid_from is None else change.valid_from,
+        valid_until=before.valid_until if change.valid_until is None else change.valid_until,
     )
     if len(after.related_entities) > max(MAX_ENTITIES, len(before.related_entities)):
         raise InvalidInput(f"a memory may name at most {MAX_ENTITIES} entities", field="related_entities")
@@ -81,9 +98,23 @@ def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
         metadata=old.metadata,
         source=old.source,
         related_entities=tuple(dict.fromkeys(old.related_entities)),
+        type=old.type,
+        kind=kind_of(old),
+        summary=old.summary,
+        structured=old.structured,
+        confidence=old.confidence,
+        domain=old.domain,
+        valid_from=old.valid_from,
+        valid_until=old.valid_until,
+        status=old.status if old.scope == before.scope else "active",
         forgotten=False,
         forgotten_reason=None,
     )
+
+
+def kind_of(snapshot: Snapshot) -> Kind:
+    """The kind of a memory; in history from before there were kinds it follows from the type."""
+    return snapshot.kind or kind_of_type(snapshot.type)
 
 
 def check_broader(scope: Scope, target: Scope) -> None:
@@ -109,18 +140,23 @@ def _with_tags(present: tuple[str, ...], add: Iterable[str], remove: Iterable[st
     return tags
 
 
-def _merged(present: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _said(present: str | None, change: str | None) -> str | None:
+    """A text that an empty one takes away."""
+    return present if change is None else change or None
+
+
+def _merged(present: dict[str, Any], changes: dict[str, Any], field: str) -> dict[str, Any]:
     if not changes:
         return present
     merged = {key: value for key, value in (present | changes).items() if value is not None or key not in changes}
     try:
         size = len(_canonical.encode(merged))
     except TypeError as error:
-        raise InvalidInput(f"metadata must be what JSON can say: {error}", field="metadata") from error
+        raise InvalidInput(f"{field} must be what JSON can say: {error}", field=field) from error
     if size > max(MAX_METADATA_BYTES, len(_canonical.encode(present))):
         raise InvalidInput(
-            f"the metadata of a memory may have at most {MAX_METADATA_BYTES} bytes as JSON, and this would be {size}",
-            field="metadata",
+            f"the {field} of a memory may have at most {MAX_METADATA_BYTES} bytes as JSON, and this would be {size}",
+            field=field,
         )
     return merged
 

@@ -10,37 +10,20 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
-
-import msgspec
-import numpy as np
+from typing import Final
 
 from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
-from remembrancer.actors.store.records.changes import apply_operation, decode_result, record_done, replay_operation
-from remembrancer.actors.store.records.contract import (
-    EmbeddedMemory,
-    Filters,
-    KeywordHit,
-    MemoryRecord,
-    NearDuplicate,
-    Order,
-    Outcome,
-    PassageVectors,
-    RankingFacts,
-    SavedEmbeddings,
-    SessionStory,
-)
-from remembrancer.actors.store.records.memory_rows import SIMILAR, register_session
+from remembrancer.actors.store.records.changes import apply_operation, record_done, replay_operation
+from remembrancer.actors.store.records.contract import EmbeddedMemory, NearDuplicate, Outcome, SavedEmbeddings
+from remembrancer.actors.store.records.memory_rows import note_session_access, register_session
 from remembrancer.actors.store.records.moving import begin_move, cancel_move, end_move, read_moves, receive_move
-from remembrancer.actors.store.records.portable import read_portable
-from remembrancer.actors.store.records.session_spans import import_sessions
-from remembrancer.actors.store.records.session_story import read_session_story
+from remembrancer.actors.store.records.session_registry import import_sessions
+from remembrancer.actors.store.records.sqlite_background import SqliteBackground
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
-from remembrancer.actors.store.records.sqlite_filters import condition_of, places_for
 from remembrancer.actors.store.records.sqlite_passages import fail_embedding, link_similar, save_embeddings
-from remembrancer.actors.store.records.tallies import read_counts
+from remembrancer.actors.store.records.sqlite_reading import SqliteReading
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
-from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
     ForgetMemory,
@@ -48,12 +31,8 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     PromotedResult,
     PromoteMemory,
-    SessionSpan,
-    SourceRef,
 )
 
-NAMED_DUPLICATES: Final = 5
-"""Near-duplicates that an answer names; more would only cost tokens."""
 UNACCEPTABLE: Final = (
     sqlite3.IntegrityError,
     sqlite3.DataError,
@@ -64,12 +43,10 @@ UNACCEPTABLE: Final = (
 )
 """What is the fault of an operation itself, and not of the file."""
 
-_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
-_decode_source = msgspec.json.Decoder(SourceRef).decode
 logger = logging.getLogger(__name__)
 
 
-class SqliteRecords:
+class SqliteRecords(SqliteReading, SqliteBackground):
     """`Records` in one file. `clock`: seconds since the epoch. At `limit_bytes` it takes no write but to forget."""
 
     def __init__(self, path: Path, name: str, clock: Callable[[], float], *, limit_bytes: int | None = None) -> None:
@@ -179,8 +156,10 @@ class SqliteRecords:
         with self._file.transaction() as connection:
             link_similar(connection, links, now)
 
-    def touch(self, numbers: Sequence[int], at: float) -> None:
+    def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
         with self._file.transaction() as connection:
+            if session_id:
+                note_session_access(connection, numbers, session_id)
             connection.executemany(
                 "UPDATE memories SET access_count = access_count + ?, last_accessed_at = ? WHERE number = ?",
                 [(count, at, number) for number, count in Counter(numbers).items()],
@@ -190,175 +169,11 @@ class SqliteRecords:
         with self._file.transaction() as connection:
             register_session(connection, session_id, at)
 
-    def import_sessions(self, sessions: Sequence[SessionSpan]) -> None:
+    def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         with self._file.transaction() as connection:
             import_sessions(connection, sessions)
 
-    # Reading: from any thread.
-
-    def pending(self) -> list[int]:
-        return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
-
-    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        rows = self._file.read(
-            f"SELECT number, content FROM memories WHERE number IN {places_for(numbers)}",  # noqa: S608 - only "?"
-            tuple(numbers),
-        )
-        return dict(rows)
-
-    def number_of(self, memory_id: str) -> int | None:
-        rows = self._file.read("SELECT number FROM memories WHERE id = ?", (memory_id,))
-        return int(rows[0][0]) if rows else None
-
-    def outcome_of(self, operation_id: str) -> Applied | None:
-        rows = self._file.read("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
-        try:
-            return Applied(operation_id, decode_result(rows[0][0]), replayed=True) if rows else None
-        except ValueError as error:
-            raise unusable(self._file.path, error) from error
-
-    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
-        try:
-            return self._file.read_together(lambda query: read_portable(query, memory_id, session_id))
-        except ValueError as error:
-            raise unusable(self._file.path, error) from error
-
-    def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-        condition, arguments = condition_of(filters)
-        rows = self._file.read(
-            f"""SELECT m.number, -bm25(memories_text, 1.0, 0.5) AS score
-                FROM memories_text JOIN memories AS m ON m.number = memories_text.rowid
-                WHERE memories_text MATCH ? AND {condition} ORDER BY score DESC, m.number DESC LIMIT ?""",  # noqa: S608
-            (match, *arguments, limit),
-        )
-        return [KeywordHit(number, score) for number, score in rows]
-
-    def matching(self, filters: Filters, limit: int) -> list[int] | None:
-        condition, arguments = condition_of(filters)
-        rows = self._file.read(
-            f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
-            (*arguments, limit + 1),
-        )
-        return None if len(rows) > limit else [row[0] for row in rows]
-
-    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        condition, arguments = condition_of(filters)
-        if filters.scopes == ("session",):  # said so plainly that the index of sessions is used
-            condition = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
-            arguments = [filters.session_id, *arguments]
-        important = "m.importance DESC," if order == "important" else ""
-        rows = self._file.read(
-            f"""SELECT m.number FROM memories AS m WHERE {condition}
-                ORDER BY {important} coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
-            (*arguments, limit),
-        )
-        return [row[0] for row in rows]
-
-    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
-        if not names:
-            return []
-        condition, arguments = condition_of(filters)
-        named = " OR ".join(["instr(json_extract(m.source, '$.file'), ?)"] * len(names))
-        rows = self._file.read(
-            f"""SELECT m.number FROM memories AS m
-                WHERE m.source != '{{}}' AND ({named}) AND {condition}
-                ORDER BY coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
-            (*names, *arguments, limit),
-        )
-        return [row[0] for row in rows]
-
-    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        condition, arguments = condition_of(filters)
-        rows = self._file.read(
-            f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at) FROM memories AS m
-                WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
-            (*numbers, *arguments),
-        )
-        return {number: RankingFacts(importance, happened_at) for number, importance, happened_at in rows}
-
-    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
-        condition, arguments = condition_of(filters)
-        rows = self._file.read(
-            f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
-                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at, m.forgotten_reason
-                FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
-            (*numbers, *arguments),
-        )
-        similar = self._similar([row[0] for row in rows], filters.session_id)
-        try:
-            return {row[0]: _record(row, similar.get(row[0], ())) for row in rows}
-        except ValueError as error:
-            raise unusable(self._file.path, error) from error
-
-    def _similar(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, ...]]:
-        """Ids of the nearest near-duplicates of each memory that the session may see, in either direction."""
-        places = places_for(numbers)
-        rows = self._file.read(
-            f"""SELECT l.memory, o.id FROM (
-                    SELECT source AS memory, target AS other, strength FROM memory_links
-                    WHERE source IN {places} AND relation = ?
-                    UNION ALL SELECT target, source, strength FROM memory_links
-                    WHERE target IN {places} AND relation = ?) AS l
-                JOIN memories AS o ON o.number = l.other
-                WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
-                ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
-            (*numbers, SIMILAR, *numbers, SIMILAR, session_id),
-        )
-        similar: dict[int, tuple[str, ...]] = {}
-        for memory, other in rows:
-            similar[memory] = (*similar.get(memory, ()), other)[:NAMED_DUPLICATES]
-        return similar
-
-    def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
-        return self._read_vectors(
-            f"""SELECT number, memory, ordinal, vector FROM passages
-                WHERE memory IN {places_for(numbers)} AND model = ?""",  # noqa: S608 - only "?"
-            (*numbers, model),
-        )
-
-    def passages(self, numbers: Sequence[int]) -> PassageVectors:
-        return self._read_vectors(
-            f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
-            tuple(numbers),
-        )
-
-    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        rows = self._file.read(
-            f"SELECT number, memory, ordinal FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
-            tuple(numbers),
-        )
-        return {number: (memory, ordinal) for number, memory, ordinal in rows}
-
-    def has_passages(self, model: str) -> bool:
-        ((exists,),) = self._file.read("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,))
-        return bool(exists)
-
-    def passage_numbers(self, model: str) -> list[int]:
-        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
-        return [row[0] for row in rows]
-
-    def is_embedded(self, model: str, number: int) -> bool:
-        rows = self._file.read(
-            """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
-               AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
-            (number, model, number),
-        )
-        return bool(rows[0][0])
-
-    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
-        found = self.load([number], Filters(session_id, include_forgotten=True)).get(number)
-        return () if found is None else found.near_duplicates
-
-    def counts(self, session_id: str | None) -> Counts:
-        return self._file.read_together(lambda query: read_counts(query, session_id))
-
-    def session(self, session_id: str) -> tuple[float | None, int]:
-        started = self._file.read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
-        ((stored,),) = self._file.read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
-        return (started[0][0] if started else None), stored
-
-    def session_story(self, session_id: str) -> SessionStory:
-        return read_session_story(self._file.read, session_id)
+    # Upkeep.
 
     def size_bytes(self) -> int:
         return self._file.size_bytes()
@@ -379,13 +194,6 @@ class SqliteRecords:
         )
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
-    def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
-        rows = self._file.read(query, arguments)
-        try:
-            return _passage_vectors(rows)
-        except ValueError as error:
-            raise unusable(self._file.path, error) from error
-
 
 def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
     """Apply inside a savepoint: an operation that fails takes nothing with it."""
@@ -403,33 +211,3 @@ def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: floa
 def _promotion(operation: Operation) -> PromoteMemory:
     assert isinstance(operation.change, PromoteMemory)
     return operation.change
-
-
-def _record(row: Any, near_duplicates: tuple[str, ...]) -> MemoryRecord:
-    return MemoryRecord(
-        number=row[0],
-        id=row[1],
-        content=row[2],
-        type=row[3],
-        scope=row[4],
-        importance=row[5],
-        tags=_decode_tags(row[6]),
-        source=_decode_source(row[7]),
-        version=row[8],
-        created_at=row[9],
-        occurred_at=row[10],
-        access_count=row[11],
-        forgotten=row[12] is not None,
-        near_duplicates=near_duplicates,
-        forgotten_at=row[12],
-        forgotten_reason=row[13],
-    )
-
-
-def _passage_vectors(rows: Sequence[Any]) -> PassageVectors:
-    vectors = (
-        np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
-        if rows
-        else np.zeros((0, 0), dtype=np.float32)
-    )
-    return PassageVectors([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], vectors)

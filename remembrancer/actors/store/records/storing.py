@@ -7,6 +7,7 @@ import sqlite3
 from remembrancer.actors.store.records.entity_rows import link_entities
 from remembrancer.actors.store.records.history import note_version
 from remembrancer.actors.store.records.memory_rows import (
+    SAVED_FIELDS,
     Done,
     add_tags,
     columns_of,
@@ -15,6 +16,7 @@ from remembrancer.actors.store.records.memory_rows import (
     register_session,
     want_embedding,
 )
+from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.writes import Operation, Snapshot, StoredResult, StoreMemory
 
 
@@ -30,14 +32,35 @@ def store_memory(connection: sqlite3.Connection, operation: Operation, change: S
         source=change.source,
         related_entities=tuple(dict.fromkeys(change.related_entities)),
         occurred_at=change.occurred_at,
+        kind=change.kind or kind_of_type(change.type),
+        summary=change.summary,
+        structured=change.structured,
+        confidence=change.confidence,
+        domain=change.domain,
+        valid_from=change.valid_from,
+        valid_until=change.valid_until,
     )
     duplicates = _same_content(connection, change)
+    number, edges = insert_memory(connection, operation, change.memory_id, first, now)
+    register_session(connection, change.session_id, now)
+    result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
+    return Done(result, to_embed=number)
+
+
+def insert_memory(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    memory_id: str,
+    first: Snapshot,
+    now: float,
+    details: dict[str, object] | None = None,
+) -> tuple[int, int]:
+    """Insert a memory in its first version. Its number, and how many edges to entities it has made."""
     number = insert_row(
         connection,
-        columns_of(first, ("content", "importance", "tags", "source", "scope"))
+        columns_of(first, SAVED_FIELDS)
         | {
-            "id": change.memory_id,
-            "type": first.type,
+            "id": memory_id,
             "session_id": first.session_id,
             "created_at": operation.requested_at,
             "updated_at": now,
@@ -47,10 +70,8 @@ def store_memory(connection: sqlite3.Connection, operation: Operation, change: S
     add_tags(connection, number, first.tags)
     edges = link_entities(connection, number, first.related_entities, now)
     want_embedding(connection, number)
-    note_version(connection, operation, change.memory_id, 1, "stored", first, now)
-    register_session(connection, change.session_id, now)
-    result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
-    return Done(result, to_embed=number)
+    note_version(connection, operation, memory_id, 1, "stored", first, now, details)
+    return number, edges
 
 
 def _same_content(connection: sqlite3.Connection, change: StoreMemory) -> tuple[str, ...]:

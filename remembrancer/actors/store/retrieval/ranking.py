@@ -2,19 +2,22 @@
 
 Relevance is a fusion of the candidates' min-max scores of the best passage's cosine and of BM25, and under `graph` of
 that with nearness in the graph; the final score is the first seed's composite: 0.6 relevance + 0.2 importance + 0.2
-recency, unless the configuration weighs them otherwise.
+recency, unless the configuration weighs them otherwise. It is lowered for what the profile says less of (the memory's
+scope), and for a memory that another stands for or that has had its time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.actors.store.retrieval.profiles import ScopeWeights
+from remembrancer.protocol.kinds import Scope, Status
 from remembrancer.protocol.reads import Scores, Strategy
 
 RECENCY_HALF_LIFE_S: Final = 30 * 86_400.0
@@ -34,6 +37,19 @@ On 450 questions of LoCoMo the best cosine was below 0.45 for one in a hundred; 
 0.34 for one in twenty, and above 0.30 for one in four.
 """
 NEAR_DUPLICATE_COSINE: Final = 0.95
+TRUSTED_SIZE: Final = 10
+"""Memories of a file from which on what BM25 says of it counts more beside other files than what it says inside it."""
+SCOPE_TEMPER: Final = 0.05
+"""The power that a profile's weights are raised to, relative to the largest of them: 1 would be the third seed's."""
+STATUS_FACTORS: Final[Mapping[Status, float]] = {
+    "active": 1.0,
+    "consolidated": 0.95,
+    "promoted": 0.9,
+    "archived": 0.5,
+}
+"""What a memory's status makes of its final score. Nothing is hidden: of what matches, it only comes later."""
+EXPIRED_FACTOR: Final = 0.7
+"""For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -92,17 +108,25 @@ def best_passages(
     return best
 
 
-def side_by_side(files: Sequence[Mapping[int, Signals]]) -> dict[tuple[int, int], Signals]:
+def side_by_side(files: Sequence[Mapping[int, Signals]], sizes: Sequence[int]) -> dict[tuple[int, int], Signals]:
     """The candidates of several files, by the file's place and the memory's number, with signals that can be compared.
 
-    A cosine means the same everywhere. BM25 does not: it weighs a word by its rarity in its own file, and in a file of
-    three memories no word is rare. It is divided by the best of its file.
+    A cosine means the same everywhere. BM25 does not: it weighs a word by its rarity in its own file, about as much as
+    the logarithm of the file's size (`sizes`: memories); and in a file of three no word is rare. So the larger a file,
+    the more its BM25 is measured, less that logarithm, by the best of all files; else by the best of its own. By the
+    best of its own alone, every file has a best match, however bad: of 495 questions about conversations whose turns
+    lay in two files, 62.1 in 100 had an answer among the first five; so measured it is SHARED, and 63.8 in one file.
     """
+    rarity = [math.log(2.0 + size) for size in sizes]
+    bests = [max((each.bm25 for each in file.values() if each.bm25 is not None), default=0.0) for file in files]
+    best = max((own / rare for own, rare in zip(bests, rarity, strict=True)), default=0.0)
     together: dict[tuple[int, int], Signals] = {}
     for place, candidates in enumerate(files):
-        best = max((each.bm25 for each in candidates.values() if each.bm25 is not None), default=0.0)
+        own, trust = bests[place], sizes[place] / (sizes[place] + TRUSTED_SIZE)
         for number, each in candidates.items():
-            bm25 = each.bm25 if each.bm25 is None or best <= 0.0 else each.bm25 / best
+            bm25 = each.bm25
+            if bm25 is not None and own > 0.0:
+                bm25 = trust * (bm25 / rarity[place] / best) + (1.0 - trust) * (bm25 / own)
             together[place, number] = Signals(each.cosine, bm25, each.graph)
     return together
 
@@ -149,6 +173,17 @@ def _scaled(values: Mapping[Key, float | None], floor: float) -> dict[Key, float
     return {key: 0.0 if value is None else max(0.0, value - floor) / (best - floor) for key, value in values.items()}
 
 
+def scope_factors(weights: ScopeWeights, scopes: Collection[Scope], temper: float = SCOPE_TEMPER) -> dict[Scope, float]:
+    """What the final score is multiplied by for each of the scopes: 1 for the heaviest, less for the others.
+
+    Empty for one scope alone: there is nothing to weigh it against.
+    """
+    if len(scopes) < 2:
+        return {}
+    heaviest = max(weights.of(scope) for scope in scopes)
+    return {scope: (weights.of(scope) / heaviest) ** temper for scope in scopes}
+
+
 def score(
     signals: Signals,
     relevance: float,
@@ -156,14 +191,22 @@ def score(
     importance: float,
     recent: float,
     weights: Weights = DEFAULT_WEIGHTS,
+    *,
+    scope: float | None = None,
+    status: Status = "active",
 ) -> Scores:
-    """The composite score of one memory, with what it is made of."""
+    """The composite score of one memory, with what it is made of. `scope` is the factor of its scope, if there is one.
+
+    The factor of its status is in the final score alone.
+    """
+    factor = STATUS_FACTORS[status] * (1.0 if scope is None else scope)
     return Scores(
-        final=weights.final(relevance, importance, recent),
+        final=factor * weights.final(relevance, importance, recent),
         relevance=relevance,
         importance=importance,
         recency=recent,
         vector=None if signals.cosine is None else min(1.0, max(0.0, signals.cosine)),
         keyword=None if signals.bm25 is None or best_bm25 <= 0 else max(0.0, signals.bm25) / best_bm25,
         graph=signals.graph,
+        scope=scope,
     )

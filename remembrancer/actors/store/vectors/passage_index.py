@@ -108,6 +108,10 @@ class PassageIndex:
         """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
         return self._search_all(query.reshape(1, -1), limit)[0]
 
+    def search_each(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
+        """As `search`, for each row of `queries` (n, dimensions)."""
+        return self._search_all(queries, limit)
+
     def reconcile(self, collection: Collection) -> int:
         """Bring `collection` into agreement with the records, then search it. Returns how many passages differed.
 

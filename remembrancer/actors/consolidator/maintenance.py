@@ -1,0 +1,59 @@
+"""What is archived, let go and tidied away. Pure; the clock is passed in. Times are seconds since the epoch.
+
+The rules and their numbers are the third seed's (its section 5d). A session's memories are none of maintenance's
+business, and what the user is to remember is archived at most, never deleted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from remembrancer.protocol.kinds import Scope, Status
+from remembrancer.protocol.rules import DEFAULT_MAINTENANCE
+from remembrancer.protocol.rules import ArchiveRule as ArchiveRule
+from remembrancer.protocol.rules import MaintenanceRules as MaintenanceRules
+
+DEFAULT_RULES: Final = DEFAULT_MAINTENANCE
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFacts:
+    """What maintenance looks at. `strength` is `memory_strength` at the time of the decision; archiving is a change."""
+
+    scope: Scope
+    status: Status
+    strength: float
+    created_at: float
+    updated_at: float
+    access_count: int
+
+
+def should_archive(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
+    """Whether an active memory of a project or of the user is too weak to be kept in sight."""
+    if memory.scope == "session" or memory.status != "active":
+        return False
+    rule = rules.user if memory.scope == "user" else rules.project
+    return (
+        memory.strength < rule.strength_below
+        and memory.created_at < now - rule.older_than_s
+        and memory.access_count < rule.accessed_below
+    )
+
+
+def should_delete(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
+    """Whether a project's archived memory has been left alone for so long that it is forgotten (softly)."""
+    return memory.scope == "project" and memory.status == "archived" and memory.updated_at < now - rules.delete_after_s
+
+
+def is_orphan(mentions: int, created_at: float, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
+    """Whether an entity is named by no memory and has been there for a while.
+
+    `mentions` counts the memories of every status that name it, and the forgotten: those can come back.
+    """
+    return mentions == 0 and created_at < now - rules.orphan_after_s
+
+
+def is_due(sessions_since: int, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
+    """Whether so many sessions have ended since the last maintenance that the next one is due."""
+    return sessions_since >= rules.every_sessions

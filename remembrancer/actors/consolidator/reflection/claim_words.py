@@ -1,0 +1,66 @@
+"""The words that have a part of their own in a claim. They are English, with some denials of other languages."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from remembrancer.actors.consolidator.reflection.words import stem
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ARTICLES: Final = _words("a an the der die das ein eine el la los las un una le les")
+FILLERS: Final = _words("""
+    now currently already still also really very just actually again today meanwhile finally always usually generally so
+    please both only since anymore longer more mehr well too thanks thank hey hi hello wow yeah yes yep sure absolutely
+    definitely totally great awesome
+""")
+"""Words that are left out: "no longer" is "no"."""
+FUNCTION_WORDS: Final = _words("""
+    i you he she it we they me him her us them my your his its our their this that these those there here who which what
+    and or as than is are was were be been being am has have had do does did done can could will would shall should may
+    might must to not s d m re ve ll let
+""")
+PERSONS: Final = {
+    "i": 1, "me": 1, "my": 1, "we": 2, "us": 2, "our": 2, "you": 3, "your": 3,
+    "he": 4, "him": 4, "his": 4, "she": 5, "her": 5, "they": 6, "them": 6, "their": 6,
+}  # fmt: skip
+PREPOSITIONS: Final = _words("""
+    in on at by for from of with without to into onto over under via through during when while if unless because after
+    before until between within about against per as
+""")
+GENERAL_VERBS: Final = frozenset(
+    stem(verb)
+    for verb in _words("""
+    use utilise utilize employ run keep store save hold live reside work need require prefer like love want support get
+    make take give say go come lie sit stand belong write put set switch migrate move change replace become start rely
+    depend choose pick call
+    kept held wrote written ran made took taken gave given went gone came sat stood became chose chosen got
+""")
+)
+"""Stems of verbs of so general a meaning that one in another's place changes nothing."""
+DENIALS: Final = _words("""
+    not never no none nor neither cannot without nobody nothing nicht kein keine keinen keinem keiner nie pas jamais
+    nunca non
+""")
+DENYING_VERBS: Final = frozenset(
+    stem(verb)
+    for verb in _words("""
+    stop drop remove retire abandon deprecate cease quit discontinue dislike hate avoid refuse lack forbid ban disallow
+""")
+)
+LABELLING: Final = _words("issue pr ticket bug task step chapter session case part section line sprint milestone")
+"""A number after one of these names a thing."""
+NUMBERS: Final = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
+    "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
+}  # fmt: skip
+OTHER_CASES: Final = _words("for of when if during unless while")
+"""After these stands the case that is spoken of: another case is no contradiction."""
+CIRCUMSTANCES: Final = _words("""
+    production prod staging development dev test tests ci locally local remote linux macos windows monday tuesday
+    wednesday thursday friday saturday sunday summer winter morning evening week weekday weekend
+""")
+"""What a claim may hold in, and another one elsewhere."""

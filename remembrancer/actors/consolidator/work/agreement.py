@@ -1,0 +1,60 @@
+"""Whether two memories that are near each other say the same, or contradict each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remembrancer.actors.consolidator.reflection.contradictions import (
+    Contradiction,
+    ContradictionRules,
+    contradiction,
+)
+from remembrancer.actors.consolidator.reflection.duplicates import normalised
+from remembrancer.actors.consolidator.work.facts import facts_of
+from remembrancer.protocol.consolidation import Material
+
+
+def still_holds(memory: Material, now: float) -> bool:
+    """Whether a memory has not been superseded."""
+    return memory.valid_until is None or memory.valid_until > now
+
+
+def differing(
+    one: Material, other: Material, cosine: float, now: float, rules: ContradictionRules
+) -> Contradiction | None:
+    """What one memory says against another."""
+    return contradiction(facts_of(one, now), facts_of(other, now), cosine, rules)
+
+
+def says_the_same(
+    memory: Material,
+    near: Sequence[tuple[Material, float]],
+    now: float,
+    min_cosine: float,
+    rules: ContradictionRules,
+) -> tuple[Material, float] | None:
+    """The nearest of these that a memory may be merged into, the nearest being given first.
+
+    What says the contrary is as near as what says the same: merging into that would hide what is new.
+    """
+    for other, cosine in near:
+        if cosine > min_cosine and still_holds(other, now) and differing(memory, other, cosine, now, rules) is None:
+            return other, cosine
+    return None
+
+
+def contradicted(
+    memory: Material, near: Sequence[tuple[Material, float]], now: float, rules: ContradictionRules
+) -> list[tuple[Material, float]]:
+    """The older ones of these that a memory contradicts, each with how sure that is, in [0, 1]."""
+    found = []
+    for other, cosine in near:
+        verdict = differing(memory, other, cosine, now, rules) if still_holds(other, now) else None
+        if verdict is not None and verdict.newer == memory.id:
+            found.append((other, verdict.strength))
+    return found
+
+
+def other_words(memory: Material, into: Material) -> str | None:
+    """What a memory says, if that is more than other blanks, case or marks at the end; None when nothing gets lost."""
+    return memory.content if normalised(memory.content) != normalised(into.content) else None

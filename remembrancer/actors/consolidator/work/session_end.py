@@ -1,0 +1,111 @@
+"""The end of a session: what is worth it goes into the project, what is related is summed up, and its entry is closed.
+
+In that order, in transactions of their own. When this process dies in between, the next one reads what is left: what
+was promoted or summed up is not looked at again, and the entry is closed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remembrancer.actors.consolidator.handlers import Clock
+from remembrancer.actors.consolidator.promotion import promoted_at_session_end
+from remembrancer.actors.consolidator.store_access import StoreAccess, all_memories
+from remembrancer.actors.consolidator.work.facts import candidate_of
+from remembrancer.actors.consolidator.work.observing import observe_patterns
+from remembrancer.actors.consolidator.work.promoting import Promoted, PromotionPlan, plan_promotions
+from remembrancer.actors.consolidator.work.reading import aside, find_near, read_settled
+from remembrancer.actors.consolidator.work.rules import WorkRules, rules_of
+from remembrancer.actors.consolidator.work.session_summary import MOST_TURNS, session_summary
+from remembrancer.actors.consolidator.work.summing_up import Derived, plan_summaries
+from remembrancer.actors.consolidator.work.to_user import promote_to_user
+from remembrancer.actors.consolidator.work.topics import topics_of
+from remembrancer.actors.consolidator.work.writing import Group, Head, parts_of, run_id_of, submit_run
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndDuty
+from remembrancer.protocol.runs import ApplyRun, CloseSession, SaveTopics
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import ProjectRef
+
+
+async def end_session(duty: SessionEndDuty, store: StoreAccess, settings: Settings, clock: Clock) -> None:
+    """Deal with the end of a session."""
+    rules = rules_of(settings)
+    project, session = duty.project, duty.session
+    run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
+    own = await read_settled(
+        store, ReadMemories(project, session_id=session.session_id, statuses=("active",)), rules.vectors_wait_s
+    )
+    promotions = await plan_for_project(store, project, promoted_of(own, rules, clock()), rules, clock())
+    left = [memory for memory in own if memory.id not in promotions.changed]
+    summaries: list[Derived] = []
+    if rules.summarise_in_background:
+        summaries = await aside(lambda: plan_summaries(left, clock(), rules.clusters))
+    await observe_patterns(
+        store,
+        project,
+        [each for each in own if each.scope == "project" or each.id in promotions.changed],
+        rules,
+        clock(),
+    )
+    parts = session_parts(run_id, session.session_id, promotions, summaries)
+    for part in parts:
+        await submit_run(store, project, part, clock())
+    gone = await promote_to_user(store, project, rules, clock)
+    changed = bool(parts) or gone > 0 or any(memory.scope == "project" for memory in own)
+    head = Head(run_id, "project", "session_end", "promote", session.session_id)
+    for part in parts_of(head, [await _closing(store, project, session, changed)], first=len(parts)):
+        await submit_run(store, project, part, clock())
+
+
+def promoted_of(own: Sequence[Material], rules: WorkRules, now: float) -> list[Promoted]:
+    """The memories of a session that go into its project, the strongest first."""
+    by_id = {memory.id: memory for memory in own}
+    candidates = [candidate_of(memory) for memory in own if memory.scope == "session"]
+    return [
+        Promoted(by_id[candidate.id], verdict)
+        for candidate, verdict in promoted_at_session_end(candidates, now, rules.promotion)
+    ]
+
+
+async def plan_for_project(
+    store: StoreAccess, project: ProjectRef, promoted: Sequence[Promoted], rules: WorkRules, now: float
+) -> PromotionPlan:
+    """What is done about memories that are promoted, given what the project knows already."""
+    if not promoted:
+        return PromotionPlan()
+    nearest = min(rules.promotion.merge_cosine, rules.contradictions.cosine)
+    near = await find_near(store, project, [each.memory for each in promoted], nearest, scopes=("project",))
+    return await aside(lambda: plan_promotions(promoted, near, now, rules.promotion, rules.contradictions))
+
+
+def session_parts(
+    run_id: str, session_id: str, promotions: PromotionPlan, summaries: Sequence[Derived]
+) -> list[ApplyRun]:
+    """The parts of a session's end: its promotions, and then its summaries."""
+    promoting = parts_of(Head(run_id, "project", "session_end", "promote", session_id), promotions.groups)
+    summing_up = parts_of(
+        Head(run_id, "project", "session_end", "summarize_cluster", session_id),
+        [derived.group for derived in summaries],
+        first=len(promoting),
+        sources=[source.id for derived in summaries for source in derived.sources],
+        results=[derived.memory.id for derived in summaries],
+    )
+    return [*promoting, *summing_up]
+
+
+async def _closing(store: StoreAccess, project: ProjectRef, session: SessionEntry, changed: bool) -> Group:
+    """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
+    everything = await all_memories(store, ReadMemories(project, session_id=session.session_id))
+    read = await store.read_session(project, session.session_id, MOST_TURNS)
+    summary = await aside(lambda: session_summary(everything, read))
+    counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
+    assert session.ended_at is not None, "a duty is about a session that has ended"
+    closing = CloseSession(
+        session.session_id,
+        session.ending or "completed",
+        session.ended_at,
+        summary,
+        max(0, read.promoted - counted),
+    )
+    return (SaveTopics(await topics_of(store, project)), closing) if changed else (closing,)

@@ -1,0 +1,128 @@
+"""The intake of what hooks left: one event after the other, each gone from its directory when it is durable elsewhere.
+
+Hooks wait for nobody and tell nobody, so the directory is looked at twice a second. An event that was taken in and
+whose file a crash has left is taken in again under the same operation id, which does nothing twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import anyio.to_thread
+
+from remembrancer.actors.gateway.hook_events import to_operation
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.hooks import DROPPED, MAX_EVENT_BYTES, REJECTED, SUFFIX
+from remembrancer.protocol.writes import Operation
+
+LOOK_S: Final = 0.5
+PAUSE_S: Final = 5.0
+"""Before an event is tried again that can be written nowhere at the moment (a full disk, say)."""
+MAX_REJECTED: Final = 100
+"""Files that are kept for somebody to look at."""
+
+logger = logging.getLogger(__name__)
+
+
+class Writes(Protocol):
+    """What makes an operation durable: the way of every write."""
+
+    async def apply(self, operation: Operation, received_at: float) -> object:
+        """Make it durable, or raise why not."""
+        ...
+
+
+class HookIntake:
+    """Run `run` as a task. `directory` is made by the first hook, and need not be there."""
+
+    def __init__(self, directory: Path, writes: Writes, clock: Callable[[], float] = time.time) -> None:
+        self._directory = directory
+        self._writes = writes
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Take in what comes. Ends when it is cancelled."""
+        while True:
+            try:
+                await self.take_all()
+            except RemembrancerError as error:
+                logger.warning("events of hooks have to wait", extra={"code": error.code, "reason": error.message})
+                await anyio.sleep(PAUSE_S)
+            except OSError as error:
+                logger.warning("events of hooks cannot be read", extra={"reason": str(error)})
+                await anyio.sleep(PAUSE_S)
+            await anyio.sleep(LOOK_S)
+
+    async def take_all(self) -> int:
+        """Take in what is there now, in its order; returns how many events that were.
+
+        Raises:
+            RemembrancerError: an event can be written nowhere for now; it and those after it stay.
+            OSError: the directory cannot be read, or a file not removed.
+        """
+        taken = 0
+        for name in self._waiting():
+            taken += await self._take(name)
+        return taken
+
+    def _waiting(self) -> list[str]:
+        try:
+            found = sorted(path.name for path in self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+        if DROPPED in found:
+            self._tell_of_dropped()
+        return [name for name in found if name.endswith(SUFFIX) and not name.startswith(".")]
+
+    async def _take(self, name: str) -> bool:
+        path = self._directory / name
+        try:
+            operation = await anyio.to_thread.run_sync(_read, path)
+        except FileNotFoundError:  # dropped meanwhile, because there were too many
+            return False
+        except InvalidInput as error:
+            self._reject(path, error.message)
+            return False
+        with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has a budget of its own
+            try:
+                await self._writes.apply(operation, self._clock())
+            except RemembrancerError as error:
+                if error.retry_possible:
+                    raise
+                self._reject(path, error.message)
+                return False
+            except Exception as error:
+                logger.exception("an event of a hook could not be recorded")
+                self._reject(path, type(error).__name__)
+                return False
+            path.unlink(missing_ok=True)
+        return True
+
+    def _reject(self, path: Path, reason: str) -> None:
+        """Put a file aside, where it is in nobody's way. The oldest of too many go."""
+        logger.error("an event of a hook was set aside", extra={"file": path.name, "reason": reason})
+        aside = self._directory / REJECTED
+        aside.mkdir(mode=0o700, exist_ok=True)
+        path.replace(aside / path.name)
+        for oldest in sorted(aside.iterdir())[:-MAX_REJECTED]:
+            oldest.unlink(missing_ok=True)
+
+    def _tell_of_dropped(self) -> None:
+        path = self._directory / DROPPED
+        logger.warning("hooks dropped events, since too many waited", extra={"count": path.stat().st_size})
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Operation:
+    """The operation that a file asks for. Raises InvalidInput when it asks for none."""
+    about = path.lstat()
+    if not path.is_file() or path.is_symlink():
+        raise InvalidInput("it is not a file")
+    if about.st_size > MAX_EVENT_BYTES:
+        raise InvalidInput(f"it has more than {MAX_EVENT_BYTES} bytes")
+    return to_operation(path.name, path.read_bytes())

@@ -1,0 +1,269 @@
+"""Where the store and the consolidator meet: duties go out, material is read, and who waits gets the answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import anyio
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.duties.duty_board import DutyBoard, Wanted
+from remembrancer.actors.store.duties.duty_finder import Apply, DutyFinder
+from remembrancer.actors.store.duties.material_desk import MaterialDesk
+from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import (
+    AwaitDuty,
+    ConsolidatorRequest,
+    Duty,
+    DutyReport,
+    Maintain,
+    MaintainDuty,
+    Maintained,
+    MaterialRequest,
+    NoDuty,
+    NotePresence,
+    Reflect,
+    ReflectDuty,
+    Reflected,
+)
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.errors import (
+    ConsolidatorUnavailable,
+    DeadlineExceeded,
+    Failure,
+    InternalError,
+    InvalidInput,
+    MemoryUnavailable,
+    RemembrancerError,
+    from_failure,
+)
+from remembrancer.protocol.session_life import StartSession
+from remembrancer.protocol.sockets import Peer, Router
+from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.writes import Operation, Submit, SubmitBatch
+
+ANSWER_MARGIN_S: Final = 0.2
+"""What is kept of a deadline for the way back."""
+DEFAULT_DEADLINE_S: Final = 10.0
+CONSOLIDATOR: Final = "consolidator"
+"""The name that a consolidator speaks under."""
+OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Awaited:
+    """A request that somebody waits for, or several who sent the same one."""
+
+    request: Reflect | Maintain
+    answer: asyncio.Future[Reflected | Maintained]
+    waiting: int = 0
+
+
+class ConsolidatorDesk:
+    """Hands out duties, and carries out the consolidator's questions. Belongs to one event loop."""
+
+    def __init__(
+        self,
+        files: MemoryFiles,
+        committer: Committer,
+        settings: Settings,
+        submit: Apply,
+        material: MaterialDesk,
+        threads: Executor,
+    ) -> None:
+        self._board = DutyBoard(first_id=time.time_ns() // 1000)
+        self._threads = threads
+        self.finder = DutyFinder(files, committer, self._board, settings, submit, self._read, self._wake)
+        self._material = material
+        self._news = anyio.Event()
+        self._awaited: dict[int, _Awaited] = {}
+        self._latest: dict[str, int] = {}
+        """By incarnation, the question for a duty that counts: the last one."""
+        self._refusal: str | None = None if settings.consolidator else OFF
+        self._is_off = not settings.consolidator
+        self._draining = False
+
+    async def serve(
+        self, router: Router[ToStore], peer: Peer, envelope: Envelope, request: ConsolidatorRequest
+    ) -> None:
+        """Carry out a request of a consolidator and answer it."""
+        try:
+            if self._draining:
+                raise MemoryUnavailable("the store is stopping")
+            reply: Any = await self._carry_out(peer, envelope, request)
+        except RemembrancerError as error:
+            await router.refuse(peer, error.to_failure(), in_reply_to=envelope.message_id)
+        except Exception:
+            logger.exception("a request failed", extra={"request": type(request).__name__})
+            failure = InternalError("the store failed on this request: see store.log").to_failure()
+            await router.refuse(peer, failure, in_reply_to=envelope.message_id)
+        else:
+            if reply is None:
+                return
+            sent = await router.send(peer, reply, in_reply_to=envelope.message_id)
+            if not sent and isinstance(request, AwaitDuty):
+                self._release(peer.incarnation)
+
+    def hear(self, peer: Peer, message: ToStore) -> None:
+        """Somebody has said this to the store: what of it concerns the duties."""
+        if peer.name == CONSOLIDATOR:
+            self._board.heard(peer.incarnation, time.monotonic())
+        match message:
+            case NotePresence():
+                self.finder.note_presence(message)
+            case Submit(operation=Operation(change=StartSession()) as operation):
+                self.finder.note_start(operation)
+            case SubmitBatch(operations=operations):
+                for operation in operations:
+                    self.finder.note_start(operation)
+
+    def drain(self) -> None:
+        """The store is about to stop: whoever waits for a duty need not wait any more."""
+        self._draining = True
+        self._wake()
+
+    def consolidator_gone(self, incarnation: str) -> None:
+        """A consolidator has died: what it had is free."""
+        self._latest.pop(incarnation, None)
+        self._release(incarnation)
+
+    def consolidator_failed(self, why: str) -> None:
+        """No consolidator can be had: whoever waits for one is told."""
+        if self._is_off:
+            return
+        self._refusal = f"the consolidator has failed: {why}"
+        for duty_id in list(self._awaited):
+            self._board.withdraw(duty_id)
+            self._answer(duty_id, ConsolidatorUnavailable(self._refusal))
+
+    async def ask(self, request: Reflect | Maintain, envelope: Envelope) -> Reflected | Maintained:
+        """Have the consolidator do this now, before everything else, and return its answer.
+
+        Raises:
+            InvalidInput: the session is not the asking one.
+            ConsolidatorUnavailable: there is none, or it does not take this in time.
+            DeadlineExceeded: it is at work on this, and not done in time.
+        """
+        if isinstance(request, Reflect) and request.about != request.session_id:
+            raise InvalidInput("a session can have its own memories consolidated, and no other's", field="session_id")
+        if self._refusal is not None:
+            raise ConsolidatorUnavailable(self._refusal)
+        duty_id, awaited = self._join(request)
+        remaining_s = envelope.remaining_s()
+        timeout_s = DEFAULT_DEADLINE_S if remaining_s is None else max(0.0, remaining_s - ANSWER_MARGIN_S)
+        awaited.waiting += 1
+        try:
+            with anyio.move_on_after(timeout_s):
+                return await asyncio.shield(awaited.answer)
+            begun = self._board.has_begun(duty_id)
+        finally:
+            awaited.waiting -= 1
+            if not awaited.waiting:
+                self._awaited.pop(duty_id, None)
+                self._board.withdraw(duty_id)
+        if begun:
+            raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
+        raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
+
+    def _join(self, request: Reflect | Maintain) -> tuple[int, _Awaited]:
+        """The duty of a request. A repetition of one that is under way waits with it."""
+        if isinstance(request, Reflect) and request.operation_id:
+            for duty_id, awaited in self._awaited.items():
+                if awaited.request == request:
+                    return duty_id, awaited
+        duty = ReflectDuty(0, request) if isinstance(request, Reflect) else MaintainDuty(0, request, awaited=True)
+        duty_id = self._board.ask(duty)
+        awaited = self._awaited[duty_id] = _Awaited(request, asyncio.get_running_loop().create_future())
+        self._wake()
+        return duty_id, awaited
+
+    async def _carry_out(self, peer: Peer, envelope: Envelope, request: ConsolidatorRequest) -> Any:
+        match request:
+            case AwaitDuty():
+                return await self._next_duty(peer, envelope, request)
+            case DutyReport():
+                await self._take_report(peer, request)
+                return None
+            case _:
+                return await self._read_material(request)
+
+    async def _read_material(self, request: MaterialRequest) -> Any:
+        return await self._material.read(request)
+
+    async def _next_duty(self, peer: Peer, envelope: Envelope, request: AwaitDuty) -> Duty:
+        if not self._is_off:
+            self._refusal = None
+        self._latest[peer.incarnation] = envelope.message_id
+        for duty_id in request.done:
+            await self._ended(duty_id, self._board.finish(peer.incarnation, duty_id, time.monotonic()))
+        remaining_s = envelope.remaining_s()
+        give_up_at = time.monotonic() + (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) - ANSWER_MARGIN_S
+        while self._latest.get(peer.incarnation) == envelope.message_id and not self._draining:
+            now = time.monotonic()
+            duty = self._board.take(peer.incarnation, now)
+            self._tell_of_given_up()
+            if duty is not None:
+                return duty
+            if now >= give_up_at:
+                break
+            until = min(give_up_at, self._board.next_at() or give_up_at)
+            news = self._news
+            with anyio.move_on_after(max(0.0, until - now)):
+                await news.wait()
+        return NoDuty()
+
+    async def _take_report(self, peer: Peer, report: DutyReport) -> None:
+        now = time.monotonic()
+        if report.error_code is None:
+            wanted = self._board.finish(peer.incarnation, report.duty_id, now)
+            answer = report.reflected or report.maintained
+            if answer is not None:
+                self._answer(report.duty_id, answer)
+            await self._ended(report.duty_id, wanted)
+        else:
+            self._board.fail(peer.incarnation, report.duty_id, now)
+            failure = Failure(report.error_code, report.error or "the consolidator gave it up")
+            self._answer(report.duty_id, from_failure(failure))
+            self._wake()
+
+    async def _ended(self, duty_id: int, wanted: Wanted | None) -> None:
+        if wanted is None:
+            return
+        self._answer(duty_id, InternalError("the consolidator has done this and does not say what came of it"))
+        await self.finder.ended(wanted)
+
+    def _answer(self, duty_id: int, answer: Reflected | Maintained | RemembrancerError) -> None:
+        """Answer whoever waits for that duty; the first answer counts."""
+        awaited = self._awaited.get(duty_id)
+        if awaited is None or awaited.answer.done():
+            return
+        if isinstance(answer, RemembrancerError):
+            awaited.answer.set_exception(answer)
+        else:
+            awaited.answer.set_result(answer)
+
+    def _release(self, incarnation: str) -> None:
+        self._board.release(incarnation, time.monotonic())
+        self._tell_of_given_up()
+        self._wake()
+
+    def _tell_of_given_up(self) -> None:
+        for duty_id in self._board.take_given_up():
+            self._answer(duty_id, ConsolidatorUnavailable("the consolidator has died of this request several times"))
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = anyio.Event()
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,0 +1,93 @@
+"""What a look into a file finds that is to be done there, and the duties that follow. The look only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from remembrancer.actors.store.duties.duty_board import Rank, Wanted
+from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.protocol.consolidation import (
+    ConsolidateDuty,
+    Maintain,
+    MaintainDuty,
+    PromoteDuty,
+    ReadMemories,
+    SessionEndDuty,
+)
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import ProjectRef
+
+MAINTENANCE: Final = "maintenance"
+"""The sort of maintenance, as the records name it."""
+MAINTENANCE_SESSIONS: Final = 10
+"""A project's maintenance is due after so many sessions (the third seed, section 6)."""
+MAINTENANCE_S: Final = 7 * 86_400.0
+"""And after so long in any case."""
+NEVER: Final = MaintenanceState(None, 0)
+PROMOTED_TOGETHER: Final = 100
+"""Memories in one duty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """How a file stands. `oldest_at` is when its first memory was made, None for a file without any."""
+
+    sessions: tuple[SessionEntry, ...] = ()
+    """The open ones, and those whose end is to be dealt with."""
+    requests: tuple[ConsolidationRequest, ...] = ()
+    promotable: tuple[tuple[str, int], ...] = ()
+    maintenance: MaintenanceState = NEVER
+    oldest_at: float | None = None
+
+    @property
+    def maintenance_at(self) -> float | None:
+        """When maintenance is due because of the time (seconds since the epoch); None: not for that reason."""
+        since = self.oldest_at if self.maintenance.done_at is None else self.maintenance.done_at
+        return None if since is None or self.oldest_at is None else since + MAINTENANCE_S
+
+
+def look_into(records: Records, *, of_project: bool, declined: int) -> Findings:
+    """Look. Some short queries; sessions belong to a project's file. `declined` candidates are known already."""
+    oldest = records.materials(ReadMemories(None, limit=1, with_content=False), None).memories
+    return Findings(
+        sessions=tuple(records.open_sessions()) if of_project else (),
+        requests=tuple(records.consolidation_requests()),
+        promotable=tuple(records.promotable_now(declined + PROMOTED_TOGETHER)) if of_project else (),
+        maintenance=records.maintenance_state(MAINTENANCE),
+        oldest_at=oldest[0].created_at if oldest else None,
+    )
+
+
+def duties_of(
+    name: str, project: ProjectRef | None, findings: Findings, declined: Mapping[str, int], wall_now: float
+) -> list[Wanted]:
+    """The duties that follow. `declined` are memories that were looked at for promotion, with their versions then."""
+    wanted = []
+    if project is not None:
+        for session in findings.sessions:
+            if session.ended_at is not None:
+                key = ("session", name, session.session_id, repr(session.ended_at))
+                wanted.append(Wanted(key, Rank.SESSION_END, SessionEndDuty(0, project, session)))
+        new = tuple(each for each in findings.promotable if declined.get(each[0]) != each[1])[:PROMOTED_TOGETHER]
+        if new:
+            duty = PromoteDuty(0, project, tuple(memory_id for memory_id, _ in new))
+            wanted.append(Wanted(("promote", name), Rank.PROMOTION, duty, new))
+    for request in findings.requests:
+        consolidate = ConsolidateDuty(0, project, request.number, request.reason)
+        wanted.append(Wanted(("consolidate", name, str(request.number)), Rank.CONSOLIDATION, consolidate))
+    if _maintenance_is_due(findings, wall_now):
+        maintain = MaintainDuty(0, Maintain(project), since=findings.maintenance.done_at)
+        wanted.append(Wanted(("maintain", name), Rank.MAINTENANCE, maintain))
+    return wanted
+
+
+def _maintenance_is_due(findings: Findings, wall_now: float) -> bool:
+    """A last time that lies ahead, because the clock was set back, is waited for no longer than a week."""
+    if findings.maintenance_at is None:
+        return False
+    if findings.maintenance.sessions_since >= MAINTENANCE_SESSIONS:
+        return True
+    return wall_now >= findings.maintenance_at or wall_now < findings.maintenance_at - 2 * MAINTENANCE_S

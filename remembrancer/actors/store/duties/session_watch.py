@@ -1,0 +1,69 @@
+"""Which sessions have been left without a word: pure, with both clocks passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+FORGOTTEN_S: Final = 86_400.0
+"""A session that nobody was connected to in this life of the store is over when it has done nothing for so long (the
+third seed, section 3c)."""
+
+SessionKey = tuple[str, str]
+"""A project's id and a session's."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenSession:
+    """A session of the registry that has no end. `last_active_at` is seconds since the epoch."""
+
+    key: SessionKey
+    last_active_at: float
+
+
+class SessionWatch:
+    """Remembers when each session was last connected, by a clock that only goes forward."""
+
+    def __init__(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._seen_at: dict[SessionKey, float] = {}
+        self._begun_at: dict[SessionKey, float] = {}
+
+    @property
+    def watched(self) -> int:
+        """How many sessions something is remembered of."""
+        return len(self._seen_at.keys() | self._begun_at.keys())
+
+    def begin(self, key: SessionKey, now: float) -> None:
+        """A session begins, or goes on after its end: how it was connected before does not count any more."""
+        self._seen_at.pop(key, None)
+        self._begun_at[key] = now
+
+    def note(self, present: Iterable[SessionKey], now: float) -> None:
+        """These sessions are connected."""
+        for key in present:
+            self._seen_at[key] = now
+
+    def lost(self, sessions: Iterable[OpenSession], now: float, wall_now: float) -> list[OpenSession]:
+        """Those of the open sessions that have been abandoned. What else was seen and is over is let go.
+
+        A session that was connected and has not been for the grace time is; so is one that was not seen at all, and
+        was last active a day ago by the wall clock `wall_now` (one that is ahead of it counts as active now).
+        """
+        known = list(sessions)
+        of_registry = {session.key for session in known}
+        self._seen_at = self._kept(self._seen_at, of_registry, now)
+        self._begun_at = self._kept(self._begun_at, set(), now)
+        return [session for session in known if self._is_lost(session, now, wall_now)]
+
+    def _kept(self, moments: dict[SessionKey, float], known: set[SessionKey], now: float) -> dict[SessionKey, float]:
+        return {key: at for key, at in moments.items() if key in known or now - at <= self._grace_s}
+
+    def _is_lost(self, session: OpenSession, now: float, wall_now: float) -> bool:
+        if session.key in self._begun_at:  # the registry may not have been read since
+            return False
+        seen_at = self._seen_at.get(session.key)
+        if seen_at is not None:
+            return now - seen_at > self._grace_s
+        return max(0.0, wall_now - session.last_active_at) > FORGOTTEN_S

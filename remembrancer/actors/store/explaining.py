@@ -1,0 +1,200 @@
+"""Why a memory is where it is, and what would move it, in sentences. Pure; the clock is passed in.
+
+The rules are those by which the consolidator decides (`protocol/rules.py`), so what is said here is what it does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from remembrancer.protocol.dynamics import falls_below_at
+from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
+from remembrancer.protocol.reads import Promotion
+from remembrancer.protocol.rules import (
+    DEFAULT_MAINTENANCE,
+    DEFAULT_PROMOTION,
+    MaintenanceRules,
+    PromotionRules,
+    promotion_score,
+)
+from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import MemoryLink, PortableMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The numbers that decide."""
+
+    promotion: PromotionRules = DEFAULT_PROMOTION
+    maintenance: MaintenanceRules = DEFAULT_MAINTENANCE
+
+
+DEFAULT_RULES: Final = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a memory's place depends on, beside itself. `session` is the one that stored it (None: unknown)."""
+
+    embedded: bool
+    incoming: Sequence[MemoryLink] = ()
+    promotions: Sequence[Promotion] = ()
+    session: SessionEntry | None = None
+
+
+def explain(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> tuple[str, ...]:
+    """How the memory came to its scope, how it stands, and what happens to it next: each a sentence."""
+    return (
+        *_origin(memory),
+        *_standing(memory, around, now, rules.maintenance),
+        *_outlook(memory, around, now, rules),
+    )
+
+
+def _origin(memory: PortableMemory) -> Iterator[str]:
+    steps = [step for step in memory.promotion_chain if step.action == "promoted"]
+    first: Scope = steps[0].scope if steps else memory.scope
+    sources = sum(link.relation == "derived_from" for link in memory.links)
+    whose = {"session": "", "project": " for the project", "user": " for the user"}[first]
+    if sources:
+        yield f"Derived from {_counted(sources, 'memory', 'memories')}{whose} on {_day(memory.created_at)}."
+    else:
+        yield f"Stored{whose} by session {memory.session_id} on {_day(memory.created_at)}."
+    targets = [step.scope for step in steps[1:]] + [memory.scope]
+    ends = iter(targets)
+    for step in memory.promotion_chain:
+        yield _promoted(step, next(ends)) if step.action == "promoted" else _merged(step)
+
+
+def _promoted(step: ChainLink, target: Scope) -> str:
+    score = "" if step.score is None else f" with the score {_share(step.score)}"
+    reason = f": {step.reason.rstrip('.')}" if step.reason else ""
+    return f"Promoted from the {step.scope} to the {target} on {_day(step.promoted_at)}{score}{reason}."
+
+
+def _merged(step: ChainLink) -> str:
+    return f"{step.memory_id} of the {step.scope} says the same and was merged into it on {_day(step.promoted_at)}."
+
+
+def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: MaintenanceRules) -> Iterator[str]:
+    if memory.forgotten_at is not None:
+        reason = f" ({memory.forgotten_reason})" if memory.forgotten_reason else ""
+        yield f"Forgotten on {_day(memory.forgotten_at)}{reason}: recall leaves it out, and it can be restored."
+        return
+    match memory.status:
+        case "consolidated":
+            summaries = _ids(around.incoming, "derived_from")
+            stands = f": {summaries} stands for it" if summaries else ""
+            yield f"Consolidated{stands}. It is still found, ranked a little lower."
+        case "promoted":
+            merged = dict.fromkeys(
+                each.merged_into for each in around.promotions if each.memory_id == memory.id and each.merged_into
+            )
+            into = f" into {', '.join(merged)}" if merged else ""
+            yield f"Merged{into}, which says the same in a broader scope. It is still found, ranked lower."
+        case "archived":
+            yield "Archived, since it is weak and nobody uses it. It is still found, ranked much lower."
+            if memory.scope == "project":
+                until = _day(max(now, memory.updated_at + rules.delete_after_s))
+                yield f"If nothing changes it, it is forgotten around {until}; it can be restored then, too."
+        case "active":
+            pass
+    newer = ", ".join(filter(None, (_ids(around.incoming, each) for each in ("supersedes", "contradicts"))))
+    if newer:
+        yield f"Possibly superseded by {newer}."
+    if memory.valid_until is not None:
+        ended = memory.valid_until <= now
+        yield f"{'No longer valid since' if ended else 'Valid until'} {_day(memory.valid_until)}."
+
+
+def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> Iterator[str]:
+    """What moves an active memory next."""
+    if memory.forgotten_at is not None or memory.status != "active":
+        return
+    kind = memory.kind or kind_of_type(memory.type)
+    score = promotion_score(memory.importance, memory.confidence, memory.access_count, kind, around.embedded)
+    if memory.scope == "session":
+        yield _to_project(kind, score, around.session, rules.promotion)
+        return
+    if memory.scope == "project":
+        yield _to_user(memory, kind, score, rules.promotion)
+    yield _archiving(memory, now, rules.maintenance)
+
+
+def _to_project(kind: Kind, score: float, session: SessionEntry | None, rules: PromotionRules) -> str:
+    if kind in rules.session_kinds:
+        return f"Not promoted: {_named(kind)} is for its session alone."
+    if score < rules.session_end_score:
+        return f"Not promoted to the project: its score {_share(score)} is below {rules.session_end_score:g}."
+    if session is not None and session.status != "active":
+        return f"Its score {_share(score)} reaches {rules.session_end_score:g}, but its session was over before that."
+    return (
+        f"Promoted to the project at its session's end: its score {_share(score)} reaches {rules.session_end_score:g} "
+        f"(at once from {rules.at_once_score:g})."
+    )
+
+
+def _to_user(memory: PortableMemory, kind: Kind, score: float, rules: PromotionRules) -> str:
+    sessions = len(memory.accessed_in)
+    if kind not in rules.user_kinds:
+        return f"Not promoted to the user: {_named(kind)} stays in its project."
+    if memory.importance < rules.user_min_importance:
+        least = f"{rules.user_min_importance:g}"
+        return f"Not promoted to the user: its importance {_share(memory.importance)} is below {least}."
+    if sessions < rules.user_min_sessions:
+        used = _counted(sessions, "session", "sessions")
+        return f"Not promoted to the user: it was accessed in {used}, and {rules.user_min_sessions} are needed."
+    if score < rules.user_score:
+        return f"Not promoted to the user: its score {_share(score)} is below {rules.user_score:g}."
+    return (
+        f"Promoted to the user at the end of one of the project's sessions, unless it is of use in this project alone: "
+        f"its score {_share(score)} reaches {rules.user_score:g}."
+    )
+
+
+def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> str:
+    rule = rules.user if memory.scope == "user" else rules.project
+    if memory.access_count >= rule.accessed_below:
+        return f"Not archived: it was accessed {_counted(memory.access_count, 'time', 'times')}."
+    at = falls_below_at(
+        rule.strength_below,
+        memory.importance,
+        memory.confidence,
+        memory.access_count,
+        memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at,
+        memory.scope,
+    )
+    if at is None:
+        return "Not archived: its strength does not sink so far."
+    around = max(now, at, memory.created_at + rule.older_than_s)
+    return (
+        f"Archived when its strength falls below {rule.strength_below:g}, around {_day(around)}, if nobody uses it "
+        "until then."
+    )
+
+
+def _ids(links: Sequence[MemoryLink], relation: str) -> str:
+    return ", ".join(link.target for link in links if link.relation == relation)
+
+
+def _share(value: float) -> str:
+    """Two digits, cut off and not rounded: what is below a threshold looks it."""
+    return f"{math.floor(value * 100 + 1e-6) / 100:g}"
+
+
+def _named(kind: Kind) -> str:
+    words = kind.replace("_", " ")
+    return f"an {words}" if words[0] in "aeiou" else f"a {words}"
+
+
+def _counted(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")

@@ -1,0 +1,202 @@
+"""Memories as the consolidator reads them: page by page, with their vectors where it wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from remembrancer.actors.store.records.contract import PassageVectors, Vectors
+from remembrancer.actors.store.records.history import Query, encode_json
+from remembrancer.protocol.consolidation import FindNear, Material, MemoriesRead, ReadMemories
+from remembrancer.protocol.writes import EntityRef
+
+MOST_AT_ONCE: Final = 1000
+"""Memories in a page, whatever was asked for: a page with vectors is then some megabytes."""
+_COLUMNS: Final = """m.number, m.id, m.kind, m.type, m.scope, m.session_id, m.version, m.created_at,
+    coalesce(m.occurred_at, m.created_at), m.updated_at, max(coalesce(m.last_accessed_at, 0), m.created_at),
+    m.importance, m.confidence, m.access_count,
+    (SELECT count(*) FROM memory_sessions WHERE memory = m.number), m.status, m.domain, m.tags,
+    EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from'),
+    m.archived_at, m.valid_until"""
+_TEXTS: Final = ", m.content, m.summary"
+_NO_TEXTS: Final = ", '', NULL"
+_decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+
+
+def read_materials(query: Query, request: ReadMemories, model: str | None) -> MemoriesRead:
+    """A page of memories that are not forgotten. Without content there are no summaries and entities either.
+
+    Raises:
+        ValueError: a row that cannot be decoded.
+    """
+    limit = max(1, min(request.limit, MOST_AT_ONCE))
+    clauses = ["m.forgotten_at IS NULL", "m.number > ?"]
+    arguments: list[object] = [request.after]
+    for column, allowed in (("scope", request.scopes), ("status", request.statuses), ("type", request.types)):
+        if allowed:
+            clauses.append(f"m.{column} IN (SELECT value FROM json_each(?))")  # noqa: S608 - our names
+            arguments.append(_listed(allowed))
+    if request.memory_ids:
+        clauses.append("m.id IN (SELECT value FROM json_each(?))")
+        arguments.append(_listed(request.memory_ids))
+    if request.session_id is not None:
+        clauses.append("m.session_id = ?")
+        arguments.append(request.session_id)
+    if request.min_sessions > 0:
+        clauses.append("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?")
+        arguments.append(request.min_sessions)
+    if request.made_by is not None:
+        clauses.append("m.id IN (SELECT memory_id FROM run_changes WHERE run_id = ? AND edit = 'added')")
+        arguments.append(request.made_by)
+    rows = query(
+        f"""SELECT {_COLUMNS} {_TEXTS if request.with_content else _NO_TEXTS} FROM memories AS m
+            WHERE {" AND ".join(clauses)} ORDER BY m.number LIMIT ?""",  # noqa: S608 - fixed clauses
+        (*arguments, limit + 1),
+    )
+    page = rows[:limit]
+    numbers = [row[0] for row in page]
+    vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
+    entities = _read_entities(query, numbers) if request.with_content else {}
+    sources = _read_sources(query, [row[0] for row in page if row[18]]) if request.with_content else {}
+    memories = tuple(
+        _material(row, entities.get(row[0], ()), vectors.get(row[0], b""), sources.get(row[0], ())) for row in page
+    )
+    dimensions = len(next(iter(vectors.values()))) // 4 if vectors else 0
+    return MemoriesRead(memories, len(rows) > limit, dimensions)
+
+
+def read_materials_of(query: Query, numbers: Sequence[int]) -> dict[int, Material]:
+    """Memories by number, whole but for their vectors. Raises `ValueError` for a row that cannot be decoded."""
+    rows = query(
+        f"""SELECT {_COLUMNS} {_TEXTS} FROM memories AS m
+            WHERE m.number IN (SELECT value FROM json_each(?)) AND m.forgotten_at IS NULL""",  # noqa: S608
+        (_listed(numbers),),
+    )
+    entities = _read_entities(query, [row[0] for row in rows])
+    return {row[0]: _material(row, entities.get(row[0], ()), b"") for row in rows}
+
+
+def read_eligible(query: Query, request: FindNear, limit: int, among: Sequence[int] | None) -> list[int] | None:
+    """Numbers of the memories that a search may find; None when there are more than `limit`.
+
+    A session's memories are found only by its id.
+    """
+    clauses = [
+        "m.forgotten_at IS NULL",
+        "m.scope IN (SELECT value FROM json_each(?))",
+        "(m.scope != 'session' OR m.session_id = ?)",
+    ]
+    arguments: list[object] = [_listed(request.scopes), request.session_id]
+    if request.scopes == ("session",):  # said so plainly that the index of sessions is used
+        clauses.append("m.scope = 'session' AND m.session_id = ?")
+        arguments.append(request.session_id)
+    if request.statuses:
+        clauses.append("m.status IN (SELECT value FROM json_each(?))")
+        arguments.append(_listed(request.statuses))
+    if among is not None:
+        clauses.append("m.number IN (SELECT value FROM json_each(?))")
+        arguments.append(_listed(among))
+    rows = query(
+        f"SELECT m.number FROM memories AS m WHERE {' AND '.join(clauses)} LIMIT ?",  # noqa: S608 - fixed clauses
+        (*arguments, limit + 1),
+    )
+    return None if len(rows) > limit else [row[0] for row in rows]
+
+
+def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
+    """The memories that the passages belong to, ascending, and for each the normalised mean of its vectors.
+
+    (len(memories), dimensions), float32. Pure.
+    """
+    if not passages.numbers:
+        return [], np.zeros((0, 0), dtype=np.float32)
+    owners = np.asarray(passages.memories)
+    order = np.argsort(owners, kind="stable")
+    memories, starts = np.unique(owners[order], return_index=True)
+    sums = np.add.reduceat(passages.vectors[order], starts, axis=0)
+    lengths = np.linalg.norm(sums, axis=1, keepdims=True)
+    return memories.tolist(), np.asarray(sums / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def _material(row: Any, entities: Iterable[EntityRef], vector: bytes, sources: Iterable[str] = ()) -> Material:
+    return Material(
+        number=row[0],
+        id=row[1],
+        content=row[21],
+        kind=row[2],
+        type=row[3],
+        scope=row[4],
+        session_id=row[5],
+        version=row[6],
+        created_at=row[7],
+        happened_at=row[8],
+        updated_at=row[9],
+        last_accessed_at=row[10],
+        importance=row[11],
+        confidence=row[12],
+        access_count=row[13],
+        sessions_accessed=row[14],
+        status=row[15],
+        summary=row[22],
+        domain=row[16],
+        tags=_decode_tags(row[17]),
+        entities=tuple(entities),
+        is_derived=bool(row[18]),
+        derived_from=tuple(sources),
+        archived_at=row[19],
+        valid_until=row[20],
+        vector=vector,
+    )
+
+
+def _read_means(query: Query, model: str, numbers: Sequence[int]) -> dict[int, bytes]:
+    rows = query(
+        """SELECT number, memory, ordinal, vector FROM passages
+           WHERE memory IN (SELECT value FROM json_each(?)) AND model = ?""",
+        (_listed(numbers), model),
+    )
+    memories, means = mean_vectors(passage_vectors(rows))
+    return {memory: mean.tobytes() for memory, mean in zip(memories, means.astype("<f4"), strict=True)}
+
+
+def _read_entities(query: Query, numbers: Sequence[int]) -> dict[int, list[EntityRef]]:
+    rows = query(
+        """SELECT me.memory, e.name, e.type, me.relationship FROM memory_entities AS me
+           JOIN entities AS e ON e.number = me.entity WHERE me.memory IN (SELECT value FROM json_each(?))
+           ORDER BY me.memory, me.ordinal, me.entity, me.relationship""",
+        (_listed(numbers),),
+    )
+    entities: dict[int, list[EntityRef]] = {}
+    for memory, *named in rows:
+        entities.setdefault(memory, []).append(EntityRef(*named))
+    return entities
+
+
+def _read_sources(query: Query, numbers: Sequence[int]) -> dict[int, list[str]]:
+    rows = query(
+        """SELECT l.source, s.id FROM memory_links AS l JOIN memories AS s ON s.number = l.target
+           WHERE l.source IN (SELECT value FROM json_each(?)) AND l.relation = 'derived_from'
+           ORDER BY l.source, l.target""",
+        (_listed(numbers),),
+    )
+    sources: dict[int, list[str]] = {}
+    for memory, source in rows:
+        sources.setdefault(memory, []).append(source)
+    return sources
+
+
+def passage_vectors(rows: Sequence[Any]) -> PassageVectors:
+    """Rows of passages (number, memory, ordinal, vector) as they are searched."""
+    vectors = (
+        np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
+        if rows
+        else np.zeros((0, 0), dtype=np.float32)
+    )
+    return PassageVectors([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], vectors)
+
+
+def _listed(values: Sequence[object]) -> str:
+    return encode_json(values).decode()

@@ -1,0 +1,268 @@
+"""Reading a SQLite file of records: what is found, shown and counted. From any thread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from remembrancer.actors.store.records.changes import decode_result
+from remembrancer.actors.store.records.contract import (
+    Filters,
+    KeywordHit,
+    MemoryRecord,
+    Order,
+    PassageVectors,
+    RankingFacts,
+    SessionStory,
+)
+from remembrancer.actors.store.records.materials import passage_vectors
+from remembrancer.actors.store.records.portable import read_portable
+from remembrancer.actors.store.records.session_story import read_session_story
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
+from remembrancer.actors.store.records.sqlite_filters import condition_of, places_for
+from remembrancer.actors.store.records.tallies import read_counts
+from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.writes import Applied, PortableMemory, SourceRef
+
+NAMED_DUPLICATES: Final = 5
+"""Near-duplicates that an answer names; more would only cost tokens."""
+NAMED_SOURCES: Final = 20
+NAMED_NEWER: Final = 5
+
+_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_source = msgspec.json.Decoder(SourceRef).decode
+
+
+class SqliteReading:
+    """The part of `Records` that searches and shows."""
+
+    _file: SqliteFile
+
+    def pending(self) -> list[int]:
+        return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        rows = self._file.read(
+            f"SELECT number, content FROM memories WHERE number IN {places_for(numbers)}",  # noqa: S608 - only "?"
+            tuple(numbers),
+        )
+        return dict(rows)
+
+    def number_of(self, memory_id: str) -> int | None:
+        rows = self._file.read("SELECT number FROM memories WHERE id = ?", (memory_id,))
+        return int(rows[0][0]) if rows else None
+
+    def outcome_of(self, operation_id: str) -> Applied | None:
+        rows = self._file.read("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
+        try:
+            return Applied(operation_id, decode_result(rows[0][0]), replayed=True) if rows else None
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
+        try:
+            return self._file.read_together(lambda query: read_portable(query, memory_id, session_id))
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+    def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"""SELECT m.number, -bm25(memories_text, 1.0, 0.5, 0.3) AS score
+                FROM memories_text JOIN memories AS m ON m.number = memories_text.rowid
+                WHERE memories_text MATCH ? AND {condition} ORDER BY score DESC, m.number DESC LIMIT ?""",  # noqa: S608
+            (match, *arguments, limit),
+        )
+        return [KeywordHit(number, score) for number, score in rows]
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
+            (*arguments, limit + 1),
+        )
+        return None if len(rows) > limit else [row[0] for row in rows]
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        condition, arguments = condition_of(filters)
+        if filters.scopes == ("session",):  # said so plainly that the index of sessions is used
+            condition = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
+            arguments = [filters.session_id, *arguments]
+        important = "m.importance DESC," if order == "important" else ""
+        rows = self._file.read(
+            f"""SELECT m.number FROM memories AS m WHERE {condition}
+                ORDER BY {important} coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
+            (*arguments, limit),
+        )
+        return [row[0] for row in rows]
+
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        if not names:
+            return []
+        condition, arguments = condition_of(filters)
+        named = " OR ".join(["instr(json_extract(m.source, '$.file'), ?)"] * len(names))
+        rows = self._file.read(
+            f"""SELECT m.number FROM memories AS m
+                WHERE m.source != '{{}}' AND ({named}) AND {condition}
+                ORDER BY coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
+            (*names, *arguments, limit),
+        )
+        return [row[0] for row in rows]
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope
+                FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+            (*numbers, *arguments),
+        )
+        return {row[0]: RankingFacts(*row[1:]) for row in rows}
+
+    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
+                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at, m.forgotten_reason,
+                       m.kind, m.summary, m.confidence, m.status, m.valid_until, m.updated_at, m.last_accessed_at
+                FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+            (*numbers, *arguments),
+        )
+        linked = self._linked([row[0] for row in rows], filters.session_id)
+        try:
+            return {row[0]: _record(row, linked.get(row[0], _NO_LINKS)) for row in rows}
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+    def _linked(self, numbers: Sequence[int], session_id: str) -> dict[int, _Linked]:
+        """What each memory is linked to of what the session may see and is not forgotten, the strongest links first."""
+        places = places_for(numbers)
+        rows = self._file.read(
+            f"""SELECT l.memory, l.says, o.id FROM (
+                    SELECT source AS memory, target AS other, strength,
+                           CASE relation WHEN 'similar_to' THEN 'similar' ELSE 'derived' END AS says FROM memory_links
+                    WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
+                    UNION ALL SELECT target, source, strength,
+                           CASE relation WHEN 'similar_to' THEN 'similar' ELSE 'newer' END FROM memory_links
+                    WHERE target IN {places} AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
+                JOIN memories AS o ON o.number = l.other
+                WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
+                ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
+            (*numbers, *numbers, session_id),
+        )
+        linked: dict[int, _Linked] = {}
+        for memory, says, other in rows:
+            linked.setdefault(memory, _Linked()).note(says, other)
+        return linked
+
+    def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        return self._read_vectors(
+            f"""SELECT number, memory, ordinal, vector FROM passages
+                WHERE memory IN {places_for(numbers)} AND model = ?""",  # noqa: S608 - only "?"
+            (*numbers, model),
+        )
+
+    def passages(self, numbers: Sequence[int]) -> PassageVectors:
+        return self._read_vectors(
+            f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
+            tuple(numbers),
+        )
+
+    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        rows = self._file.read(
+            f"SELECT number, memory, ordinal FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
+            tuple(numbers),
+        )
+        return {number: (memory, ordinal) for number, memory, ordinal in rows}
+
+    def has_passages(self, model: str) -> bool:
+        ((exists,),) = self._file.read("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,))
+        return bool(exists)
+
+    def passage_numbers(self, model: str) -> list[int]:
+        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        return [row[0] for row in rows]
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        rows = self._file.read(
+            """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
+               AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
+            (number, model, number),
+        )
+        return bool(rows[0][0])
+
+    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
+        found = self.load([number], Filters(session_id, include_forgotten=True)).get(number)
+        return () if found is None else found.near_duplicates
+
+    def counts(self, session_id: str | None) -> Counts:
+        return self._file.read_together(lambda query: read_counts(query, session_id))
+
+    def session(self, session_id: str) -> tuple[float | None, int]:
+        started = self._file.read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+        ((stored,),) = self._file.read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
+        return (started[0][0] if started else None), stored
+
+    def session_story(self, session_id: str) -> SessionStory:
+        return read_session_story(self._file.read, session_id)
+
+    def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
+        rows = self._file.read(query, arguments)
+        try:
+            return passage_vectors(rows)
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+
+class _Linked:
+    """Ids of what one memory is linked to: each once, and no more than an answer names."""
+
+    __slots__ = ("derived", "newer", "similar")
+
+    def __init__(self) -> None:
+        self.similar: list[str] = []
+        self.derived: list[str] = []
+        self.newer: list[str] = []
+
+    def note(self, says: str, other: str) -> None:
+        named, most = {
+            "similar": (self.similar, NAMED_DUPLICATES),
+            "derived": (self.derived, NAMED_SOURCES),
+            "newer": (self.newer, NAMED_NEWER),
+        }[says]
+        if len(named) < most and other not in named:
+            named.append(other)
+
+
+_NO_LINKS: Final = _Linked()
+
+
+def _record(row: Any, linked: _Linked) -> MemoryRecord:
+    return MemoryRecord(
+        number=row[0],
+        id=row[1],
+        content=row[2],
+        type=row[3],
+        scope=row[4],
+        importance=row[5],
+        tags=_decode_tags(row[6]),
+        source=_decode_source(row[7]),
+        version=row[8],
+        created_at=row[9],
+        occurred_at=row[10],
+        access_count=row[11],
+        forgotten=row[12] is not None,
+        near_duplicates=tuple(linked.similar),
+        forgotten_at=row[12],
+        forgotten_reason=row[13],
+        kind=row[14],
+        summary=row[15],
+        confidence=row[16],
+        status=row[17],
+        valid_until=row[18],
+        updated_at=row[19],
+        last_accessed_at=row[20],
+        derived_from=tuple(linked.derived),
+        possibly_superseded_by=tuple(linked.newer),
+    )

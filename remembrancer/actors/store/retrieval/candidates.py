@@ -1,0 +1,236 @@
+"""What one file brings to a recall: the memories nearest to the question by meaning and by words, scope by scope.
+
+A project's file holds its sessions' memories too. Each scope has candidates of its own, so that the few of a session
+are not crowded out by the many of its project.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Final, Protocol
+
+from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records, Vectors
+from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
+from remembrancer.actors.store.vectors.passage_index import PassageHit
+from remembrancer.actors.store.vectors.vector_index import IndexLost
+from remembrancer.protocol.kinds import SCOPES
+from remembrancer.protocol.reads import Counts, Strategy
+
+CANDIDATES: Final = 50
+"""Memories that each search brings to the fusion, from each scope."""
+DEEPEST_SEARCH: Final = 3200
+"""Passages looked at when the filters turn most of the nearest away."""
+MOST_AT_FIRST: Final = 400
+"""Passages looked at at once where many of them are known to be of other scopes."""
+SPARE_SHARE: Final = 1.25
+"""How much more is looked at than what has passed so far promises: farther away, filters may turn more away."""
+FEW: Final = 1000
+"""Memories that pass the filters and are compared one by one, when a first search has not found enough of them."""
+EXACT_LIMIT: Final = 5000
+"""Memories that pass the filters and are compared one by one, when a deep search has not found enough of them."""
+
+logger = logging.getLogger(__name__)
+
+
+class Passages(Protocol):
+    """What can be searched by meaning: a `PassageIndex`, or what stands before one."""
+
+    @property
+    def model(self) -> str: ...
+
+    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
+        """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to search: its records, and its passages when they can be searched (None: not now)."""
+
+    records: Records
+    passages: Passages | None
+
+
+class _SearchedOnce:
+    """Passages for several recalls with one vector, side by side: what one has searched the others need not."""
+
+    def __init__(self, passages: Passages) -> None:
+        self._passages = passages
+        self._hits: dict[int, list[PassageHit]] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def model(self) -> str:
+        return self._passages.model
+
+    def search(self, query: Vectors, limit: int) -> list[PassageHit]:
+        with self._lock:
+            deeper = min((known for known in self._hits if known >= limit), default=None)
+            if deeper is None:
+                deeper = limit
+                self._hits[limit] = self._passages.search(query, limit)
+            return self._hits[deeper][:limit]
+
+
+def searched_once(source: Source) -> Source:
+    """The file for several recalls with one and the same vector."""
+    return source if source.passages is None else Source(source.records, _SearchedOnce(source.passages))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is looked for: the full-text expression (None: no word in it), the unit vector (None: not to be had)."""
+
+    strategy: Strategy
+    match: str | None
+    vector: Vectors | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file's candidates: what the searches said, and what ranks them. `by_meaning`: its vectors were searched.
+
+    `size` is how many memories the file has in all.
+    """
+
+    by_meaning: bool
+    signals: dict[int, Signals]
+    facts: dict[int, RankingFacts]
+    size: int
+
+    def together(self, other: Found) -> Found:
+        """With the candidates of another scope of the same file."""
+        return Found(
+            self.by_meaning and other.by_meaning, self.signals | other.signals, self.facts | other.facts, self.size
+        )
+
+
+def find_candidates(source: Source, question: Question, filters: Filters) -> Found:
+    """The candidates of each scope in one file that pass the filters, each with both signals where it has them.
+
+    Where vectors alone were asked for, the words are searched only if the vectors cannot be.
+    """
+    parts: list[Found] = []
+    counts = source.records.counts(None)
+    own = _of_the_session(source.records, filters)
+    if own is None:
+        source = searched_once(source)
+    if own != []:
+        parts.append(_found(source, question, replace(filters, scopes=("session",)), counts, own))
+        filters = replace(filters, scopes=tuple(scope for scope in filters.scopes or SCOPES if scope != "session"))
+    if not parts or filters.scopes:
+        parts.append(_found(source, question, filters, counts, [] if filters.scopes == ("session",) else None))
+    return reduce(Found.together, parts)
+
+
+def _of_the_session(records: Records, filters: Filters) -> list[int] | None:
+    """The session's own memories that pass the filters. None: too many to be compared one by one."""
+    if not filters.session_id or (filters.scopes and "session" not in filters.scopes):
+        return []
+    found = records.top(replace(filters, scopes=("session",)), "latest", FEW + 1)
+    return found if len(found) <= FEW else None
+
+
+def _found(source: Source, question: Question, filters: Filters, counts: Counts, few: Sequence[int] | None) -> Found:
+    """The candidates under these filters; `few` are the memories that pass them, if they are known."""
+    records, passages = source.records, source.passages
+    nearest: _Nearest | None = None
+    if question.vector is not None and passages is not None:
+        try:
+            nearest = (
+                _nearest(records, passages, question.vector, filters, _first_search(counts, filters))
+                if few is None
+                else _compared(records, passages.model, question.vector, few)
+            )
+        except IndexLost:
+            logger.warning("an index cannot be searched", exc_info=True)
+    words_count = question.strategy != "vector" or nearest is None
+    hits = records.keyword_hits(question.match, filters, CANDIDATES) if words_count and question.match else []
+    bm25 = {hit.number: hit.bm25 for hit in hits}
+    cosines = {} if nearest is None else dict(nearest.best)
+    if question.vector is not None and passages is not None:
+        cosines |= _cosines(records, passages.model, question.vector, [each for each in bm25 if each not in cosines])
+    numbers = list({**bm25, **cosines})
+    known = {} if nearest is None else nearest.facts
+    missing = [number for number in numbers if number not in known]
+    facts = {**known, **records.ranking_facts(padded(missing), filters)} if missing else known
+    signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
+    passing = {number: facts[number] for number in numbers if number in facts}
+    return Found(nearest is not None, signals, passing, counts.total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """The cosines of the `CANDIDATES` nearest memories, nearest first; and what is known already for the ranking."""
+
+    best: Mapping[int, float]
+    facts: Mapping[int, RankingFacts]
+
+
+def _compared(records: Records, model: str, query: Vectors, few: Sequence[int]) -> _Nearest:
+    """The nearest of a few memories, compared one by one."""
+    return _Nearest(_first(_cosines(records, model, query, few)), {})
+
+
+def _first_search(counts: Counts, filters: Filters) -> int:
+    """How many passages to look at first, for so many to be of the scopes that are asked for."""
+    scopes = filters.scopes or ("project", "user")  # another session's memories never pass
+    wanted = sum(counts.by_scope.get(scope, 0) for scope in scopes)
+    if not 0 < wanted < counts.total:
+        return CANDIDATES
+    limit = math.ceil(CANDIDATES * SPARE_SHARE * counts.total / wanted)
+    return limit if limit <= MOST_AT_FIRST else CANDIDATES
+
+
+def _nearest(records: Records, passages: Passages, query: Vectors, filters: Filters, first: int) -> _Nearest:
+    """The nearest of the memories that pass the filters, of which the `first` passages are looked at before any others.
+
+    The index knows nothing of filters. Where these turn too many away, the few memories that pass them are compared one
+    by one; if they are not few the search goes deeper. The index may also run out: among hundreds of equal vectors
+    HNSW does not reach everything that it holds.
+    """
+    limit = first
+    few: Sequence[int] | None = None
+    while True:
+        best: dict[int, float] = {}
+        hits = passages.search(query, limit)
+        for hit in hits:
+            best.setdefault(hit.memory, hit.cosine)
+        allowed = records.ranking_facts(padded(list(best)), filters) if best else {}
+        passing = {number: cosine for number, cosine in best.items() if number in allowed}
+        if len(passing) >= CANDIDATES:
+            break
+        if limit == first:
+            few = records.matching(filters, FEW)
+        if few is not None or len(hits) < limit or limit >= DEEPEST_SEARCH:
+            numbers = records.matching(filters, EXACT_LIMIT) or () if few is None else few
+            passing |= _cosines(records, passages.model, query, [number for number in numbers if number not in best])
+            break
+        limit = _deeper(limit, len(passing))
+    return _Nearest(_first(passing), allowed)
+
+
+def _first(cosines: Mapping[int, float]) -> dict[int, float]:
+    return dict(sorted(cosines.items(), key=lambda item: -item[1])[:CANDIDATES])
+
+
+def _cosines(records: Records, model: str, query: Vectors, numbers: Sequence[int]) -> dict[int, float]:
+    """The cosine of the best passage of each of these memories that has its vectors."""
+    if not numbers:
+        return {}
+    known = records.memory_vectors(model, padded(numbers))
+    return best_passages(known.memories, known.vectors, query)
+
+
+def _deeper(limit: int, passing: int) -> int:
+    """How many passages to look at next, when `limit` gave only so many memories that pass the filters.
+
+    Twice as many, or four, eight times …, so that recalls side by side ask for the same.
+    """
+    times = CANDIDATES / passing * SPARE_SHARE if passing else 4.0
+    return min(DEEPEST_SEARCH, limit << max(1, math.ceil(math.log2(times))))

@@ -1,0 +1,148 @@
+"""From ranked candidates to the memories of an answer: each thing is said once, and what is over comes later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.deduplication import ScopedMemory, deduplicate
+from remembrancer.actors.store.retrieval.ranking import EXPIRED_FACTOR
+from remembrancer.protocol.dynamics import memory_strength
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.reads import Scores
+
+SPARE: Final = 6
+"""Memories loaded beyond the limit: some are left out because another one says the same."""
+
+Place = tuple[int, int]
+"""A candidate among several files: the file's place in the list of sources, the memory's number in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A memory of an answer. `vector` is the mean of its passages, of unit length; None where there is none.
+
+    `tags` are its own and those of what it stands for; see `RecalledMemory` for `found_in` and `stands_for`.
+    """
+
+    place: Place
+    record: MemoryRecord
+    scores: Scores
+    strength: float
+    vector: Vectors | None = None
+    tags: tuple[str, ...] = ()
+    found_in: tuple[Scope, ...] = ()
+    stands_for: tuple[str, ...] = ()
+
+
+def shortlist(
+    sources: Sequence[Source], ranked: Sequence[tuple[Place, Scores]], filters: Filters, limit: int, now: float
+) -> tuple[list[Entry], int]:
+    """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them.
+
+    What is loaded may fall behind what is not yet: so much is loaded that nothing of the rest can come before.
+    """
+    loaded: list[Entry] = []
+    taken = 0
+    while True:
+        page = ranked[taken : taken + limit + SPARE]
+        taken += len(page)
+        loaded += _loaded(sources, page, filters, now)
+        kept = each_once(loaded)
+        best_of_the_rest = ranked[taken][1].final if taken < len(ranked) else 0.0
+        if taken >= len(ranked) or (len(kept) >= limit and kept[limit - 1].scores.final >= best_of_the_rest):
+            return kept[:limit], taken - len(kept)
+
+
+def each_once(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries by their final scores, each thing said once.
+
+    Of memories that say the same in several scopes one stands for all, with the scores of the first of them. A memory
+    that was derived from others is left out where one of these comes before it: that says better what is asked for.
+    Its sources always keep their places.
+    """
+    ordered = sorted(entries, key=lambda entry: -entry.scores.final)
+    scoped = [
+        ScopedMemory(entry.record.id, entry.record.scope, entry.strength, entry.record.updated_at, entry.record.tags)
+        for entry in ordered
+    ]
+    kept: list[Entry] = []
+    said: set[str] = set()
+    for group in deduplicate(scoped, [entry.vector for entry in ordered]):
+        entry = ordered[group.place]
+        if said.isdisjoint(entry.record.derived_from):
+            said.update((entry.record.id, *group.stands_for))
+            found_in = group.found_in if len(group.found_in) > 1 else ()
+            scores = ordered[group.best_place].scores
+            kept.append(replace(entry, scores=scores, tags=group.tags, found_in=found_in, stands_for=group.stands_for))
+    return kept
+
+
+def is_over(record: MemoryRecord, now: float) -> bool:
+    """Whether what a memory says has ceased to be valid."""
+    return record.valid_until is not None and record.valid_until <= now
+
+
+def strength_of(record: MemoryRecord, now: float) -> float:
+    """The third seed's `memory_strength`."""
+    accessed_at = record.created_at if record.last_accessed_at is None else record.last_accessed_at
+    return memory_strength(record.importance, record.confidence, record.access_count, accessed_at, record.scope, now)
+
+
+def _loaded(
+    sources: Sequence[Source], page: Sequence[tuple[Place, Scores]], filters: Filters, now: float
+) -> list[Entry]:
+    """The memories of ranked candidates, with their vectors where these are needed to tell them apart."""
+    numbers: dict[int, list[int]] = {}
+    for (source, number), _ in page:
+        numbers.setdefault(source, []).append(number)
+    records = {
+        (source, number): record
+        for source, wanted in numbers.items()
+        for number, record in sources[source].records.load(padded(wanted), filters).items()
+    }
+    # What is forgotten or over must not stand for what is not: it is known by its id alone.
+    vectors = _vectors(sources, {place: record for place, record in records.items() if _is_current(record, now)})
+    return [
+        Entry(place, record, _standing(scores, record, now), strength_of(record, now), vectors.get(place))
+        for place, scores in page
+        if (record := records.get(place)) is not None
+    ]
+
+
+def _is_current(record: MemoryRecord, now: float) -> bool:
+    return not record.forgotten and not is_over(record, now)
+
+
+def _standing(scores: Scores, record: MemoryRecord, now: float) -> Scores:
+    return msgspec.structs.replace(scores, final=scores.final * EXPIRED_FACTOR) if is_over(record, now) else scores
+
+
+def _vectors(sources: Sequence[Source], records: dict[Place, MemoryRecord]) -> dict[Place, Vectors]:
+    """The mean vectors of memories of several scopes."""
+    if len({record.scope for record in records.values()}) < 2:
+        return {}
+    models = [source.passages.model for source in sources if source.passages is not None]
+    found: dict[Place, Vectors] = {}
+    for place, source in enumerate(sources):
+        numbers = [number for each, number in records if each == place]
+        if numbers and source.passages is not None and source.passages.model == models[0]:
+            known = source.records.memory_vectors(models[0], padded(numbers))
+            found |= {(place, number): mean for number, mean in _means(known.memories, known.vectors).items()}
+    return found
+
+
+def _means(memories: Sequence[int], vectors: Vectors) -> dict[int, Vectors]:
+    """The mean direction of each memory's passages, of unit length."""
+    sums: dict[int, Vectors] = {}
+    for memory, vector in zip(memories, vectors, strict=True):
+        earlier = sums.get(memory)
+        sums[memory] = vector if earlier is None else earlier + vector
+    return {memory: total / max(float(np.linalg.norm(total)), 1e-12) for memory, total in sums.items()}

@@ -1,0 +1,132 @@
+"""`remembrancer maintain`: archive, delete, merge and sweep now, instead of when it is due in the background."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.checking.examination.read_only import opened
+from remembrancer.commands.conversation import paths_here
+from remembrancer.commands.portability.courier import Courier
+from remembrancer.config.project import project_of
+from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.writes import ProjectRef
+
+ANSWER_S: Final = 900.0
+"""How long one place may take: a hundred thousand memories at low priority take minutes."""
+EXAMINED: Final = "examined"
+COUNTS: Final = (EXAMINED, "archived", "deleted", "duplicates", "contradictions", "orphans", "promoted")
+USER: Final = "the user"
+
+Place = ProjectRef | None
+"""A project, or the user's own memories."""
+
+
+def main(argv: list[str]) -> int:
+    """Have it done, and say what was."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer maintain",
+        description="Archive memories that nobody needed for long, delete those that were archived long ago, link "
+        "duplicates, propose contradictions and sweep out what hangs loose. Happens by itself in the background; each "
+        "run can be undone. docs/memory-model.md has the rules.",
+        epilog="exit status: 0 done, 2 nothing is remembered there, 8 refused, 9 the runtime does not answer",
+    )
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--project", metavar="DIR", help="the memories of this project (default: of this directory)")
+    where.add_argument("--user", action="store_true", help="the user's own memories")
+    where.add_argument("--all", action="store_true", help="every project's, and the user's")
+    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
+    asked = parser.parse_args(argv)
+    places = _places(asked, paths_here())
+    try:
+        reports = anyio.run(_maintain, places, asked.dry_run)
+    except RemembrancerError as error:
+        if error.code in exit_codes.OF_ERRORS:
+            raise
+        print(f"remembrancer maintain: {error.message}", file=sys.stderr)
+        return exit_codes.REFUSED
+    if asked.json:
+        print(json.dumps({"dry_run": asked.dry_run, "places": [_as_json(*each) for each in reports]}))
+    else:
+        _print(reports, dry_run=asked.dry_run)
+    return exit_codes.OK
+
+
+def _places(asked: argparse.Namespace, paths: RuntimePaths) -> list[Place]:
+    """Where there is something to do.
+
+    Raises:
+        InvalidInput: nothing is remembered there.
+    """
+    known = _projects(paths)
+    if asked.user or asked.all:
+        if not paths.user_database.exists() and not known:
+            raise InvalidInput(f"nothing is remembered in {paths.home}")
+        return [*(known if asked.all else ()), None]
+    directory = Path(asked.project or ".").expanduser()
+    if not directory.is_dir():
+        raise InvalidInput(f"{directory} is not a directory")
+    project = project_of(directory)
+    if project.id not in {each.id for each in known}:
+        raise InvalidInput(f"nothing is remembered of the project {project.path}: --user and --all are other choices")
+    return [project]
+
+
+def _projects(paths: RuntimePaths) -> list[ProjectRef]:
+    """The projects of the catalogue that have memories."""
+    if not paths.catalog.exists():
+        return []
+    with opened(paths.catalog) as catalog:
+        rows = catalog.execute("SELECT id, path FROM projects ORDER BY path").fetchall()
+    return [ProjectRef(*row) for row in rows if paths.project_database(row[0]).exists()]
+
+
+async def _maintain(places: list[Place], dry_run: bool) -> list[tuple[Place, Maintained]]:
+    done = []
+    async with Courier(os.environ) as courier:
+        for place in places:
+            reply = await courier.request(Maintain(place, dry_run), answer_s=ANSWER_S)
+            assert isinstance(reply, Maintained)
+            done.append((place, reply))
+    return done
+
+
+def _as_json(place: Place, report: Maintained) -> dict[str, Any]:
+    """A report for a program: every key is there, also what did not happen."""
+    said: dict[str, Any] = {"project": None if place is None else msgspec.to_builtins(place)}
+    for name in report.__struct_fields__:
+        if name not in ("place", "dry_run"):
+            said[name] = msgspec.to_builtins(getattr(report, name))
+    return said
+
+
+def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
+    """A line for each place; of the counts, those that are not 0."""
+    out = Console(highlight=False, soft_wrap=True)
+    for place, report in reports:
+        counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
+        out.print(f"[bold]{escape(_name(place))}[/bold]: {', '.join(counts)}")
+    if dry_run:
+        out.print("[dim]Nothing was changed: this is what would be done.[/dim]")
+    elif not any(report.run_ids for _, report in reports):
+        out.print("There was nothing to do.")
+
+
+def _name(place: Place) -> str:
+    if place is None:
+        return USER
+    path = Path(place.path)
+    return str(path.parent if path.name == ".git" else path)

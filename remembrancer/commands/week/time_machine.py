@@ -1,0 +1,133 @@
+"""Days that pass while nothing runs: every time in a home's files is set back, so that what was done is that much older.
+
+The files are those of an ordinary home. Which columns are times is listed here; a test holds the lists against the
+schemas, so that a new column has to be put into one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from remembrancer.protocol.errors import AlreadyRunning
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+
+Columns = Mapping[str, tuple[str, ...]]
+"""By table."""
+
+RECORDS: Final[Columns] = {
+    "memories": (
+        "created_at",
+        "updated_at",
+        "occurred_at",
+        "last_accessed_at",
+        "forgotten_at",
+        "archived_at",
+        "valid_from",
+        "valid_until",
+    ),
+    "entities": ("created_at",),
+    "memory_entities": ("created_at",),
+    "memory_links": ("created_at",),
+    "awaited_links": ("created_at",),
+    "history": ("changed_at",),
+    "applied_operations": ("applied_at",),
+    "moves": ("begun_at",),
+    "sessions": ("started_at", "last_active_at", "ended_at"),
+    "turns": ("created_at",),
+    "tool_calls": ("created_at",),
+    "promotion_log": ("promoted_at",),
+    "runs": ("began_at", "undone_at"),
+    "consolidation_log": ("consolidated_at",),
+    "consolidation_requests": ("requested_at", "completed_at"),
+    "cross_project_patterns": ("first_observed", "last_observed"),
+    "topics": ("found_at",),
+    "maintenance": ("done_at",),
+}
+CATALOG: Final[Columns] = {"projects": ("created_at", "last_used_at"), "models": ("last_used_at",)}
+QUEUE: Final[Columns] = {"queued": ("queued_at",), "rejected": ("queued_at", "rejected_at")}
+NO_TIMES: Final[Columns] = {
+    "memories": ("importance", "confidence"),
+    "memory_links": ("strength",),
+    "awaited_links": ("strength",),
+    "promotion_log": ("score",),
+}
+"""The other columns that hold real numbers."""
+IN_JSON: Final[Columns] = {
+    "memories": ("promotion_chain",),
+    "history": ("record", "details"),
+    "run_changes": ("details",),
+}
+"""Columns whose JSON has times in it. What is kept as a message (an operation, its result) stays as it was."""
+KEYS: Final = frozenset({"promoted_at", "occurred_at", "valid_from", "valid_until"})
+"""The keys under which those are."""
+NOT_OURS: Final = frozenset({"metadata", "structured"})
+"""Keys below which everything belongs to the client."""
+
+
+def let_pass(home: Path, seconds: float) -> None:
+    """Make everything in a home that much older.
+
+    Raises:
+        AlreadyRunning: a runtime has the home.
+        sqlite3.Error: a file cannot be read or written.
+    """
+    paths = RuntimePaths(home)
+    with FileLock(paths.runtime_lock) as lock:
+        if not lock.try_acquire():
+            raise AlreadyRunning(f"a runtime has the home {home}: time passes while it is down")
+        for path in (paths.user_database, *sorted(paths.projects.glob("*/memory.db"))):
+            _set_back(path, RECORDS, IN_JSON, seconds)
+        _set_back(paths.catalog, CATALOG, {}, seconds)
+        _set_back(paths.write_queue, QUEUE, {}, seconds)
+
+
+def set_back(value: Any, seconds: float) -> Any:
+    """A JSON value with the times in it set back."""
+    match value:
+        case dict():
+            return {
+                key: each - seconds if _is_time(key, each) else each if key in NOT_OURS else set_back(each, seconds)
+                for key, each in value.items()
+            }
+        case list():
+            return [set_back(each, seconds) for each in value]
+        case _:
+            return value
+
+
+def _is_time(key: str, value: Any) -> bool:
+    return key in KEYS and isinstance(value, (int, float))
+
+
+def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) -> None:
+    """In one transaction. A file that is not there, since nothing was ever kept in it, is passed over."""
+    if not path.exists():
+        return
+
+    def text(json_text: str | None) -> str | None:
+        return None if json_text is None else json.dumps(set_back(json.loads(json_text), seconds), ensure_ascii=False)
+
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.create_function("set_back", 1, text, deterministic=True)
+        connection.execute("BEGIN IMMEDIATE")
+        for table, names in columns.items():
+            _update(connection, table, {name: f"{name} - {seconds!r}" for name in names})
+        for table, names in in_json.items():
+            _update(connection, table, {name: f"set_back({name})" for name in names})
+        connection.execute("COMMIT")
+
+
+def _update(connection: sqlite3.Connection, table: str, values: Mapping[str, str]) -> None:
+    """What is NULL stays so: nothing less a number is nothing."""
+    sets = _listed(f"{name} = {value}" for name, value in values.items())
+    connection.execute(f"UPDATE {table} SET {sets}")  # noqa: S608 - names of our own
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(parts)

@@ -1,0 +1,343 @@
+"""Between the store and the consolidator: what is to be done, and what there is to think about.
+
+The consolidator asks for a duty and waits; the store hands one out when there is one. What has to survive a crash is
+in the records (sessions that have ended, consolidation requests, when maintenance was last done), so a consolidator
+that dies is handed the same duty again. Whatever it decides comes back as operations.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import EntityRef, ProjectRef
+
+ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
+
+
+# --- Requests of the gateway and of commands that the consolidator carries out.
+
+
+class Reflect(msgspec.Struct, frozen=True, tag=True):
+    """Consolidate a session's memories. Answered by `Reflected`, or refused when no consolidator is there.
+
+    `about` is the session to consolidate; it must be the asking session's own. `summaries` are texts for clusters of an
+    earlier dry run (by the id that the memory had there), which the client's own model has written.
+    """
+
+    project: ProjectRef
+    session_id: str
+    about: str
+    strategy: ReflectStrategy = "full"
+    dry_run: bool = False
+    summaries: dict[str, str] = {}
+    operation_id: str = ""
+    """From which the ids of the run and of its memories are derived: a repetition does nothing twice."""
+
+
+class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory that was (or in a dry run would be) derived from others. `sources` are their contents, in a dry run."""
+
+    id: str
+    content: str
+    type: MemoryType
+    kind: Kind
+    scope: Scope
+    derived_from: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+
+
+class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A theme that recurs: in how many sessions, and where it belongs. `memory_id`: the memory that was made of it."""
+
+    pattern: str
+    frequency: int
+    suggested_scope: Scope
+    memory_id: str | None = None
+    derived_from: tuple[str, ...] = ()
+
+
+class Reflected(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """What a reflection has done or would do. `run_id` names it for undoing (None: nothing was written)."""
+
+    memories: tuple[ConsolidatedMemory, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+    analyzed: int = 0
+    run_id: str | None = None
+    skipped: int = 0
+    not_embedded: int = 0
+    """Memories that could not be looked at yet, because their vectors are still being made."""
+
+
+class Maintain(msgspec.Struct, frozen=True, tag=True):
+    """Do the maintenance of a project's memories (None: of the user's). Answered by `Maintained`."""
+
+    project: ProjectRef | None
+    dry_run: bool = False
+
+
+class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """What a maintenance has done, or in a dry run would do. Ids are given up to a limit; the counts are whole."""
+
+    place: str
+    examined: int = 0
+    archived: int = 0
+    deleted: int = 0
+    duplicates: int = 0
+    contradictions: int = 0
+    orphans: int = 0
+    promoted: int = 0
+    run_ids: tuple[str, ...] = ()
+    archived_ids: tuple[str, ...] = ()
+    deleted_ids: tuple[str, ...] = ()
+    duplicate_ids: tuple[str, ...] = ()
+    dry_run: bool = False
+
+
+class NotePresence(msgspec.Struct, frozen=True, tag=True):
+    """Gateway to store, every few seconds: these sessions are connected. Nothing is written. No answer."""
+
+    sessions: tuple[tuple[ProjectRef, str], ...]
+
+
+# --- Duties.
+
+
+class AwaitDuty(msgspec.Struct, frozen=True, tag=True):
+    """Consolidator to store: what is to be done? Answered by a duty, at the latest when the deadline comes.
+
+    `done` names duties that this consolidator has finished (or given up), so that they are not handed out again.
+    """
+
+    done: tuple[int, ...] = ()
+
+
+class NoDuty(msgspec.Struct, frozen=True, tag=True):
+    """There is nothing to do: ask again."""
+
+
+class SessionEndDuty(msgspec.Struct, frozen=True, tag=True):
+    """A session has ended: promote, consolidate, and write its summary. Ends with a `CloseSession`."""
+
+    duty_id: int
+    project: ProjectRef
+    session: SessionEntry
+
+
+class PromoteDuty(msgspec.Struct, frozen=True, tag=True):
+    """These memories of running sessions may be worth a promotion at once."""
+
+    duty_id: int
+    project: ProjectRef
+    memory_ids: tuple[str, ...]
+
+
+class ConsolidateDuty(msgspec.Struct, frozen=True, tag=True):
+    """A project (None: the user) has more memories than it should: consolidate them. Ends with a `CloseRequest`."""
+
+    duty_id: int
+    project: ProjectRef | None
+    request_id: int
+    reason: str
+
+
+class MaintainDuty(msgspec.Struct, frozen=True, tag=True):
+    """Maintenance is due, or (`awaited`) somebody asked for it and waits for `DutyReport`.
+
+    `since` is when it was done last (seconds since the epoch; None: never, or nobody says).
+    """
+
+    duty_id: int
+    request: Maintain
+    awaited: bool = False
+    since: float | None = None
+
+
+class ReflectDuty(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asked for a reflection and waits for `DutyReport`."""
+
+    duty_id: int
+    request: Reflect
+
+
+Duty = NoDuty | SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty
+
+
+class DutyReport(msgspec.Struct, frozen=True, tag=True):
+    """Consolidator to store: what came of a duty that somebody waits for: the answer, or why there is none."""
+
+    duty_id: int
+    reflected: Reflected | None = None
+    maintained: Maintained | None = None
+    error_code: str | None = None
+    error: str | None = None
+
+
+# --- Material: what the consolidator reads.
+
+
+class Material(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory as the consolidator needs it. Times are seconds since the epoch; `last_accessed_at` is at least
+    `created_at`. `vector` is the normalised mean of its passages' vectors (little-endian float32), empty while it has
+    none."""
+
+    number: int
+    id: str
+    content: str
+    kind: Kind
+    type: MemoryType
+    scope: Scope
+    session_id: str
+    version: int
+    created_at: float
+    happened_at: float
+    updated_at: float
+    last_accessed_at: float
+    importance: float = 0.5
+    confidence: float = 0.5
+    access_count: int = 0
+    sessions_accessed: int = 0
+    status: Status = "active"
+    summary: str | None = None
+    domain: str | None = None
+    tags: tuple[str, ...] = ()
+    entities: tuple[EntityRef, ...] = ()
+    is_derived: bool = False
+    """Whether it was derived from other memories."""
+    derived_from: tuple[str, ...] = ()
+    """Ids of what it was derived from. Known where content is asked for."""
+    archived_at: float | None = None
+    """When it was archived, for one that is."""
+    valid_until: float | None = None
+    vector: bytes = b""
+
+
+class ReadMemories(msgspec.Struct, frozen=True, tag=True):
+    """Memories of a file that are not forgotten, in the order of their numbers. Answered by `MemoriesRead`.
+
+    `project` None: the user's. Empty tuples allow all. `session_id` limits to what that session stored; it says nothing
+    about scopes. `after` is the number of the last one of the page before. Without content a page is smaller and sooner
+    there: it has neither contents nor summaries nor entities.
+    """
+
+    project: ProjectRef | None
+    scopes: tuple[Scope, ...] = ()
+    statuses: tuple[Status, ...] = ()
+    types: tuple[MemoryType, ...] = ()
+    session_id: str | None = None
+    memory_ids: tuple[str, ...] = ()
+    after: int = 0
+    limit: int = 500
+    with_vectors: bool = False
+    with_content: bool = True
+    min_sessions: int = 0
+    """Only memories that were accessed in so many sessions."""
+    made_by: str | None = None
+    """Only memories that this run made."""
+
+
+class MemoriesRead(msgspec.Struct, frozen=True, tag=True):
+    """A page. `more`: ask again after the last one's number. `dimensions` 0: there are no vectors (yet)."""
+
+    memories: tuple[Material, ...]
+    more: bool
+    dimensions: int = 0
+
+
+class FindNear(msgspec.Struct, frozen=True, tag=True):
+    """The memories of a file nearest to each of some vectors. Answered by `NearFound`.
+
+    `project` None: the user's. `vectors` are little-endian float32 rows, of the model in use. A session's memories are
+    found only where `session_id` is given, and then only that session's.
+    """
+
+    project: ProjectRef | None
+    vectors: bytes
+    rows: int
+    min_cosine: float
+    limit: int = 5
+    scopes: tuple[Scope, ...] = ("project", "user")
+    statuses: tuple[Status, ...] = ("active",)
+    session_id: str | None = None
+
+
+class NearFound(msgspec.Struct, frozen=True, tag=True):
+    """For each row its nearest memories with their cosines, nearest first (without vectors of their own)."""
+
+    rows: tuple[tuple[tuple[Material, float], ...], ...]
+
+
+class ReadEntityEdges(msgspec.Struct, frozen=True, tag=True):
+    """The edges between the entities of a file that its memories say, and of those that one memory names together.
+
+    Answered by `EntityEdges`. A session's memories do not count.
+    """
+
+    project: ProjectRef | None
+
+
+class EntityEdges(msgspec.Struct, frozen=True, tag=True):
+    """Names and weights: how many memories say so."""
+
+    edges: tuple[tuple[str, str, float], ...]
+
+
+class ReadOrphans(msgspec.Struct, frozen=True, tag=True):
+    """How many entities of a file are named by no memory, and were made before a time? Answered by `OrphansFound`."""
+
+    project: ProjectRef | None
+    before: float
+
+
+class OrphansFound(msgspec.Struct, frozen=True, tag=True):
+    """So many."""
+
+    count: int
+
+
+class ReadSession(msgspec.Struct, frozen=True, tag=True):
+    """What is known of a session. Answered by `SessionRead`."""
+
+    project: ProjectRef
+    session_id: str
+    turns: int = 50
+    """The last so many turns come along."""
+
+
+class ToolUse(msgspec.Struct, frozen=True):
+    """How often a tool was called in a session, and how often that went well."""
+
+    tool_name: str
+    count: int
+    successes: int
+
+
+class SessionRead(msgspec.Struct, frozen=True, tag=True):
+    """The registry's entry (None: the session is unknown), counts, and the last turns (role and content)."""
+
+    entry: SessionEntry | None
+    turn_count: int = 0
+    turns: tuple[tuple[str, str], ...] = ()
+    tools: tuple[ToolUse, ...] = ()
+    by_kind: dict[str, int] = {}
+    promoted: int = 0
+    """Memories of the session that have been promoted to its project, by the log."""
+
+
+class ProjectsKnown(msgspec.Struct, frozen=True, tag=True):
+    """The projects of the catalogue, the last used first."""
+
+    projects: tuple[ProjectRef, ...]
+
+
+class ReadProjects(msgspec.Struct, frozen=True, tag=True):
+    """Which projects are there? Answered by `ProjectsKnown`."""
+
+
+MaterialRequest = ReadMemories | FindNear | ReadEntityEdges | ReadOrphans | ReadSession | ReadProjects
+MaterialAnswer = MemoriesRead | NearFound | EntityEdges | OrphansFound | SessionRead | ProjectsKnown
+ConsolidatorRequest = AwaitDuty | DutyReport | MaterialRequest
+ToConsolidator = Duty | MaterialAnswer

@@ -1,0 +1,115 @@
+"""The words of the model (the third seed's): kinds, types, scopes, statuses, relations, and the types of entities."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+MemoryType = Literal["episodic", "semantic", "procedural"]
+Scope = Literal["session", "project", "user"]
+Status = Literal["active", "consolidated", "archived", "promoted"]
+Kind = Literal[
+    "observation",
+    "decision",
+    "pattern",
+    "convention",
+    "fact",
+    "preference",
+    "error_fix",
+    "architecture",
+    "procedure",
+    "entity",
+    "scratchpad",
+    "tool_outcome",
+]
+Relation = Literal[
+    "similar_to", "contradicts", "supersedes", "derived_from", "supports", "part_of", "caused_by", "related_to"
+]
+EntityKind = Literal[
+    "file",
+    "function",
+    "class",
+    "module",
+    "package",
+    "technology",
+    "person",
+    "project",
+    "service",
+    "concept",
+    "tool",
+    "custom",
+]
+
+MEMORY_TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
+SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
+"""The narrowest first."""
+STATUSES: Final[tuple[Status, ...]] = get_args(Status)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
+ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
+
+_TYPES: Final[dict[Kind, MemoryType]] = {
+    "observation": "episodic",
+    "decision": "episodic",
+    "error_fix": "episodic",
+    "scratchpad": "episodic",
+    "tool_outcome": "episodic",
+    "fact": "semantic",
+    "preference": "semantic",
+    "architecture": "semantic",
+    "entity": "semantic",
+    "pattern": "semantic",
+    "convention": "semantic",
+    "procedure": "procedural",
+}
+_KINDS: Final[dict[MemoryType, Kind]] = {"episodic": "observation", "semantic": "fact", "procedural": "procedure"}
+_ENTITY_KINDS: Final[dict[str, EntityKind]] = {kind: kind for kind in ENTITY_KINDS}
+_ENTITY_SYNONYMS: Final[dict[str, EntityKind]] = {
+    "source file": "file",
+    "filename": "file",
+    "method": "function",
+    "library": "package",
+    "lib": "package",
+    "crate": "package",
+    "gem": "package",
+    "language": "technology",
+    "programming language": "technology",
+    "framework": "technology",
+    "database": "technology",
+    "human": "person",
+    "developer": "person",
+    "author": "person",
+    "repo": "project",
+    "repository": "project",
+    "codebase": "project",
+    "microservice": "service",
+    "idea": "concept",
+}
+"""What others call the same. A word that may mean several of them (component, topic, user) is none."""
+
+
+def type_of_kind(kind: Kind) -> MemoryType:
+    """The type that a kind belongs to."""
+    return _TYPES[kind]
+
+
+def kind_of_type(memory_type: MemoryType) -> Kind:
+    """The kind of a memory that was given a type and no kind: the least that can be said of it."""
+    return _KINDS[memory_type]
+
+
+def entity_type(given: str) -> str:
+    """An entity's type: one of the twelve where the given word is one or a well-known synonym, else that word as it is.
+
+    Case, blanks around and the separators `_` and `-` make no difference.
+    """
+    return _known_entity_kind(given) or given
+
+
+def entity_kind(given: str) -> EntityKind:
+    """Which of the twelve an entity's type is; `custom` for all others."""
+    return _known_entity_kind(given) or "custom"
+
+
+def _known_entity_kind(given: str) -> EntityKind | None:
+    words = " ".join(given.casefold().replace("_", " ").replace("-", " ").split())
+    return _ENTITY_KINDS.get(words) or _ENTITY_SYNONYMS.get(words)

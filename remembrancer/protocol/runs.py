@@ -1,0 +1,226 @@
+"""Runs: what the consolidator changes, as one operation that is applied whole or not at all, and undone as one.
+
+A run is made of edits in one file. The store carries them out in one transaction and keeps what undoing needs. An edit
+whose memory is not any more what the consolidator saw is passed over, and the result says so.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from remembrancer.protocol.kinds import Kind, Relation, Scope, Status
+
+Place = Literal["project", "user"]
+"""The file that a run changes: the project's (with its sessions' memories) or the user's."""
+RunKind = Literal["session_end", "promotion", "consolidation", "maintenance"]
+Method = Literal[
+    "promote", "merge_similar", "summarize_cluster", "extract_patterns", "decay_archive", "deduplicate", "contradict"
+]
+PromotionReason = Literal["importance", "explicit", "pattern_match"]
+
+
+class ChainLink(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step in how a memory came to its scope: it was promoted from `scope`, or another one was merged into it.
+
+    `memory_id` is the memory that came, `content` what it said if that was merged and differs.
+    """
+
+    scope: Scope
+    memory_id: str
+    promoted_at: float
+    action: Literal["promoted", "merged"] = "promoted"
+    session_id: str | None = None
+    source_project: str | None = None
+    score: float | None = None
+    reason: str | None = None
+    content: str | None = None
+
+
+class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory that a run makes: what was derived from others."""
+
+    id: str
+    content: str
+    kind: Kind
+    scope: Scope
+    session_id: str
+    summary: str | None = None
+    importance: float = 0.5
+    confidence: float = 0.5
+    domain: str | None = None
+    tags: tuple[str, ...] = ()
+    entities: tuple[tuple[str, str, str], ...] = ()
+    """Names, types and relationships."""
+    metadata: dict[str, Any] = {}
+    occurred_at: float | None = None
+
+
+class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """Store a new memory. One whose id is there already is passed over."""
+
+    memory: NewMemory
+
+
+class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
+    """Make a new version of a memory. What is None stays. `change` is what the history calls it.
+
+    `expected_version`: the edit is passed over when the memory has another one by now (None: whatever it has).
+    `accessed` counts one access; `chain` is added to the promotion chain; `forget` hides it, with this reason;
+    `tags` are added to those it has. Later edits of a run that are about a memory which was passed over (its
+    promotion, its links, its observation as a pattern) are passed over with it.
+    """
+
+    memory_id: str
+    change: Literal[
+        "promoted", "merged", "consolidated", "archived", "deduplicated", "superseded", "forgotten", "summarized"
+    ]
+    expected_version: int | None = None
+    status: Status | None = None
+    scope: Literal["project"] | None = None
+    kind: Kind | None = None
+    summary: str | None = None
+    importance: float | None = None
+    confidence: float | None = None
+    valid_until: float | None = None
+    tags: tuple[str, ...] = ()
+    accessed: bool = False
+    chain: ChainLink | None = None
+    forget: str | None = None
+    reason: str | None = None
+    only_with: str | None = None
+    """The id of another memory: if an edit before this one passed that over, this one is passed over as well."""
+
+
+class AddLink(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
+    """Link two memories of the file. A link that is there, or lacks an end, is passed over."""
+
+    source: str
+    target: str
+    relation: Relation
+    strength: float = 1.0
+
+
+class LogPromotion(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
+    """Note in the promotion log that a memory was promoted, or (`merged_into`) merged. `score` is in [0, 1]."""
+
+    memory_id: str
+    kind: Kind
+    from_scope: Scope
+    to_scope: Scope
+    reason: PromotionReason
+    source_session: str
+    score: float | None = None
+    merged_into: str | None = None
+
+
+class NotePattern(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """In the user's file: the pattern that a memory is was observed in a project (once more)."""
+
+    memory_id: str
+    project_id: str
+
+
+class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """Remove entities that no memory names and that were made before a time (seconds since the epoch)."""
+
+    before: float
+
+
+class SaveTopics(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """Keep the communities of the entity graph in place of the earlier ones. Derived: undoing leaves them."""
+
+    topics: tuple[Topic, ...]
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """A community of entities: what to call it, and its members, the best connected first."""
+
+    label: str
+    entities: tuple[str, ...]
+
+
+class CloseSession(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
+    """The session's end has been dealt with: its registry entry is final (until it begins again)."""
+
+    session_id: str
+    status: Literal["completed", "abandoned"]
+    ended_at: float
+    """The end that was dealt with: a session that has begun again since stays open."""
+    summary: str | None = None
+    memories_promoted: int = 0
+
+
+class CloseRequest(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """A consolidation request has been dealt with."""
+
+    request_id: int
+    status: Literal["completed", "failed"] = "completed"
+
+
+Edit = (
+    AddMemory
+    | ReviseMemory
+    | AddLink
+    | LogPromotion
+    | NotePattern
+    | DropOrphans
+    | SaveTopics
+    | CloseSession
+    | CloseRequest
+)
+
+
+class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Carry out a run, or one part of it (`part` counts from 0): all parts of `run_id` are undone together.
+
+    `source_ids` and `result_ids` go into the consolidation log, when there are any.
+    """
+
+    run_id: str
+    place: Place
+    kind: RunKind
+    method: Method
+    edits: tuple[Edit, ...]
+    session_id: str = ""
+    part: int = 0
+    source_ids: tuple[str, ...] = ()
+    result_ids: tuple[str, ...] = ()
+
+
+class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
+    """Undo all parts of a run in a file: what it made is forgotten, what it changed is as before, links are gone.
+
+    A memory that was changed since by somebody else is left as it is, and named.
+    """
+
+    run_id: str
+    place: Place
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A memory that an edit or an undoing passed over, and why. `edit` is the name of the edit."""
+
+    memory_id: str
+    reason: str
+    edit: str = ""
+
+
+class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `ApplyRun`: how many edits were carried out, and what was passed over."""
+
+    run_id: str
+    edits: int
+    skipped: tuple[Skipped, ...] = ()
+    orphans: int = 0
+    """Entities that were removed."""
+
+
+class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `UndoRun`: the memories that are as before or forgotten now, and those left alone."""
+
+    run_id: str
+    memories: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    already: bool = False

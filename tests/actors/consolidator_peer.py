@@ -1,0 +1,81 @@
+"""A consolidator that does what a test says, on the real socket of a real store."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+from remembrancer.protocol.consolidation import AwaitDuty, DutyReport, NoDuty, SessionEndDuty
+from remembrancer.protocol.control import PeerGone
+from remembrancer.protocol.errors import Failure, from_failure
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.runs import ApplyRun, CloseSession
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
+from remembrancer.protocol.writes import Applied, Operation, Submit
+
+WAIT_S = 15.0
+ASK_S = 1.0
+Answer = TypeVar("Answer")
+
+
+class Consolidator:
+    """Asks the store as the consolidator does. A refusal is raised as the error that it names."""
+
+    def __init__(self, home: Path) -> None:
+        self.speaker = Speaker("consolidator", new_ulid())
+        self.dealer: Dealer[FromStoreToConsolidator] = Dealer(
+            RuntimePaths(home).store_endpoint, self.speaker, to_consolidator
+        )
+
+    @property
+    def gone(self) -> PeerGone:
+        """What the launcher says when it has died."""
+        return PeerGone("consolidator", self.speaker.incarnation)
+
+    async def ask(self, request: Any, kind: type[Answer], timeout_s: float = WAIT_S) -> Answer:
+        """The answer, which has to be of this kind."""
+        assert await self.dealer.wait_connected(WAIT_S)
+        answer = await self.dealer.request(request, timeout_s=timeout_s)
+        if isinstance(answer, Refused):
+            raise from_failure(Failure(answer.code, answer.message, answer.retry_possible, answer.field))
+        assert isinstance(answer, kind), answer
+        return answer
+
+    async def duty(self, kind: type[Answer], *done: int) -> Answer:
+        """The next duty, which has to be of this kind, and comes within some seconds."""
+        give_up_at = time.monotonic() + WAIT_S
+        while True:
+            answer = await self.ask(AwaitDuty(done), object)
+            if not isinstance(answer, NoDuty):
+                assert isinstance(answer, kind), answer
+                return answer
+            assert time.monotonic() < give_up_at, "no duty came"
+
+    async def no_duty(self, *done: int) -> None:
+        """There is nothing to do now: not even when the store has looked once more."""
+        assert isinstance(await self.ask(AwaitDuty(done), object, timeout_s=2.5), NoDuty)
+
+    async def report(self, report: DutyReport) -> None:
+        await self.dealer.send(report)
+
+    async def close_session(self, duty: SessionEndDuty, summary: str = "") -> None:
+        """Deal with the end of a session, as briefly as can be."""
+        session = duty.session
+        assert session.ended_at is not None
+        edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at, summary or None)
+        run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
+        await self.ask(Submit(Operation(run.run_id, duty.project, "", time.time(), run)), Applied)
+
+    async def __aenter__(self) -> Consolidator:
+        await self.dealer.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        with anyio.CancelScope(shield=True):
+            await self.dealer.aclose()

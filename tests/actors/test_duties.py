@@ -1,0 +1,342 @@
+"""A real store and scripted consolidators: duties are found, handed out, passed on, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from remembrancer.protocol.consolidation import (
+    AwaitDuty,
+    ConsolidatedMemory,
+    ConsolidateDuty,
+    DutyReport,
+    EntityEdges,
+    FindNear,
+    Maintain,
+    MaintainDuty,
+    Maintained,
+    MemoriesRead,
+    NearFound,
+    NoDuty,
+    NotePresence,
+    ProjectsKnown,
+    PromoteDuty,
+    ReadEntityEdges,
+    ReadMemories,
+    ReadProjects,
+    ReadSession,
+    Reflect,
+    ReflectDuty,
+    Reflected,
+    SessionEndDuty,
+    SessionRead,
+)
+from remembrancer.protocol.control import PeerFailed
+from remembrancer.protocol.errors import (
+    ConsolidatorUnavailable,
+    DeadlineExceeded,
+    InvalidInput,
+    StorageFull,
+)
+from remembrancer.protocol.runs import ApplyRun, CloseRequest
+from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit, UpdateMemory
+from tests.actors.consolidator_peer import Consolidator
+from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
+
+pytestmark = pytest.mark.anyio
+REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
+REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as rig:
+        yield rig
+
+
+async def end_session(rig: StoreRig, session_id: str = SESSION, *, project: ProjectRef = PROJECT) -> None:
+    """A session that stored something, and its end."""
+    await rig.gateway.store(f"Something of {session_id}", session_id=session_id, project=project)
+    for name, change in (("start", StartSession(session_id)), ("end", EndSession(session_id))):
+        await rig.gateway.submit(change_operation(f"{name} {session_id} {project.id}", change, project=project))
+
+
+async def restart_with(rig: StoreRig, **settings: object) -> None:
+    """Another store with other settings."""
+    rig.settings = msgspec.structs.replace(rig.settings, **settings)
+    await rig.restart()
+
+
+async def test_the_end_of_a_session_is_a_duty_until_it_is_dealt_with(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        await consolidator.no_duty()
+        await end_session(rig)
+        duty = await consolidator.duty(SessionEndDuty)
+        assert duty.project == PROJECT
+        assert (duty.session.session_id, duty.session.ending) == (SESSION, "completed")
+        await consolidator.close_session(duty)
+        await consolidator.no_duty(duty.duty_id)
+
+
+async def test_a_question_for_a_duty_waits_until_there_is_one(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        waiting = asyncio.create_task(consolidator.duty(SessionEndDuty))
+        await end_session(rig)
+        assert (await waiting).session.session_id == SESSION
+
+
+async def test_the_duty_of_a_consolidator_that_dies_goes_to_the_next(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as first:
+        duty = await first.duty(SessionEndDuty)
+    async with Consolidator(rig.home) as second:
+        waiting = asyncio.create_task(second.duty(SessionEndDuty))
+        await rig.launcher.tell(rig.store, first.gone)
+        assert await waiting == duty
+
+
+async def test_a_duty_survives_the_store(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        before = await consolidator.duty(SessionEndDuty)
+        await rig.restart()
+        after = await consolidator.duty(SessionEndDuty, before.duty_id)
+        assert after.session == before.session
+        assert after.duty_id != before.duty_id
+
+
+async def test_two_projects_that_end_at_once_are_two_duties(rig: StoreRig) -> None:
+    await end_session(rig)
+    await end_session(rig, project=OTHER_PROJECT)
+    async with Consolidator(rig.home) as one, Consolidator(rig.home) as two:
+        duties = [await one.duty(SessionEndDuty), await two.duty(SessionEndDuty)]
+        assert {duty.project.id for duty in duties} == {PROJECT.id, OTHER_PROJECT.id}
+
+
+async def test_a_duty_that_failed_lets_others_go_first_and_comes_again(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        duty = await consolidator.duty(SessionEndDuty)
+        await consolidator.report(DutyReport(duty.duty_id, error_code="internal_error", error="on purpose"))
+        await end_session(rig, OTHER_SESSION)
+        other = await consolidator.duty(SessionEndDuty)
+        assert other.session.session_id == OTHER_SESSION
+        await consolidator.close_session(other)
+        again = await consolidator.duty(SessionEndDuty, other.duty_id)
+        assert again.session == duty.session
+
+
+async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
+    await restart_with(rig, session_grace_s=1.0)
+    await rig.gateway.store("Something")
+    await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
+    await rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
+    async with Consolidator(rig.home) as consolidator:
+        duty = await consolidator.duty(SessionEndDuty)
+        assert (duty.session.session_id, duty.session.ending) == (SESSION, "abandoned")
+
+
+async def test_a_session_of_an_earlier_life_that_did_nothing_for_a_day_is_abandoned(rig: StoreRig) -> None:
+    await rig.gateway.store("Something")
+    await rig.gateway.store("Something else", session_id=OTHER_SESSION)
+    await rig.stop()
+    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection, connection:
+        connection.execute(
+            "UPDATE sessions SET last_active_at = ? WHERE session_id = ?", (time.time() - 90_000, SESSION)
+        )
+    await rig.start()
+    async with Consolidator(rig.home) as consolidator:
+        duty = await consolidator.duty(SessionEndDuty)
+        assert (duty.session.session_id, duty.session.ending) == (SESSION, "abandoned")
+        await consolidator.close_session(duty)
+        await consolidator.no_duty(duty.duty_id)
+
+
+async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_its_versions(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
+        await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
+        duty = await consolidator.duty(PromoteDuty)
+        assert (duty.project, duty.memory_ids) == (PROJECT, (memory_id,))
+        await consolidator.no_duty(duty.duty_id)
+        await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
+        assert (await consolidator.duty(PromoteDuty)).memory_ids == (memory_id,)
+
+
+async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: StoreRig) -> None:
+    await restart_with(rig, consolidation_threshold=2)
+    for number in range(3):
+        await rig.gateway.store(f"Memory number {number}")
+    async with Consolidator(rig.home) as consolidator:
+        duty = await consolidator.duty(ConsolidateDuty)
+        assert duty.project == PROJECT
+        run = ApplyRun(
+            "run", "project", "consolidation", "summarize_cluster", (CloseRequest(duty.request_id, "completed"),)
+        )
+        await consolidator.ask(Submit(Operation("close", PROJECT, "", time.time(), run)), Applied)
+        await consolidator.no_duty(duty.duty_id)
+
+
+async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
+    await rig.gateway.store("Something old")
+    await rig.stop()
+    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection, connection:
+        connection.execute("UPDATE memories SET created_at = ?", (time.time() - 8 * 86_400,))
+        connection.execute("UPDATE sessions SET status = 'completed'")
+    await rig.start()
+    async with Consolidator(rig.home) as consolidator:
+        duty = await consolidator.duty(MaintainDuty)
+        assert duty.request == Maintain(PROJECT)
+        assert not duty.awaited
+        await consolidator.no_duty(duty.duty_id)
+        await rig.restart()
+        await consolidator.no_duty()
+
+
+async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+        first = await consolidator.duty(object)
+        if isinstance(first, SessionEndDuty):  # it was found before the request came
+            await consolidator.close_session(first)
+            first = await consolidator.duty(ReflectDuty, first.duty_id)
+        assert isinstance(first, ReflectDuty)
+        assert first.request == REFLECT
+        await consolidator.report(DutyReport(first.duty_id, reflected=REFLECTED))
+        assert await asked == REFLECTED
+
+
+async def test_the_same_request_twice_is_done_once_and_answered_twice(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator, Consolidator(rig.home) as other:
+        asked = [asyncio.create_task(rig.gateway.ask(REFLECT, Reflected)) for _ in range(2)]
+        duty = await consolidator.duty(ReflectDuty)
+        await other.no_duty()
+        await consolidator.report(DutyReport(duty.duty_id, reflected=REFLECTED))
+        assert [await each for each in asked] == [REFLECTED, REFLECTED]
+
+
+async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True), Maintained))
+        duty = await consolidator.duty(MaintainDuty)
+        assert duty.awaited
+        await consolidator.report(DutyReport(duty.duty_id, error_code="storage_full", error="no room"))
+        with pytest.raises(StorageFull, match="no room"):
+            await asked
+
+
+async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
+    asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+    async with Consolidator(rig.home) as first:
+        await first.duty(ReflectDuty)
+    await rig.launcher.tell(rig.store, first.gone)
+    async with Consolidator(rig.home) as second:
+        duty = await second.duty(ReflectDuty)
+        await second.report(DutyReport(duty.duty_id, reflected=REFLECTED))
+        assert await asked == REFLECTED
+
+
+async def test_a_request_that_nobody_takes_is_refused_before_its_deadline(rig: StoreRig) -> None:
+    with pytest.raises(ConsolidatorUnavailable, match="again"):
+        await rig.gateway.ask(REFLECT, Reflected, timeout_s=1.0)
+
+
+async def test_a_request_that_takes_too_long_is_refused_before_its_deadline(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected, timeout_s=2.0))
+        await consolidator.duty(ReflectDuty)
+        with pytest.raises(DeadlineExceeded, match="at work"):
+            await asked
+
+
+async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_once_and_duties_wait(
+    rig: StoreRig,
+) -> None:
+    await restart_with(rig, consolidator=False)
+    await end_session(rig)
+    with pytest.raises(ConsolidatorUnavailable, match="REMEMBRANCER_CONSOLIDATOR=1"):
+        await rig.gateway.ask(REFLECT, Reflected)
+    await restart_with(rig, consolidator=True)
+    async with Consolidator(rig.home) as consolidator:
+        await consolidator.duty(SessionEndDuty)
+
+
+async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_comes(rig: StoreRig) -> None:
+    asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+    await rig.gateway.describe()
+    await rig.launcher.tell(rig.store, PeerFailed("consolidator", "crash_loop", "it was ended by SIGKILL"))
+    with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
+        await asked
+    with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
+        await rig.gateway.ask(REFLECT, Reflected)
+    async with Consolidator(rig.home) as consolidator:
+        await consolidator.ask(AwaitDuty(), NoDuty, timeout_s=0.5)
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+        duty = await consolidator.duty(ReflectDuty)
+        await consolidator.report(DutyReport(duty.duty_id, reflected=REFLECTED))
+        assert await asked == REFLECTED
+
+
+async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRig) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION), Reflected)
+    assert refusal.value.field == "session_id"
+
+
+async def test_the_consolidator_reads_what_there_is(rig: StoreRig) -> None:
+    await rig.worker()
+    first = await rig.gateway.store("The cache lives in Redis", related_entities=())
+    second = await rig.gateway.store("Lunch is at noon", scope="session")
+    await rig.gateway.until_embedded()
+    async with Consolidator(rig.home) as consolidator:
+        read = await consolidator.ask(ReadMemories(PROJECT, with_vectors=True), MemoriesRead)
+        assert [memory.id for memory in read.memories] == [first, second]
+        assert read.dimensions == IDENTITY.dimensions
+        vector = vector_of("cache in Redis", IDENTITY.model).tobytes()
+        found = await consolidator.ask(FindNear(PROJECT, vector, 1, 0.3), NearFound)
+        assert [[memory.id for memory, _ in row] for row in found.rows] == [[first]]
+        assert (await consolidator.ask(ReadEntityEdges(PROJECT), EntityEdges)).edges == ()
+        session = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
+        assert session.entry is not None
+        assert (await consolidator.ask(ReadProjects(), ProjectsKnown)).projects == (PROJECT,)
+
+
+async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        assert (await consolidator.ask(ReadMemories(OTHER_PROJECT), MemoriesRead)).memories == ()
+        vector = vector_of("anything").tobytes()
+        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3), NearFound)).rows == ((),)
+        assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION), SessionRead)).entry is None
+        assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT), EntityEdges)).edges == ()
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+
+
+async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        waiting = asyncio.create_task(consolidator.ask(AwaitDuty(), object, timeout_s=10.0))
+        await rig.gateway.describe()
+        assert await rig.stop() == 0
+        assert isinstance(await waiting, NoDuty)
+
+
+async def test_accesses_are_counted_for_each_session_that_saw_the_memory(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("The cache lives in Redis")
+    for session_id in (SESSION, OTHER_SESSION, OTHER_SESSION):
+        assert await rig.gateway.found("cache Redis", session_id=session_id) == [memory_id]
+    async with Consolidator(rig.home) as consolidator:
+        for _ in range(100):
+            read = await consolidator.ask(ReadMemories(PROJECT), MemoriesRead)
+            if read.memories[0].access_count == 3:
+                break
+            await consolidator.ask(AwaitDuty(), NoDuty, timeout_s=0.3)
+    assert (read.memories[0].access_count, read.memories[0].sessions_accessed) == (3, 2)

@@ -1,0 +1,426 @@
+"""Attempts to read, or to change, what belongs to another session or another project. Real gateway, real store.
+
+Whatever an intruder tries, a mark of the secret must never be in any line that it is sent, and the secret must be
+afterwards what it was before.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
+from tests.actors.gateway_rig import RawClient, Rig
+from tests.actors.store_process import StoreRig, store_rig
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+
+MARK = "zq7431"
+"""In every text of the secret, and in nothing that an intruder says."""
+VICTIM = "session:victim"
+INTRUDER = "session:intruder"
+OTHER = {"bridge": "11" * 16, "session": INTRUDER}
+
+
+@dataclass
+class House:
+    """Two projects with a runtime."""
+
+    rig: Rig
+    store: StoreRig
+    mine: Path
+    theirs: Path
+    secrets: dict[str, str] = field(default_factory=dict)
+    """The ids of the secret memories, by scope."""
+
+    def victim(self) -> Any:
+        return self.rig.session(session=VICTIM, directory=str(self.mine))
+
+    def neighbour(self) -> Any:
+        """Another session of the same project."""
+        return self.rig.session(**OTHER, directory=str(self.mine))
+
+    def stranger(self, session: str = INTRUDER) -> Any:
+        """A session of another project."""
+        return self.rig.session(bridge="22" * 16, session=session, directory=str(self.theirs))
+
+
+@asynccontextmanager
+async def open_house(home: Path, tmp_path: Path, **settings: Any) -> AsyncIterator[House]:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    theirs.mkdir()
+    rig = Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0, **settings))
+    async with store_rig(home) as store, rig.running():
+        yield House(rig, store, mine, theirs)
+
+
+@pytest.fixture
+async def house(home: Path, tmp_path: Path) -> AsyncIterator[House]:
+    async with open_house(home, tmp_path) as house:
+        yield house
+
+
+def secret(scope: str) -> dict[str, Any]:
+    """A memory that names its mark wherever it can: content, summary, tags, source, entities."""
+    return {
+        "content": f"The launch code of the depot is {MARK} ({scope})",
+        "scope": scope,
+        "type": "episodic",
+        "summary": f"launch code {MARK}",
+        "domain": f"domain {MARK}",
+        "structured": {"code": MARK},
+        "tags": [f"secret-{MARK}", "depot"],
+        "source": {"tool": f"tool-{MARK}", "file": f"src/{MARK}.py"},
+        "related_entities": [
+            {"name": "Depot", "type": "system", "relationship": "about"},
+            {"name": f"Vault {MARK}", "type": "system", "relationship": "uses"},
+        ],
+    }
+
+
+async def hide(house: House, scope: str) -> None:
+    """Have the victim store the secret, and look at it in every way, so that every cache has it."""
+    async with house.victim() as victim:
+        answer = await victim.call("store_memory", **secret(scope))
+        house.secrets[scope] = answer["memory_id"]
+        for tool, arguments in QUESTIONS:
+            await victim.call(tool, **arguments)
+        await victim.call("get_memory", memory_id=answer["memory_id"])
+
+
+QUESTIONS: list[tuple[str, dict[str, Any]]] = [
+    *(
+        ("recall_memories", {"query": "launch code of the depot", "strategy": strategy, "include_forgotten": True})
+        for strategy in ("vector", "keyword", "hybrid", "graph")
+    ),
+    *(
+        ("recall_memories", {"query": "launch code Depot", "scope": [scope], "limit": 50})
+        for scope in ("session", "project", "user")
+    ),
+    ("recall_memories", {"query": "launch", "tags": ["depot"]}),
+    ("get_memory_context", {}),
+    ("get_memory_context", {"task_description": "the launch code of the depot", "max_tokens": 8000}),
+    ("get_memory_context", {"files_in_context": ["src"], "sections": ["session_history", "project_context"]}),
+    ("search_knowledge_graph", {}),
+    ("search_knowledge_graph", {"entity": "Depot", "depth": 3, "limit": 100}),
+    ("search_knowledge_graph", {"entity": "Vault", "depth": 3, "direction": "incoming"}),
+    ("get_memory_status", {}),
+]
+"""Questions that find the secret for whoever may see it."""
+RESOURCES = [
+    "memory://status",
+    "memory://session/summary",
+    "memory://project/knowledge-graph",
+    "memory://user/preferences",
+]
+
+
+def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
+    """Every change of a memory by its id."""
+    return [
+        ("update_memory", {"memory_id": memory_id, "content": "overwritten"}),
+        ("update_memory", {"memory_id": memory_id, "tags": {"add": ["x"]}, "metadata": {"seen": True}}),
+        ("tag_memory", {"memory_id": memory_id, "add": ["x"], "remove": ["depot"]}),
+        ("promote_memory", {"memory_id": memory_id, "target_scope": "project"}),
+        ("promote_memory", {"memory_id": memory_id, "target_scope": "user"}),
+        ("forget_memory", {"memory_id": memory_id, "reason": "because"}),
+        ("restore_memory", {"memory_id": memory_id}),
+        ("restore_memory", {"memory_id": memory_id, "version": 1}),
+    ]
+
+
+async def ask_everything(intruder: RawClient) -> None:
+    """All that can be asked without knowing an id."""
+    for tool, arguments in QUESTIONS:
+        await intruder.call(tool, **arguments)
+    for uri in RESOURCES:
+        await intruder.request("resources/read", uri=uri)
+    await intruder.request("resources/list")
+    for prompt, argument in (("recall", "topic"), ("what-do-you-know-about", "subject")):
+        answer = await intruder.request("prompts/get", name=prompt, arguments={argument: "Depot"})
+        assert "result" in answer, answer
+    for prefix in ("", "Va", "Depot", "secret", "dep"):
+        for prompt, argument in (("recall", "topic"), ("what-do-you-know-about", "subject")):
+            reference = {"type": "ref/prompt", "name": prompt}
+            await intruder.request("completion/complete", ref=reference, argument={"name": argument, "value": prefix})
+    reference = {"type": "ref/resource", "uri": "memory://memory/{id}"}
+    shown = await intruder.request("completion/complete", ref=reference, argument={"name": "id", "value": "memory:"})
+    assert "result" in shown
+
+
+async def ask_by_id(intruder: RawClient, memory_id: str) -> None:
+    """All that can be asked about a memory whose id has become known."""
+    for identity in (memory_id, memory_id.lower(), memory_id.removeprefix("memory:")):
+        found = await intruder.call("get_memory", memory_id=identity)
+        assert found.get("error") in ("not_found", "memory_unavailable"), found
+        read = await intruder.request("resources/read", uri=f"memory://memory/{identity}")
+        assert "error" in read, read
+    assert "error" in await intruder.call("get_memory", memory_id=memory_id, version=1)
+    subscribed = await intruder.request("resources/subscribe", uri=f"memory://memory/{memory_id}")
+    assert "error" in subscribed or found["error"] == "memory_unavailable", "nobody can know then whether it is there"
+
+
+def assert_silent(intruder: RawClient, *ids: str) -> None:
+    """Neither a mark nor an id (that the intruder did not name itself) was in anything that it was told."""
+    for line in intruder.heard:
+        for mark in (MARK, *ids):
+            assert mark.encode() not in line, line
+
+
+async def assert_untouched(house: House, scope: str) -> None:
+    async with house.victim() as victim:
+        found = await victim.call("get_memory", memory_id=house.secrets[scope])
+        assert "error" not in found, found
+        assert (found["content"], found["version"]) == (secret(scope)["content"], 1)
+        assert sorted(found["tags"]) == sorted(secret(scope)["tags"])
+        assert found["scope"] == scope
+        assert not found.get("links")
+        assert not found.get("incoming")
+
+
+@pytest.mark.parametrize("scope", ["session", "project"])
+async def test_the_victim_itself_finds_the_secret_so_that_the_attempts_mean_something(house: House, scope: str) -> None:
+    await hide(house, scope)
+    async with house.victim() as victim:
+        victim.heard.clear()
+        for tool, arguments in QUESTIONS[:3]:
+            await victim.call(tool, **arguments)
+        assert MARK.encode() in b"".join(victim.heard)
+        await victim.call("search_knowledge_graph", entity="Depot")
+        assert f"Vault {MARK}".encode() in victim.heard[-1]
+
+
+@pytest.mark.parametrize("scope", ["session", "project"])
+async def test_another_project_learns_nothing_by_asking(house: House, scope: str) -> None:
+    await hide(house, scope)
+    for session in (INTRUDER, VICTIM):  # a client may be told any session id
+        async with house.stranger(session) as intruder:
+            await ask_everything(intruder)
+            assert_silent(intruder, house.secrets[scope])
+
+
+async def test_another_session_of_the_project_learns_nothing_by_asking(house: House) -> None:
+    await hide(house, "session")
+    async with house.neighbour() as intruder:
+        await ask_everything(intruder)
+        assert_silent(intruder, house.secrets["session"])
+
+
+@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
+async def test_an_id_that_has_become_known_opens_nothing(house: House, scope: str, who: str) -> None:
+    await hide(house, scope)
+    async with getattr(house, who)() as intruder:
+        await ask_by_id(intruder, house.secrets[scope])
+        for tool, arguments in changes_of(house.secrets[scope]):
+            answer = await intruder.call(tool, **arguments)
+            assert answer.get("error") == "not_found", (tool, answer)
+        assert_silent(intruder)
+    await assert_untouched(house, scope)
+
+
+@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
+async def test_no_link_can_be_made_to_a_memory_that_cannot_be_seen(house: House, scope: str, who: str) -> None:
+    await hide(house, scope)
+    async with getattr(house, who)() as intruder:
+        own = (await intruder.store("A memory of my own"))["memory_id"]
+        for relation in ("related_to", "contradicts", "supersedes", "derived_from"):
+            links = [{"relation": relation, "target": house.secrets[scope]}]
+            answer = await intruder.call("update_memory", memory_id=own, add_links=links)
+            assert answer.get("error") == "not_found", answer
+        await intruder.call("get_memory", memory_id=own)
+        assert_silent(intruder)
+    await assert_untouched(house, scope)
+
+
+async def test_a_link_from_a_memory_of_one_session_is_not_shown_to_another(house: House) -> None:
+    await hide(house, "project")
+    async with house.neighbour() as neighbour:
+        own = (await neighbour.store("A memory of my own", scope="session"))["memory_id"]
+        links = [{"relation": "related_to", "target": house.secrets["project"]}]
+        answer = await neighbour.call("update_memory", memory_id=own, add_links=links)
+        assert "error" not in answer, answer
+    async with house.victim() as victim:
+        await victim.call("get_memory", memory_id=house.secrets["project"])
+        await victim.call("recall_memories", query="launch code of the depot")
+        assert own.encode() not in b"".join(victim.heard)
+
+
+@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
+async def test_the_same_text_does_not_find_its_twin(house: House, scope: str, who: str) -> None:
+    """By exact duplicates when it is stored, by near-duplicates once both have vectors."""
+    await house.store.worker()
+    await hide(house, scope)
+    async with house.victim() as victim:
+        await victim.call("store_memory", **{**secret(scope), "wait_for_embedding": True})
+    async with getattr(house, who)() as intruder:
+        own = await intruder.store(secret(scope)["content"], wait_for_embedding=True)
+        await intruder.call("get_memory", memory_id=own["memory_id"])
+        await intruder.call("recall_memories", query=secret(scope)["content"], strategy="vector")
+        assert house.secrets[scope].encode() not in b"".join(intruder.heard)
+
+
+async def test_writing_into_another_session_reads_nothing_of_it(house: House) -> None:
+    await hide(house, "session")
+    async with house.neighbour() as intruder:
+        planted = await intruder.store("Planted words", scope="session", session_id=VICTIM)
+        assert "error" not in planted, planted
+        await ask_everything(intruder)
+        await ask_by_id(intruder, planted["memory_id"])
+        assert_silent(intruder, house.secrets["session"])
+    async with house.stranger() as intruder:
+        planted = await intruder.store("Planted from elsewhere", scope="session", session_id=VICTIM)
+        await ask_everything(intruder)
+        assert_silent(intruder, house.secrets["session"])
+    async with house.victim() as victim:
+        found = await victim.call("recall_memories", query="planted", scope=["session"])
+        assert [each["content"] for each in found["memories"]] == ["Planted words"]
+
+
+async def test_no_argument_names_another_project(house: House) -> None:
+    await hide(house, "project")
+    project = project_of(house.mine)
+    async with house.stranger() as intruder:
+        for name, value in (("project", project.id), ("project_id", project.id), ("directory", str(house.mine))):
+            for tool, arguments in QUESTIONS:
+                answer = await intruder.call(tool, **arguments, **{name: value})
+                assert answer["error"] == "invalid_input", answer
+        assert_silent(intruder, house.secrets["project"])
+
+
+@pytest.mark.parametrize(
+    "roots",
+    [
+        ["file://{theirs}", "file://{mine}"],
+        ["file://elsewhere{mine}", "file://{theirs}"],
+        ["https://example.org{mine}", "{mine}", "file:{mine}\0", "file://{theirs}/"],
+        ["file://{theirs}/../theirs"],
+    ],
+)
+async def test_the_first_root_on_this_disk_is_the_project_whatever_else_a_client_says(
+    house: House, roots: list[str]
+) -> None:
+    """The roots count before `--project`, the environment and the working directory, which all name the other."""
+    await hide(house, "project")
+    lies = {"directory": str(house.mine), "project": str(house.mine)}
+    async with house.rig.client(**OTHER, **lies, environment={"REMEMBRANCER_PROJECT": str(house.mine)}) as intruder:
+        intruder.answers_roots = [each.format(mine=house.mine, theirs=house.theirs) for each in roots]
+        await intruder.initialize(roots={})
+        await ask_everything(intruder)
+        await ask_by_id(intruder, house.secrets["project"])
+        intruder.heard = [line for line in intruder.heard if b"roots/list" not in line]
+        assert_silent(intruder)
+
+
+async def test_roots_that_come_later_do_not_move_a_session_into_another_project(house: House) -> None:
+    await hide(house, "project")
+    async with house.rig.client(**OTHER, directory=str(house.theirs)) as intruder:
+        intruder.answers_roots = [house.theirs.as_uri()]
+        await intruder.initialize(roots={"listChanged": True})
+        await intruder.call("get_memory_status")
+        answer = {"roots": [{"uri": house.mine.as_uri()}]}
+        for asked in intruder.requests:
+            await intruder.send(id=asked["id"], result=answer)
+        await intruder.send(method="notifications/roots/list_changed")
+        await ask_everything(intruder)
+        assert_silent(intruder, house.secrets["project"])
+
+
+@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
+async def test_the_cache_gives_nothing_away_while_the_store_is_away(house: House, scope: str, who: str) -> None:
+    await hide(house, scope)
+    async with getattr(house, who)() as intruder:
+        await house.store.store.kill()
+        await ask_everything(intruder)
+        await ask_by_id(intruder, house.secrets[scope])
+        for tool, arguments in changes_of(house.secrets[scope]):
+            await intruder.call(tool, **arguments)
+        assert_silent(intruder)
+    await house.store.start()
+    await until(lambda: house.rig.gateway.vitals().queue_depth == 0)
+    await assert_untouched(house, scope)
+
+
+@pytest.mark.parametrize(("scope", "who"), [("session", "neighbour"), ("session", "stranger"), ("project", "stranger")])
+async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who: str) -> None:
+    async with house.victim() as victim, getattr(house, who)() as intruder:
+        await victim.store("A first memory")
+        await house.store.store.kill()
+        answer = await victim.call("store_memory", **secret(scope))
+        assert "queued" in [warning["code"] for warning in answer["warnings"]]
+        house.secrets[scope] = answer["memory_id"]
+        own = await intruder.store("The launch code is unknown to me")
+        await ask_everything(intruder)
+        await ask_by_id(intruder, house.secrets[scope])
+        for tool, arguments in changes_of(house.secrets[scope]):
+            await intruder.call(tool, **arguments)
+        assert_silent(intruder)
+        assert own["memory_id"] != house.secrets[scope]
+        found = await victim.call("recall_memories", query="launch code")
+        assert house.secrets[scope] in [each["id"] for each in found["memories"]]
+        await house.store.start()
+        await until(lambda: house.rig.gateway.vitals().queue_depth == 0)
+    await assert_untouched(house, scope)
+
+
+async def test_the_next_gateway_gives_nothing_away_of_what_the_last_one_queued(home: Path, tmp_path: Path) -> None:
+    rig = Rig(home, Settings(write_budget_s=0.2, read_budget_s=0.2))
+    house = {"session": VICTIM, "directory": str(tmp_path)}
+    async with rig.running(), rig.session(**house) as victim:
+        queued = await victim.call("store_memory", **secret("session"))
+    async with rig.running(), rig.session(**OTHER, directory=str(tmp_path)) as intruder:
+        await ask_everything(intruder)
+        await ask_by_id(intruder, queued["memory_id"])
+        assert_silent(intruder)
+
+
+async def test_what_is_made_ready_for_a_session_is_for_that_session_alone(house: House) -> None:
+    await hide(house, "session")
+    async with house.victim(), house.neighbour() as intruder, house.stranger(VICTIM) as stranger:
+        for each in (intruder, stranger):
+            await each.call("get_memory_context")
+            assert_silent(each, house.secrets["session"])
+
+
+async def test_subscribers_hear_nothing_of_writes_that_they_may_not_see(house: House) -> None:
+    async with house.neighbour() as intruder:
+        for uri in ("memory://session/summary", "memory://user/preferences"):
+            await intruder.request("resources/subscribe", uri=uri)
+        await hide(house, "session")
+        async with house.victim() as victim:
+            for tool, arguments in changes_of(house.secrets["session"])[:3]:
+                await victim.call(tool, **arguments)
+        await intruder.request("ping")
+        assert_silent(intruder, house.secrets["session"])
+        assert not [line for line in intruder.heard if b"resources/updated" in line]
+
+
+def make_worktree(repository: Path, at: Path) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    for arguments in (("init",), ("commit", "--allow-empty", "-m", "one"), ("worktree", "add", str(at))):
+        subprocess.run(["git", *identity, *arguments], cwd=repository, check=True, capture_output=True)
+
+
+async def test_worktrees_of_one_repository_share_what_their_project_knows_and_no_session(
+    house: House, tmp_path: Path
+) -> None:
+    make_worktree(house.mine, tmp_path / "tree")
+    for scope in ("session", "project"):
+        await hide(house, scope)
+    async with house.rig.session(**OTHER, directory=str(tmp_path / "tree")) as other:
+        found = await other.call("get_memory", memory_id=house.secrets["project"])
+        assert found["content"] == secret("project")["content"]
+        found = await other.call("recall_memories", query="launch code of the depot")
+        assert [each["id"] for each in found["memories"]] == [house.secrets["project"]]
+        assert (await other.call("get_memory", memory_id=house.secrets["session"]))["error"] == "not_found"
+    async with house.rig.session(session=VICTIM, bridge="33" * 16, directory=str(tmp_path / "tree")) as same:
+        found = await same.call("get_memory", memory_id=house.secrets["session"])
+        assert found["content"] == secret("session")["content"], "the same session, from another worktree"

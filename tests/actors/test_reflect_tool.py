@@ -1,0 +1,307 @@
+"""`reflect_and_consolidate`: what it answers, what it refuses, and the client's own model."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import mcp_types as mcp
+import msgspec
+import pytest
+
+from remembrancer.protocol.consolidation import ConsolidatedMemory, Pattern, Reflect, Reflected
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.runs import ApplyRun, Skipped, UndoneResult, UndoRun
+from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.writes import Applied, Operation, Submit
+from tests.actors.gateway_rig import QUICK, Rig, until
+from tests.actors.resource_store import ResourceStore
+from tests.actors.sdk_client import ERAS, sdk_client
+
+pytestmark = pytest.mark.anyio
+
+TOOL = "reflect_and_consolidate"
+SUMMARY_ID = "memory:01ARZ3NDEKTSV4RRFFQ69G5FA1"
+SOURCES = tuple(f"memory:01ARZ3NDEKTSV4RRFFQ69G5FB{place}" for place in range(3))
+CLUSTER = ConsolidatedMemory(
+    SUMMARY_ID, "The build needs Java 21.", "semantic", "fact", "session", SOURCES, ("needs Java 21", "it is Java 21")
+)
+PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
+SAMPLING = msgspec.structs.replace(QUICK, sampling=True, reflect_budget_s=2.0, sampling_budget_s=1.0)
+
+
+class ReflectingStore(ResourceStore):
+    """Has a consolidator that always finds the same cluster and the same pattern."""
+
+    def __init__(self, paths: RuntimePaths) -> None:
+        super().__init__(paths)
+        self.clusters: tuple[ConsolidatedMemory, ...] = (CLUSTER,)
+        self.not_embedded = 0
+        self.says: Refused | None = None
+        self.undone = UndoneResult("run_1", SOURCES, (Skipped(SUMMARY_ID, "changed since"),))
+
+    @property
+    def reflections(self) -> list[Reflect]:
+        return [each for each in self.requests if isinstance(each, Reflect)]
+
+    def _reply(self, message: ToStore) -> Any:
+        match message:
+            case Reflect():
+                return self.says or self._reflected(message)
+            case Submit(operation=operation) if isinstance(operation.change, UndoRun):
+                self.applied[operation.operation_id] = operation
+                return Applied(operation.operation_id, self.undone)
+        return super()._reply(message)
+
+    def _reflected(self, request: Reflect) -> Reflected:
+        memories = tuple(
+            msgspec.structs.replace(
+                each,
+                content=request.summaries.get(each.id, each.content),
+                sources=each.sources if request.dry_run else (),
+            )
+            for each in self.clusters
+        )
+        run_id = None if request.dry_run else "run_1"
+        return Reflected(memories, (PATTERN,), 15, run_id, skipped=1, not_embedded=self.not_embedded)
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
+
+
+@pytest.fixture
+def sampling_rig(home: Path) -> Rig:
+    return Rig(home, SAMPLING)
+
+
+async def test_a_reflection_answers_as_the_first_seed_says(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        answer = await client.call(TOOL)
+    assert answer == {
+        "consolidated_memories": [
+            {
+                "id": SUMMARY_ID,
+                "content": "The build needs Java 21.",
+                "type": "semantic",
+                "derived_from": list(SOURCES),
+                "scope": "session",
+            }
+        ],
+        "patterns_detected": [
+            {"pattern": "asks about error handling", "frequency": 4, "suggested_scope": "user"},
+        ],
+        "session_stats": {"memories_analyzed": 15, "consolidated_into": 1, "patterns_found": 1},
+        "run_id": "run_1",
+        "skipped": 1,
+    }
+    (asked,) = store.reflections
+    assert (asked.session_id, asked.about, asked.strategy, asked.dry_run) == ("session:test",) * 2 + ("full", False)
+    assert len(asked.operation_id) == 32
+
+
+async def test_a_dry_run_names_no_run_and_what_has_no_vectors_is_said(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        store.not_embedded = 2
+        answer = await client.call(TOOL, session_id="session:test", strategy="summarize", dry_run=True)
+    assert "run_id" not in answer
+    assert answer["warning"] == "not_embedded"
+    assert "2 memories have no vectors yet" in answer["warnings"][0]["message"]
+    (asked,) = store.reflections
+    assert (asked.strategy, asked.dry_run) == ("summarize", True)
+
+
+async def test_a_reflection_that_comes_again_has_the_same_operation_id(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running():
+        for _ in range(2):
+            async with rig.session() as client:
+                await client.call(TOOL, 7, strategy="full")
+        first, second = store.reflections
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"session_id": "session:other"}, "session_id"),
+        ({"strategy": "everything"}, "strategy"),
+        ({"undo": "run_1", "dry_run": True}, "undo"),
+        ({"undo": " "}, "undo"),
+    ],
+)
+async def test_what_is_not_allowed_is_refused_by_its_name(rig: Rig, arguments: dict[str, Any], field: str) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        answer = await client.call(TOOL, **arguments)
+        assert store.reflections == []
+    assert (answer["error"], answer["field"]) == ("invalid_input", field)
+
+
+async def test_undoing_a_run_says_what_was_undone_and_what_was_left_alone(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        answer = await client.call(TOOL, undo="run_1")
+        changes = [operation.change for operation in store.applied.values()]
+    assert answer == {
+        "run_id": "run_1",
+        "status": "undone",
+        "memories": list(SOURCES),
+        "skipped": [{"memory_id": SUMMARY_ID, "reason": "changed since"}],
+    }
+    assert UndoRun("run_1", "project") in changes
+
+
+async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        answer = await client.call(TOOL)
+        assert answer["error"] == "memory_unavailable"
+        assert (answer["degraded"], answer["retry_possible"]) == (True, True)
+        undone = await client.call(TOOL, undo="run_1")
+    assert (undone["status"], undone["warning"]) == ("queued", "queued")
+
+
+async def test_without_a_consolidator_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        store.says = Refused("consolidator_unavailable", "the consolidator is off", retry_possible=True)
+        answer = await client.call(TOOL)
+        assert (answer["error"], answer["retry_possible"]) == ("consolidator_unavailable", True)
+        assert answer["message"] == "the consolidator is off"
+        assert "degraded" not in await client.call("recall_memories", query="java")
+
+
+async def test_a_reflection_that_takes_too_long_does_not_make_the_store_silent(home: Path) -> None:
+    rig = Rig(home, msgspec.structs.replace(QUICK, reflect_budget_s=0.3))
+    async with ReflectingStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        await client.call("get_memory_status")
+        store.hangs = True
+        answer = await client.call(TOOL)
+        assert (answer["error"], answer["retry_possible"], answer["degraded"]) == ("query_timeout", True, False)
+        assert "0.3 s" in answer["message"]
+        assert gateway.vitals().store == "connected"
+
+
+async def test_who_watches_a_resource_hears_of_what_a_reflection_wrote(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        heard: list[str] = []
+
+        def hear(operation: Operation, _: bool) -> None:
+            if isinstance(operation.change, ApplyRun):
+                heard.append(operation.operation_id)
+
+        gateway.happenings.on_write.append(hear)
+        await client.call(TOOL, dry_run=True)
+        assert heard == []
+        await client.call(TOOL)
+        assert heard == [store.reflections[-1].operation_id]
+
+
+# --- the client's own model ---
+
+Answering = Callable[[mcp.CreateMessageRequestParams], Awaitable[mcp.CreateMessageResult | mcp.ErrorData]]
+
+
+def model(answers: Answering) -> Any:
+    async def sample(_: Any, params: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult | mcp.ErrorData:
+        return await answers(params)
+
+    return sample
+
+
+def text(answer: str, stop_reason: str = "endTurn") -> mcp.CreateMessageResult:
+    content = mcp.TextContent(text=answer)
+    return mcp.CreateMessageResult(role="assistant", content=content, model="m", stop_reason=stop_reason)
+
+
+async def reflect(rig: Rig, answers: Answering, era: str = "legacy") -> tuple[dict[str, Any], list[Reflect]]:
+    async with (
+        ReflectingStore(rig.paths).open() as store,
+        rig.running(),
+        sdk_client(rig, era, sampling_callback=model(answers)) as client,
+    ):
+        result = await client.call_tool(TOOL, {})
+        assert isinstance(result.structured_content, dict)
+        return result.structured_content, store.reflections
+
+
+async def test_the_client_s_model_writes_the_summaries_when_the_user_allowed_it(sampling_rig: Rig) -> None:
+    prompts: list[mcp.CreateMessageRequestParams] = []
+
+    async def answers(params: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult:
+        prompts.append(params)
+        return text(" Builds run on Java 21. ")
+
+    answer, reflections = await reflect(sampling_rig, answers)
+    assert answer["consolidated_memories"][0]["content"] == "Builds run on Java 21."
+    assert "warnings" not in answer
+    plan, real = reflections
+    assert (plan.dry_run, real.dry_run) == (True, False)
+    assert plan.operation_id == real.operation_id
+    assert real.summaries == {SUMMARY_ID: "Builds run on Java 21."}
+    (prompt,) = prompts
+    assert prompt.max_tokens == 200
+    content = prompt.messages[0].content
+    assert isinstance(content, mcp.TextContent)
+    assert "needs Java 21" in content.text
+    assert "it is Java 21" in content.text
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (mcp.ErrorData(code=-1, message="the user said no"), "refused"),
+        (text("   "), "empty"),
+        (text("Java", "maxTokens"), "cut off"),
+        (text("x" * 20_000), "no text that can be kept"),
+        (text("the key is AKIAIOSFODNN7EXAMPLF and the password: hunter2hunter2"), "credential"),
+    ],
+)
+async def test_an_answer_that_is_none_leaves_the_memories_own_sentences(
+    sampling_rig: Rig, answer: mcp.CreateMessageResult | mcp.ErrorData, why: str
+) -> None:
+    async def answers(_: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult | mcp.ErrorData:
+        return answer
+
+    result, reflections = await reflect(sampling_rig, answers)
+    assert result["consolidated_memories"][0]["content"] == CLUSTER.content
+    assert result["warning"] == "sampling_incomplete"
+    assert "0 of 1 summaries" in result["warnings"][0]["message"]
+    assert why in result["warnings"][0]["message"]
+    assert reflections[-1].summaries == {}
+
+
+async def test_a_model_that_does_not_answer_is_not_waited_for(sampling_rig: Rig) -> None:
+    async def answers(_: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult:
+        await until(lambda: False, 60.0)
+        raise AssertionError
+
+    result, _ = await reflect(sampling_rig, answers)
+    assert result["consolidated_memories"][0]["content"] == CLUSTER.content
+    assert "longer than 1 s" in result["warnings"][0]["message"]
+
+
+async def test_without_the_setting_the_client_is_not_asked(rig: Rig) -> None:
+    async def answers(_: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult:
+        raise AssertionError
+
+    result, reflections = await reflect(rig, answers)
+    assert "warnings" not in result
+    assert len(reflections) == 1
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_client_without_a_model_gets_the_memories_own_sentences(sampling_rig: Rig, era: str) -> None:
+    async with ReflectingStore(sampling_rig.paths).open(), sampling_rig.running(), sdk_client(sampling_rig, era) as sdk:
+        result = await sdk.call_tool(TOOL, {})
+    assert isinstance(result.structured_content, dict)
+    assert result.structured_content["consolidated_memories"][0]["content"] == CLUSTER.content
+    assert "warnings" not in result.structured_content
+
+
+async def test_in_the_newest_protocol_no_model_can_be_asked(sampling_rig: Rig) -> None:
+    async def answers(_: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult:
+        raise AssertionError
+
+    result, reflections = await reflect(sampling_rig, answers, "2026-07-28")
+    assert result["consolidated_memories"][0]["content"] == CLUSTER.content
+    assert len(reflections) == 1

@@ -1,0 +1,191 @@
+"""A session's start, presence and end, as the gateway tells the store of them; and what is ready before it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.gateway import session_life
+from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, to_gather
+from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.session_life import EndSession, StartSession
+from tests.actors.gateway_rig import QUICK, PlayedStore, Rig, until
+from tests.actors.store_process import store_rig
+
+pytestmark = pytest.mark.anyio
+SESSION = "session:test"
+
+
+@pytest.fixture
+def rig(home: Path) -> Rig:
+    return Rig(home, QUICK)
+
+
+async def test_a_session_starts_when_its_client_is_there_and_ends_when_it_says_so(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        async with rig.session() as client:
+            await until(lambda: len(store.life) == 1)
+            assert store.life == [StartSession(SESSION, "test", str(rig.paths.home))]
+            await client.say_end()
+        await until(lambda: len(store.life) == 2)
+        assert store.life[1] == EndSession(SESSION, "completed")
+
+
+async def test_a_lost_bridge_ends_nothing_and_its_return_begins_the_session_again(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        for times in (1, 2):
+            async with rig.session():
+                await until(lambda times=times: len(store.life) == times)  # type: ignore[misc]
+            await until(lambda: gateway.vitals().sessions == 0)
+        assert [type(change) for change in store.life] == [StartSession, StartSession]
+
+
+async def test_bridges_that_share_a_session_share_its_start_and_its_end(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        async with rig.session() as first:
+            async with rig.session(bridge="11" * 16) as second:
+                await second.call("get_memory_status")
+                await second.say_end()
+            await until(lambda: gateway.vitals().sessions == 1)
+            await first.call("get_memory_status")
+            assert [type(change) for change in store.life] == [StartSession]
+            await first.say_end()
+        await until(lambda: len(store.life) == 2)
+
+
+async def test_the_roots_are_waited_for_before_a_session_starts(rig: Rig, tmp_path: Path) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+        client.answers_roots = [tmp_path.as_uri()]
+        await client.initialize(roots={})
+        await client.request("ping")
+        await until(lambda: len(store.life) == 1)
+        assert store.life == [StartSession(SESSION, "test", str(tmp_path))]
+        (operation,) = store.lived.values()
+        assert operation.project.id == project_of(tmp_path).id
+
+
+async def test_a_client_without_a_handshake_starts_its_session_with_its_first_call(rig: Rig) -> None:
+    envelope = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "modern\n one \ud83d", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+        await client.request("tools/call", name="get_memory_status", arguments={}, _meta=envelope)
+        await until(lambda: len(store.life) == 1)
+        assert store.life[0] == StartSession(SESSION, "modern one ?", str(rig.paths.home))
+
+
+async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        async with rig.client() as client:
+            await until(lambda: gateway.vitals().sessions == 1)
+            await client.say_end()
+        await until(lambda: gateway.vitals().sessions == 0)
+        async with rig.session(bridge="11" * 16, session="session:other"):
+            await until(lambda: len(store.life) == 1)
+        assert store.life[0] == StartSession("session:other", "test", str(rig.paths.home))
+
+
+async def test_starts_and_ends_wait_for_a_store_that_is_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_life, "FIRST_WAIT_S", 0.05)
+    async with rig.running() as gateway:
+        async with rig.session() as client:
+            await until(lambda: gateway.vitals().queue_depth == 1)
+            await client.say_end()
+        await until(lambda: gateway.vitals().queue_depth == 2)
+    async with PlayedStore(rig.paths).open() as store, rig.running():
+        await until(lambda: len(store.life) == 2)
+        assert [type(change) for change in store.life] == [StartSession, EndSession]
+
+
+async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_life, "PRESENCE_S", 0.02)
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        async with rig.session() as client, rig.session(bridge="11" * 16, session="session:other"):
+            await client.call("get_memory_status")
+            await until(lambda: bool(store.present) and len(store.present[-1].sessions) == 2)
+            project = project_of(rig.paths.home)
+            assert {(each.id, name) for each, name in store.present[-1].sessions} == {
+                (project.id, SESSION),
+                (project.id, "session:other"),
+            }
+        await until(lambda: gateway.vitals().sessions == 0)
+
+
+async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ended(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        async with rig.session(), rig.session(bridge="11" * 16, session="session:other") as other:
+            await until(lambda: len(store.life) == 2)
+            await other.say_end()
+            await other.aclose()
+            await until(lambda: gateway.vitals().sessions == 1)
+            await gateway.drain("down")
+        assert store.life[2:] == [EndSession("session:other")]
+
+
+async def test_the_context_is_gathered_before_it_is_asked_for(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        await until(is_ready(rig))
+        assert len(store.ahead) == 1
+        answers = [await client.call("get_memory_context") for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert store.ahead == [store.ahead[0]] * 2
+        assert store.ahead[0].task == ""
+
+
+async def test_a_store_that_goes_away_right_after_the_start_still_gives_a_context(home: Path) -> None:
+    rig = Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+    async with rig.running(), store_rig(home) as store:
+        async with rig.session() as client:
+            await client.store("Prefers tabs", scope="user")
+        async with rig.session(bridge="11" * 16, session="session:later") as client:
+            await until(is_ready(rig, "session:later"))
+            await store.store.kill()
+            answer = await client.call("get_memory_context")
+            assert "Prefers tabs" in answer["context_block"]
+            assert answer["degraded"]
+            answer = await client.call("get_memory_context", task_description="what the user prefers")
+            assert "Prefers tabs" in answer["context_block"]
+
+
+@pytest.mark.parametrize(
+    ("who", "what", "is_dropped"),
+    [
+        ({}, {"scope": "project"}, True),
+        ({"session": "session:other", "bridge": "22" * 16}, {"scope": "project"}, True),
+        ({"session": "session:other", "bridge": "22" * 16, "directory": "/"}, {"scope": "user"}, True),
+        ({"session": "session:other", "bridge": "22" * 16, "directory": "/"}, {"scope": "project"}, False),
+    ],
+)
+async def test_what_is_ready_is_dropped_when_something_is_written_that_may_belong_to_it(
+    home: Path, who: dict[str, Any], what: dict[str, Any], is_dropped: bool
+) -> None:
+    rig = Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+    async with store_rig(home), rig.running():
+        async with rig.session() as client:
+            await client.store("The first fact")
+        async with rig.session(bridge="11" * 16) as client:
+            await until(is_ready(rig))
+            if who:
+                async with rig.session(**who) as writer:
+                    await writer.store("The second fact", **what)
+            else:
+                await client.store("The second fact", **what)
+            block = (await client.call("get_memory_context"))["context_block"]
+            assert "The first fact" in block
+            assert ("The second fact" in block) is is_dropped
+            assert "The first fact" in (await client.call("get_memory_context"))["context_block"]
+
+
+def is_ready(rig: Rig, session_id: str = SESSION) -> Callable[[], bool]:
+    """Whether the answer to a session's first question is there."""
+    project = project_of(rig.paths.home)
+    question = to_gather(GetMemoryContextArguments(), project, session_id)
+    return lambda: rig.gateway.reads.ready.is_ready(question)

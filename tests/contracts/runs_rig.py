@@ -1,0 +1,86 @@
+"""Runs as the consolidator sends them, for the tests that carry them out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.protocol.runs import (
+    AddLink,
+    AddMemory,
+    ApplyRun,
+    ChainLink,
+    Edit,
+    LogPromotion,
+    NewMemory,
+    ReviseMemory,
+    RunResult,
+    UndoneResult,
+    UndoRun,
+)
+from remembrancer.protocol.writes import Applied, Operation, PortableMemory
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
+
+ONE, TWO, THREE, FOUR = "mem_one", "mem_two", "mem_three", "mem_four"
+CONTENTS = {ONE: "a red lantern", TWO: "a blue candle", THREE: "a green torch", FOUR: "an old bottle"}
+SUMMARY = "mem_summary"
+STEP = ChainLink("session", THREE, REQUESTED_AT, "merged", SESSION, score=0.75, content=CONTENTS[THREE])
+
+
+def stored() -> list[Operation]:
+    """Two memories of the project, and two of a session's."""
+    scopes = {ONE: "project", TWO: "project", THREE: "session", FOUR: "session"}
+    return [
+        store_operation(memory_id, content, memory_id=memory_id, scope=scopes[memory_id], importance=0.5)
+        for memory_id, content in CONTENTS.items()
+    ]
+
+
+def run_operation(name: str, *edits: Edit, run_id: str = "run", part: int = 0, **fields: Any) -> Operation:
+    """An operation that carries out a run, or a part of one. `name` is its identity."""
+    given = {"place": "project", "kind": "consolidation", "method": "summarize_cluster"} | fields
+    return Operation(name, PROJECT, "", REQUESTED_AT, ApplyRun(run_id=run_id, edits=edits, part=part, **given))
+
+
+def undo_operation(name: str, run_id: str = "run", *, session_id: str = SESSION) -> Operation:
+    """An operation that undoes a run."""
+    return Operation(name, PROJECT, session_id, REQUESTED_AT, UndoRun(run_id, "project"))
+
+
+def carry_out(records: Records, *edits: Edit, **fields: Any) -> RunResult:
+    """Carry out a run that is all right."""
+    name = fields.pop("name", f"apply {fields.get('run_id', 'run')} {fields.get('part', 0)}")
+    reply = records.apply([run_operation(name, *edits, **fields)])[0].reply
+    assert isinstance(reply, Applied), reply
+    assert isinstance(reply.result, RunResult)
+    return reply.result
+
+
+def undo(records: Records, run_id: str = "run", *, name: str = "undo", session_id: str = SESSION) -> UndoneResult:
+    """Undo a run that is there."""
+    reply = records.apply([undo_operation(name, run_id, session_id=session_id)])[0].reply
+    assert isinstance(reply, Applied), reply
+    assert isinstance(reply.result, UndoneResult)
+    return reply.result
+
+
+def shown(records: Records, memory_id: str) -> PortableMemory:
+    """A memory that is there."""
+    memory = records.portable(memory_id, None)
+    assert memory is not None
+    return memory
+
+
+def consolidating() -> tuple[Edit, ...]:
+    """A run that does a little of everything: a summary of two memories, and a session's memory merged and promoted."""
+    return (
+        AddMemory(NewMemory(SUMMARY, "lights of several colours", "fact", "project", SESSION, "lights")),
+        ReviseMemory(ONE, "consolidated", expected_version=1, status="consolidated", tags=("light",)),
+        ReviseMemory(TWO, "merged", importance=0.75, confidence=0.55, accessed=True, chain=STEP),
+        ReviseMemory(THREE, "promoted", expected_version=1, status="promoted", only_with=TWO),
+        LogPromotion(THREE, "observation", "session", "project", "importance", SESSION, 0.75, merged_into=TWO),
+        ReviseMemory(FOUR, "promoted", scope="project", chain=ChainLink("session", FOUR, 5.0, session_id=SESSION)),
+        LogPromotion(FOUR, "observation", "session", "project", "importance", SESSION, 0.875),
+        AddLink(SUMMARY, ONE, "derived_from"),
+        AddLink(SUMMARY, TWO, "derived_from"),
+    )

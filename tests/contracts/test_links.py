@@ -1,0 +1,148 @@
+"""Links between memories: asked for, shown from both ends, and what superseding does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.runs import AddLink
+from remembrancer.protocol.writes import (
+    Applied,
+    ForgetMemory,
+    LinkRef,
+    PromoteMemory,
+    UpdatedResult,
+    UpdateMemory,
+)
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.runs_rig import FOUR, ONE, THREE, TWO, carry_out, shown, stored
+from tests.operations import OTHER_SESSION, SESSION, change_operation, store_operation
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    made = factory.open()
+    made.apply(stored())
+    return made
+
+
+def update(records: Records, name: str, change: UpdateMemory, session_id: str = SESSION) -> UpdatedResult | str | None:
+    """What came of an update; of one that was refused the field."""
+    reply = records.apply([change_operation(name, change, session_id=session_id)])[0].reply
+    if isinstance(reply, Applied):
+        assert isinstance(reply.result, UpdatedResult)
+        return reply.result
+    assert isinstance(reply, InvalidInput)
+    return reply.to_failure().field
+
+
+def loaded(records: Records, memory_id: str, session_id: str = SESSION) -> MemoryRecord:
+    number = records.number_of(memory_id)
+    assert number is not None
+    return records.load([number], Filters(session_id))[number]
+
+
+def test_links_are_made_and_removed_without_a_version_of_their_own(records: Records) -> None:
+    links = (LinkRef("caused_by", TWO), LinkRef("supports", THREE), LinkRef("supports", THREE))
+    assert update(records, "add", UpdateMemory(ONE, add_links=links)) == UpdatedResult(ONE, ("links",), False, 1)
+    assert [(link.target, link.relation) for link in shown(records, ONE).links] == [
+        (THREE, "supports"),
+        (TWO, "caused_by"),
+    ]
+    assert update(records, "again", UpdateMemory(ONE, add_links=links)) == UpdatedResult(ONE, (), False, 1)
+    both = UpdateMemory(ONE, importance=0.75, remove_links=(LinkRef("supports", THREE), LinkRef("part_of", TWO)))
+    assert update(records, "both", both) == UpdatedResult(ONE, ("importance", "links"), False, 2)
+    assert [link.relation for link in shown(records, ONE).links] == ["caused_by"]
+    assert [(link.target, link.relation) for link in records.incoming_links(TWO, SESSION)] == [(ONE, "caused_by")]
+
+
+def test_both_ends_must_be_seen_by_the_session_and_differ(records: Records) -> None:
+    for number, (target, session) in enumerate([("mem_none", SESSION), (ONE, SESSION), (THREE, OTHER_SESSION)]):
+        add = UpdateMemory(ONE, importance=1.0, add_links=(LinkRef("supports", target),))
+        assert update(records, f"add {number}", add, session) == "add_links"
+        remove = UpdateMemory(ONE, importance=1.0, remove_links=(LinkRef("supports", target),))
+        assert update(records, f"remove {number}", remove, session) == "remove_links"
+    assert (shown(records, ONE).links, shown(records, ONE).version) == ((), 1)
+
+
+def test_the_links_of_a_session_are_seen_by_it_alone(records: Records) -> None:
+    update(records, "three", UpdateMemory(THREE, add_links=(LinkRef("contradicts", ONE),)))
+    update(records, "one", UpdateMemory(ONE, add_links=(LinkRef("derived_from", FOUR),)))
+    assert loaded(records, ONE).possibly_superseded_by == (THREE,)
+    assert loaded(records, ONE).derived_from == (FOUR,)
+    other = loaded(records, ONE, OTHER_SESSION)
+    assert (other.possibly_superseded_by, other.derived_from, other.near_duplicates) == ((), (), ())
+    assert [link.target for link in records.incoming_links(ONE, SESSION)] == [THREE]
+    assert records.incoming_links(ONE, OTHER_SESSION) == ()
+    assert [link.target for link in records.incoming_links(ONE, None)] == [THREE]
+
+
+def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(
+    factory: RecordsFactory, records: Records
+) -> None:
+    factory.clock.now += 5
+    link = LinkRef("supersedes", ONE)
+    update(records, "supersede", UpdateMemory(TWO, add_links=(link,)))
+    one = shown(records, ONE)
+    assert (one.valid_until, one.version, one.history[-1].change) == (factory.clock.now, 2, "superseded")
+    assert one.history[-1].details == {"by": TWO, "fields": ["valid_until"]}
+    assert loaded(records, ONE).possibly_superseded_by == (TWO,)
+    assert loaded(records, ONE).valid_until == factory.clock.now
+    update(records, "take back", UpdateMemory(TWO, remove_links=(link,)))
+    assert (shown(records, ONE).valid_until, shown(records, ONE).version) == (None, 3)
+    assert loaded(records, ONE).possibly_superseded_by == ()
+
+
+def test_a_validity_that_somebody_said_is_neither_changed_nor_taken_away(records: Records) -> None:
+    update(records, "until", UpdateMemory(ONE, valid_until=77.0))
+    link = LinkRef("supersedes", ONE)
+    update(records, "supersede", UpdateMemory(TWO, add_links=(link,)))
+    assert (shown(records, ONE).valid_until, shown(records, ONE).version) == (77.0, 2)
+    update(records, "take back", UpdateMemory(TWO, remove_links=(link,)))
+    assert shown(records, ONE).valid_until == 77.0
+    update(records, "supersede three", UpdateMemory(TWO, add_links=(LinkRef("supersedes", THREE),)))
+    update(records, "say otherwise", UpdateMemory(THREE, valid_until=88.0))
+    update(records, "take back three", UpdateMemory(TWO, remove_links=(LinkRef("supersedes", THREE),)))
+    assert shown(records, THREE).valid_until == 88.0
+
+
+def test_forgotten_memories_are_not_named_and_only_so_many_of_the_others(records: Records) -> None:
+    new = [f"mem_new_{number}" for number in range(30)]
+    records.apply([change_operation("forget", ForgetMemory(TWO))])
+    update(records, "three", UpdateMemory(THREE, add_links=(LinkRef("contradicts", ONE),)))
+    assert loaded(records, ONE).possibly_superseded_by == (THREE,)
+    records.apply([store_operation(name, f"source {name}", memory_id=name) for name in new])
+    carry_out(records, AddLink(ONE, TWO, "derived_from"), *(AddLink(ONE, name, "derived_from") for name in new))
+    carry_out(records, *(AddLink(name, ONE, "supersedes") for name in new), part=1)
+    record = loaded(records, ONE)
+    assert record.derived_from == tuple(new[:20])
+    assert len(record.possibly_superseded_by) == 5
+
+
+def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(records: Records) -> None:
+    change = PromoteMemory(THREE, "project", "we need it", why="explicit")
+    reply = records.apply([change_operation("promote", change)])[0].reply
+    assert isinstance(reply, Applied)
+    three = shown(records, THREE)
+    (step,) = three.promotion_chain
+    assert (step.scope, step.memory_id, step.action) == ("session", THREE, "promoted")
+    assert (step.session_id, step.reason, three.scope, three.version) == (SESSION, "we need it", "project", 2)
+    (entry,) = records.promotions_of(THREE)
+    assert (entry.from_scope, entry.to_scope, entry.reason, entry.source_session, entry.score) == (
+        "session",
+        "project",
+        "explicit",
+        SESSION,
+        None,
+    )

@@ -1,0 +1,308 @@
+"""What the consolidator reads: pages of memories with vectors, edges of entities, sessions, and what is to be done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from remembrancer.actors.store.records.background_contract import MaintenanceState
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Records
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.vectors.near import find_near
+from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.actors.store.vectors.vector_index import ExactCollection, IndexLost
+from remembrancer.protocol.consolidation import FindNear, ReadMemories, ToolUse
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, stored
+from tests.operations import (
+    OTHER_SESSION,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+
+MODEL = "small.int8.0123456789ab.4"
+EVERYTHING = ReadMemories(None)
+VECTORS = np.array(
+    [[1, 0, 0, 0], [0.96, 0.28, 0, 0], [0.936, 0, 0.352, 0], [0, 1, 0, 0], [0, 0, 0, 1]], dtype=np.float32
+)
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    made = factory.open()
+    made.apply(stored())
+    return made
+
+
+def ids(records: Records, **fields: Any) -> list[str]:
+    return [each.id for each in records.materials(ReadMemories(None, **fields), MODEL).memories]
+
+
+def embed(records: Records, memory_id: str, *vectors: Any) -> None:
+    """Give a memory a passage for each vector."""
+    number = records.number_of(memory_id)
+    assert number is not None
+    content = records.texts([number])[number]
+    rows = np.asarray(vectors, dtype=np.float32)
+    passages = tuple(Passage(0, len(content)) for _ in vectors)
+    records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(content), passages, rows)])
+
+
+def embed_all(records: Records) -> None:
+    for memory_id, vector in zip(CONTENTS, VECTORS, strict=False):
+        embed(records, memory_id, vector)
+
+
+# Pages
+
+
+def test_memories_come_in_pages_in_their_order(records: Records) -> None:
+    first = records.materials(ReadMemories(None, limit=3), None)
+    assert ([each.id for each in first.memories], first.more, first.dimensions) == ([ONE, TWO, THREE], True, 0)
+    rest = records.materials(ReadMemories(None, after=first.memories[-1].number, limit=3), None)
+    assert ([each.id for each in rest.memories], rest.more) == ([FOUR], False)
+
+
+def test_a_memory_is_read_with_all_that_counts(factory: RecordsFactory, records: Records) -> None:
+    entity = EntityRef("store", "service", "about")
+    change = UpdateMemory(ONE, summary="short", add_tags=("t",), add_entities=(entity,), kind="convention", domain="d")
+    records.apply([change_operation("update", change)])
+    carry_out(records, AddLink(ONE, TWO, "derived_from"), ReviseMemory(TWO, "archived", status="archived"))
+    records.touch([1, 1], REQUESTED_AT + 50, SESSION)
+    records.touch([1], REQUESTED_AT + 40, OTHER_SESSION)
+    one, two = records.materials(EVERYTHING, None).memories[:2]
+    assert (one.content, one.summary, one.tags, one.entities) == (CONTENTS[ONE], "short", ("t",), (entity,))
+    assert (one.kind, one.type, one.domain, one.version, one.is_derived) == ("convention", "semantic", "d", 2, True)
+    assert (one.access_count, one.sessions_accessed, one.last_accessed_at) == (3, 2, REQUESTED_AT + 40)
+    assert (one.created_at, one.happened_at) == (REQUESTED_AT, REQUESTED_AT)
+    assert (two.status, two.archived_at, two.last_accessed_at) == ("archived", factory.clock.now, REQUESTED_AT)
+    assert not two.is_derived
+    bare = records.materials(ReadMemories(None, with_content=False), None).memories[0]
+    assert (bare.content, bare.summary, bare.entities, bare.tags) == ("", None, (), ("t",))
+
+
+def test_what_is_asked_for_is_all_that_comes(records: Records) -> None:
+    carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"))
+    records.apply([change_operation("forget", ForgetMemory(FOUR))])
+    other = store_operation("other", "of another", memory_id="mem_other", session_id=OTHER_SESSION, type="procedural")
+    records.apply([other])
+    assert ids(records) == [ONE, TWO, THREE, "mem_other"]
+    assert ids(records, scopes=("session", "user")) == [THREE]
+    assert ids(records, statuses=("active",)) == [ONE, THREE, "mem_other"]
+    assert ids(records, types=("procedural", "episodic")) == ["mem_other"]
+    assert ids(records, session_id=SESSION) == [ONE, TWO, THREE]
+    assert ids(records, memory_ids=(TWO, FOUR, "mem_none")) == [TWO]
+
+
+def test_a_vector_is_the_normalised_mean_of_the_passages_of_the_model(records: Records) -> None:
+    embed(records, ONE, [1, 0, 0, 0], [0, 1, 0, 0])
+    embed(records, THREE, [0, 0, 1, 0])
+    read = records.materials(ReadMemories(None, with_vectors=True), MODEL)
+    assert read.dimensions == 4
+    one, two, three, _ = (np.frombuffer(each.vector, dtype="<f4") for each in read.memories)
+    assert one == pytest.approx([0.5**0.5, 0.5**0.5, 0, 0])
+    assert list(two) == []
+    assert list(three) == [0, 0, 1, 0]
+    assert records.materials(ReadMemories(None, with_vectors=True), "another").dimensions == 0
+    assert records.materials(ReadMemories(None, with_vectors=True), None).dimensions == 0
+
+
+# The nearest
+
+
+def near(
+    records: Records, *rows: Any, index: PassageIndex | None = None, least: float = 0.9, **fields: Any
+) -> list[list[tuple[str, float]]]:
+    """Ids and cosines, rounded."""
+    vectors = np.asarray(rows, dtype="<f4")
+    found = find_near(records, index, MODEL, FindNear(None, vectors.tobytes(), len(rows), least, **fields))
+    return [[(material.id, round(cosine, 3)) for material, cosine in row] for row in found.rows]
+
+
+def test_the_nearest_memories_are_found_for_each_vector(records: Records) -> None:
+    embed_all(records)
+    assert near(records, [2, 0, 0, 0], [0, 0, 0, 1]) == [[(ONE, 1.0), (TWO, 0.96)], []]
+    assert near(records, [1, 0, 0, 0], limit=1) == [[(ONE, 1.0)]]
+    assert near(records) == []
+    found = find_near(records, None, MODEL, FindNear(None, VECTORS[0].tobytes(), 1, 0.9))
+    assert found.rows[0][0][0].vector == b""
+    assert found.rows[0][0][0].content == CONTENTS[ONE]
+
+
+def test_a_sessions_memories_are_near_to_itself_alone(records: Records) -> None:
+    embed_all(records)
+    every: Any = {"scopes": ("session", "project", "user")}
+    assert near(records, VECTORS[2], **every) == [[(ONE, 0.936)]]
+    assert near(records, VECTORS[2], session_id=SESSION, **every)[0][0] == (THREE, 1.0)
+    assert near(records, VECTORS[2], session_id=OTHER_SESSION, scopes=("session",)) == [[]]
+    assert near(records, VECTORS[2], session_id=SESSION, scopes=("session",)) == [[(THREE, 1.0)]]
+    assert near(records, VECTORS[2], session_id=SESSION) == [[(ONE, 0.936)]]
+
+
+def test_what_is_forgotten_or_of_another_status_is_not_near(records: Records) -> None:
+    embed_all(records)
+    carry_out(records, ReviseMemory(ONE, "consolidated", status="consolidated"))
+    assert near(records, VECTORS[0]) == [[(TWO, 0.96)]]
+    assert near(records, VECTORS[0], statuses=()) == [[(ONE, 1.0), (TWO, 0.96)]]
+    records.apply([change_operation("forget", ForgetMemory(TWO))])
+    assert near(records, VECTORS[0]) == [[]]
+
+
+def test_vectors_of_another_length_are_refused(records: Records) -> None:
+    embed_all(records)
+    with pytest.raises(InvalidInput):
+        near(records, [1, 0, 0])
+    with pytest.raises(InvalidInput):
+        find_near(records, None, MODEL, FindNear(None, b"12345", 1, 0.9))
+    assert near(records, VECTORS[0], least=0.9)[0], "and nothing is broken by it"
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_in_a_large_file_the_index_finds_the_same(
+    records: Records, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    monkeypatch.setattr("remembrancer.actors.store.vectors.near.EXACT_UP_TO", 10)
+    crowd = [
+        store_operation(f"s{n}", f"hidden {n}", memory_id=f"mem_s{n}", scope="session", session_id=OTHER_SESSION)
+        for n in range(200)
+    ]
+    crowd += [store_operation(f"p{n}", f"far {n}", memory_id=f"mem_p{n}") for n in range(20)]
+    records.apply(crowd)
+    embed_all(records)
+    for operation in crowd:
+        memory_id = memory_id_of(operation)
+        embed(records, memory_id, VECTORS[0] if memory_id.startswith("mem_s") else VECTORS[4])
+    index = PassageIndex(records, MODEL)
+    index.reconcile(_Lost() if is_lost else ExactCollection())
+    rows = (VECTORS[0], VECTORS[3], [0.0, 0.0, 1.0, 0.0])
+    assert near(records, *rows, index=index) == near(records, *rows) == [[(ONE, 1.0), (TWO, 0.96)], [], []]
+    assert index.lost is is_lost
+
+
+class _Lost(ExactCollection):
+    """An index that breaks when it is searched in earnest."""
+
+    def search(self, queries: Any, limit: int) -> Any:
+        if limit > 1:
+            raise IndexLost("gone")
+        return super().search(queries, limit)
+
+
+# Edges of entities
+
+
+def test_entities_that_memories_name_together_have_edges(records: Records) -> None:
+    def named(name: str, memory_id: str, *entities: str, **fields: Any) -> None:
+        related = tuple(EntityRef(each, "service", "about") for each in entities)
+        records.apply([store_operation(name, name, memory_id=memory_id, related_entities=related, **fields)])
+
+    named("a", "mem_a", "AuthService", "store", "queue")
+    named("b", "mem_b", "store", "auth-service")
+    named("c", "mem_c", "store", "secret", scope="session")
+    named("d", "mem_d", "store", "forgotten")
+    named("e", "mem_e", "hub", *(f"spoke{n:02}" for n in range(40)))
+    records.apply([change_operation("forget", ForgetMemory("mem_d"))])
+    edges = records.entity_edges().edges
+    assert edges[0] == ("AuthService", "store", 2.0)
+    weights = {frozenset((one, other)): weight for one, other, weight in edges}
+    assert weights[frozenset(("queue", "store"))] == 1.0
+    names = {name for edge in weights for name in edge}
+    assert "secret" not in names
+    assert "forgotten" not in names
+    assert frozenset(("hub", "spoke39")) in weights
+    assert frozenset(("spoke00", "spoke01")) in weights
+    assert frozenset(("spoke38", "spoke39")) not in weights, (
+        "what is named beside forty others is not connected with all"
+    )
+
+
+# Sessions, requests, maintenance
+
+
+def test_a_session_is_read_with_its_turns_and_tools(records: Records) -> None:
+    turns = tuple(Turn("user" if n % 2 else "assistant", f"turn {n}", float(n)) for n in range(5))
+    calls = (ToolCall("Bash", 1.0), ToolCall("Bash", 2.0, success=False), ToolCall("Read", 3.0))
+    records.apply(
+        [
+            change_operation("start", StartSession(SESSION, "claude")),
+            change_operation("events", RecordEvents(SESSION, turns, calls)),
+            change_operation("forget", ForgetMemory(ONE)),
+        ]
+    )
+    read = records.session_read(SESSION, 2)
+    assert read.entry is not None
+    assert (read.entry.client, read.entry.status, read.turn_count) == ("claude", "active", 5)
+    assert read.turns == (("user", "turn 3"), ("assistant", "turn 4"))
+    assert read.tools == (ToolUse("Bash", 2, 1), ToolUse("Read", 1, 1))
+    assert read.by_kind == {"fact": 3}
+    assert records.session_read("nobody", 2).entry is None
+
+
+def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
+    assert not records.request_consolidation(2, 5.0), "a session's memories do not count"
+    assert records.consolidation_requests() == []
+    assert records.request_consolidation(1, 6.0)
+    (request,) = records.consolidation_requests()
+    assert (request.requested_at, request.up_to) == (6.0, records.number_of(FOUR))
+    new = [store_operation(f"new{n}", f"new {n}", memory_id=f"mem_new{n}") for n in range(3)]
+    records.apply(new)
+    assert not records.request_consolidation(1, 7.0), "one waits already"
+    carry_out(records, CloseRequest(request.number))
+    carry_out(records, ReviseMemory("mem_new0", "consolidated", status="consolidated"), part=1)
+    assert not records.request_consolidation(2, 8.0)
+    assert records.request_consolidation(1, 9.0)
+
+
+def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:
+    assert records.promotable_now() == []
+    records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
+    assert records.promotable_now() == [(THREE, 2)]
+    scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
+    records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
+    assert records.promotable_now() == [(THREE, 2)]
+    records.apply([change_operation("end", EndSession(SESSION))])
+    assert records.promotable_now() == []
+
+
+def test_what_must_score_half_a_point_is_offered_in_spite_of_rounding(records: Records) -> None:
+    records.apply([change_operation("just", UpdateMemory(FOUR, importance=0.8, confidence=0.6))])
+    assert records.promotable_now() == [(FOUR, 2)]
+
+
+def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(records: Records) -> None:
+    assert records.maintenance_state("archive") == MaintenanceState(None, 0)
+    for number in range(3):
+        name = f"session {number}"
+        records.apply(
+            [
+                change_operation(f"start{number}", StartSession(name)),
+                change_operation(f"end{number}", EndSession(name)),
+            ]
+        )
+        entry = records.session_read(name, 0).entry
+        assert entry is not None
+        assert entry.ended_at is not None
+        carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)
+        if number == 1:
+            records.note_maintenance("archive", 50.0)
+    assert records.maintenance_state("archive") == MaintenanceState(50.0, 1)
+    assert records.maintenance_state("other") == MaintenanceState(None, 3)

@@ -1,0 +1,477 @@
+"""What a run promises: applied whole or not at all, nothing lost by it, and undone as one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.runs import (
+    AddLink,
+    AddMemory,
+    ApplyRun,
+    CloseRequest,
+    CloseSession,
+    DropOrphans,
+    Edit,
+    LogPromotion,
+    NewMemory,
+    NotePattern,
+    ReviseMemory,
+    RunResult,
+    SaveTopics,
+    Skipped,
+    Topic,
+)
+from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    ForgetMemory,
+    MemoryLink,
+    PortableMemory,
+    RestoreMemory,
+    UpdateMemory,
+)
+from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
+from tests.contracts.runs_rig import (
+    CONTENTS,
+    FOUR,
+    ONE,
+    STEP,
+    SUMMARY,
+    THREE,
+    TWO,
+    carry_out,
+    consolidating,
+    run_operation,
+    shown,
+    stored,
+    undo,
+    undo_operation,
+)
+from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
+
+EVERYTHING = Filters(SESSION)
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    made = factory.open()
+    made.apply(stored())
+    return made
+
+
+def reachable(records: Records) -> set[str]:
+    """The contents that the session finds by their own words."""
+    found = {hit.number for word in WORDS for hit in records.keyword_hits(f'"{word}"', EVERYTHING, 100)}
+    return {record.content for record in records.load(sorted(found), EVERYTHING).values()}
+
+
+WORDS = ("lantern", "candle", "torch", "bottle", "lights")
+
+
+def whole(records: Records) -> list[PortableMemory]:
+    """Everything that a session can be shown of the memories, but for what any new version differs in."""
+    memories = [records.portable(memory_id, None) for memory_id in CONTENTS]
+    return [msgspec.structs.replace(each, version=0, updated_at=0, history=()) for each in memories if each is not None]
+
+
+# Carrying out
+
+
+def test_a_run_does_all_that_it_says(records: Records) -> None:
+    outcome = records.apply([run_operation("op", *consolidating(), source_ids=(ONE, TWO), result_ids=(SUMMARY,))])[0]
+    assert isinstance(outcome.reply, Applied)
+    assert outcome.reply.result == RunResult("run", 9)
+    summary = shown(records, SUMMARY)
+    assert (summary.content, summary.kind, summary.type, summary.scope) == (
+        "lights of several colours",
+        "fact",
+        "semantic",
+        "project",
+    )
+    assert [(entry.change, entry.details) for entry in summary.history] == [("stored", {"run": "run"})]
+    assert [(link.target, link.relation) for link in summary.links] == [(ONE, "derived_from"), (TWO, "derived_from")]
+    assert outcome.all_to_embed == (records.number_of(SUMMARY),)
+    assert set(outcome.all_to_embed) <= set(records.pending())
+    one, two, three, four = (shown(records, memory_id) for memory_id in CONTENTS)
+    assert (one.status, one.tags, one.version) == ("consolidated", ("light",), 2)
+    assert (two.importance, two.confidence, two.access_count, two.promotion_chain) == (0.75, 0.55, 1, (STEP,))
+    assert (three.status, three.scope) == ("promoted", "session")
+    assert (four.scope, four.promotion_chain[0].session_id, four.history[-1].change) == ("project", SESSION, "promoted")
+    assert records.portable(FOUR, OTHER_SESSION) is not None
+    assert two.history[-1].details == {"run": "run", "score": 0.75, "fields": ["importance", "confidence"]}
+    assert [entry.merged_into for entry in records.promotions_of(TWO)] == [TWO]
+    assert [(entry.score, entry.merged_into) for entry in records.promotions_of(FOUR)] == [(0.875, None)]
+
+
+def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: Records) -> None:
+    first, again = (records.apply([run_operation("op", *consolidating())])[0].reply for _ in range(2))
+    assert isinstance(first, Applied)
+    assert again == msgspec.structs.replace(first, replayed=True)
+    assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
+    assert len(records.promotions_of(FOUR)) == 1
+
+
+def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_on_it(records: Records) -> None:
+    records.apply([change_operation("update", UpdateMemory(TWO, importance=0.25))])
+    records.apply([change_operation("forget", ForgetMemory(ONE))])
+    edits: list[Edit] = [
+        ReviseMemory(TWO, "merged", expected_version=1, importance=1.0),
+        ReviseMemory(THREE, "promoted", status="promoted", only_with=TWO),
+        LogPromotion(THREE, "observation", "session", "project", "importance", SESSION, merged_into=TWO),
+        AddLink(THREE, TWO, "supports"),
+        NotePattern(TWO, PROJECT.id),
+        ReviseMemory(ONE, "archived", status="archived"),
+        ReviseMemory("mem_gone", "archived", status="archived"),
+        ReviseMemory(FOUR, "promoted", scope="project"),
+        ReviseMemory(FOUR, "promoted", scope="project"),
+    ]
+    result = carry_out(records, *edits)
+    assert result.edits == 1
+    assert result.skipped == (
+        Skipped(TWO, "it has been changed since: its version is 2, not 1"),
+        Skipped(THREE, f"{TWO} was passed over"),
+        Skipped(THREE, f"{THREE} was passed over"),
+        Skipped(THREE, f"{THREE} was passed over"),
+        Skipped(TWO, f"{TWO} was passed over"),
+        Skipped(ONE, "it is forgotten"),
+        Skipped("mem_gone", "it is not here any more"),
+        Skipped(FOUR, "its scope is project already"),
+    )
+    assert (shown(records, TWO).importance, shown(records, THREE).status) == (0.25, "active")
+    assert records.promotions_of(TWO) == ()
+    assert records.observed_in(TWO) == ()
+
+
+def test_links_that_are_there_or_lack_an_end_are_passed_over(records: Records) -> None:
+    links = [
+        AddLink(ONE, TWO, "contradicts"),
+        AddLink(ONE, TWO, "contradicts"),
+        AddLink(ONE, "mem_gone", "supports"),
+        AddLink(ONE, ONE, "similar_to"),
+        AddLink(ONE, TWO, "similar_to", 0.96),
+    ]
+    result = carry_out(records, *links)
+    assert (result.edits, len(result.skipped)) == (2, 3)
+    assert [(link.relation, link.strength) for link in shown(records, ONE).links] == [
+        ("contradicts", 1.0),
+        ("similar_to", 0.96),
+    ]
+
+
+def test_a_memory_whose_id_is_there_is_not_made_again(records: Records) -> None:
+    memory = NewMemory(ONE, "another", "fact", "project", SESSION)
+    assert carry_out(records, AddMemory(memory)).skipped == (Skipped(ONE, "there is a memory with this id already"),)
+    assert shown(records, ONE).content == CONTENTS[ONE]
+
+
+def test_a_memory_that_a_run_makes_has_its_entities_and_is_found_by_its_summary(records: Records) -> None:
+    memory = NewMemory(
+        "mem_new",
+        "what they all say",
+        "procedure",
+        "session",
+        SESSION,
+        summary="in short: lights",
+        tags=("a", "a"),
+        entities=(("store", "service", "about"), ("launcher", "service", "starts")),
+        metadata={"sources": 2},
+        occurred_at=5.0,
+    )
+    carry_out(records, AddMemory(memory))
+    made = shown(records, "mem_new")
+    assert (made.type, made.tags, made.metadata, made.occurred_at) == ("procedural", ("a",), {"sources": 2}, 5.0)
+    assert made.related_entities[1] == EntityRef("launcher", "service", "starts")
+    assert "what they all say" in reachable(records)
+    assert records.portable("mem_new", OTHER_SESSION) is None
+
+
+def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFactory, records: Records) -> None:
+    named = UpdateMemory(ONE, add_entities=(EntityRef("kept", "service", "about"),))
+    records.apply([change_operation("name", named)])
+    assert isinstance(factory, SqliteFactory)
+    records_file = factory.open()
+    with records_file._file.transaction() as connection:  # no way of ours leaves orphans: earlier releases might have
+        connection.executemany(
+            "INSERT INTO entities (name, type, created_at, key) VALUES (?, 'service', ?, ?)",
+            [("old", 1.0, "old"), ("new", 100.0, "new")],
+        )
+    assert records.orphans(50.0) == 1
+    topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
+    assert carry_out(records, DropOrphans(50.0), topics) == RunResult("run", 2, orphans=1)
+    assert records.orphans(1e12) == 1
+    assert records.topics() == topics.topics
+    carry_out(records, SaveTopics(topics.topics[1:]), part=1)
+    assert records.topics() == topics.topics[1:]
+
+
+def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
+    factory: RecordsFactory, records: Records
+) -> None:
+    records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
+    (entry,) = records.open_sessions()
+    assert entry.ended_at == factory.clock.now
+    closing = CloseSession(SESSION, "completed", entry.ended_at, "what it was about", 2)
+    assert carry_out(records, msgspec.structs.replace(closing, ended_at=1.0)).edits == 0
+    assert carry_out(records, closing, part=1).edits == 1
+    assert records.open_sessions() == []
+    closed = records.session_read(SESSION, 0).entry
+    assert closed is not None
+    assert (closed.status, closed.summary, closed.memories_promoted) == ("completed", "what it was about", 2)
+
+
+def test_a_request_is_closed_once(records: Records) -> None:
+    assert records.request_consolidation(1, 5.0)
+    (request,) = records.consolidation_requests()
+    assert carry_out(records, CloseRequest(request.number)).edits == 1
+    assert records.consolidation_requests() == []
+    assert carry_out(records, CloseRequest(request.number), part=1).edits == 0
+
+
+def test_what_the_background_does_opens_no_session_again(records: Records) -> None:
+    records.apply([change_operation("end", EndSession(SESSION))])
+    (entry,) = records.open_sessions()
+    assert entry.ended_at is not None
+    carry_out(records, *consolidating(), CloseSession(SESSION, "completed", entry.ended_at))
+    assert records.open_sessions() == []
+
+
+# Undoing
+
+
+def test_undoing_leaves_everything_as_it_was_and_is_done_once(records: Records) -> None:
+    before = whole(records)
+    carry_out(records, *consolidating())
+    carry_out(records, NotePattern(ONE, PROJECT.id), AddLink(ONE, TWO, "supports"), part=1)
+    undone = undo(records)
+    assert set(undone.memories) == {SUMMARY, *CONTENTS}
+    assert undone.skipped == ()
+    assert whole(records) == before
+    summary = shown(records, SUMMARY)
+    assert (summary.forgotten_reason, summary.links) == ("undone: run", ())
+    assert summary.forgotten_at is not None
+    assert [entry.change for entry in shown(records, FOUR).history] == ["stored", "promoted", "undone"]
+    assert records.portable(FOUR, OTHER_SESSION) is None
+    assert records.promotions_of(FOUR) == records.promotions_of(TWO) == ()
+    assert records.observed_in(ONE) == ()
+    again = undo(records, name="undo again")
+    assert again.already
+    assert [shown(records, memory_id).version for memory_id in CONTENTS] == [3, 3, 3, 3]
+
+
+def test_what_was_changed_since_stays_and_is_named(records: Records) -> None:
+    carry_out(records, *consolidating())
+    changes = [UpdateMemory(ONE, importance=1.0), UpdateMemory(SUMMARY, content="lights, said better")]
+    records.apply([change_operation(f"change {n}", change) for n, change in enumerate(changes)])
+    undone = undo(records)
+    assert {skipped.memory_id for skipped in undone.skipped} == {ONE, SUMMARY}
+    assert (shown(records, ONE).status, shown(records, SUMMARY).forgotten_at) == ("consolidated", None)
+    assert shown(records, THREE).status == "active"
+
+
+def test_a_derived_memory_that_somebody_has_forgotten_is_no_obstacle(records: Records) -> None:
+    carry_out(records, *consolidating())
+    records.apply([change_operation("forget", ForgetMemory(SUMMARY, "not useful"))])
+    assert undo(records).skipped == ()
+    assert shown(records, SUMMARY).forgotten_reason == "not useful"
+
+
+def test_several_steps_of_one_run_are_undone_together_up_to_what_others_did(records: Records) -> None:
+    carry_out(records, ReviseMemory(ONE, "merged", importance=0.75), ReviseMemory(ONE, "merged", confidence=0.75))
+    carry_out(records, ReviseMemory(TWO, "merged", importance=0.75), part=1)
+    records.apply([change_operation("between", UpdateMemory(TWO, summary="in between"))])
+    carry_out(records, ReviseMemory(TWO, "consolidated", status="consolidated"), part=2)
+    undone = undo(records)
+    one, two = shown(records, ONE), shown(records, TWO)
+    assert (one.importance, one.confidence, one.version) == (0.5, 0.5, 4)
+    assert (two.importance, two.summary, two.status) == (0.75, "in between", "active")
+    assert [skipped.memory_id for skipped in undone.skipped] == [TWO]
+
+
+def test_what_a_run_forgot_comes_back(records: Records) -> None:
+    carry_out(records, ReviseMemory(ONE, "forgotten", forget="archived for 90 days"))
+    assert shown(records, ONE).forgotten_reason == "archived for 90 days"
+    undo(records)
+    assert (shown(records, ONE).forgotten_at, shown(records, ONE).forgotten_reason) == (None, None)
+    assert CONTENTS[ONE] in reachable(records)
+
+
+def test_a_link_that_was_made_anew_since_is_left(factory: RecordsFactory, records: Records) -> None:
+    carry_out(records, AddLink(ONE, TWO, "supports"))
+    factory.clock.now += 1
+    other = AddLink(ONE, TWO, "supports")
+    with factory.open()._file.transaction() as connection:  # type: ignore[attr-defined]
+        connection.execute("DELETE FROM memory_links")
+    carry_out(records, other, run_id="other")
+    undo(records)
+    assert shown(records, ONE).links == (MemoryLink(TWO, "supports", 1.0, factory.clock.now),)
+
+
+def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_session(records: Records) -> None:
+    records.apply([change_operation("end", EndSession(SESSION))])
+    (entry,) = records.open_sessions()
+    assert entry.ended_at is not None
+    carry_out(records, ReviseMemory(ONE, "consolidated", status="consolidated"))
+    undo(records, session_id="")
+    last = carry_out(
+        records,
+        ReviseMemory(TWO, "consolidated", status="consolidated"),
+        CloseSession(SESSION, "completed", entry.ended_at),
+        part=1,
+    )
+    assert (last.edits, last.skipped) == (1, (Skipped(TWO, "the run was undone"),))
+    assert records.open_sessions() == []
+
+
+def test_a_run_that_is_unknown_or_about_another_sessions_memories_cannot_be_undone(records: Records) -> None:
+    carry_out(records, ReviseMemory(THREE, "consolidated", status="consolidated"))
+    for operation in (undo_operation("one", "none"), undo_operation("two", session_id=OTHER_SESSION)):
+        assert isinstance(records.apply([operation])[0].reply, NotFound)
+    assert shown(records, THREE).status == "consolidated"
+    assert undo(records, session_id=SESSION).memories == (THREE,)
+
+
+# Whatever runs there are
+
+memory_ids = st.sampled_from([*CONTENTS, SUMMARY])
+statuses = st.none() | st.sampled_from(["active", "consolidated", "archived", "promoted"])
+levels = st.none() | st.sampled_from([0.25, 0.5, 1.0])
+edits = st.one_of(
+    st.builds(
+        ReviseMemory,
+        memory_id=memory_ids,
+        change=st.just("merged"),
+        expected_version=st.none() | st.integers(1, 3),
+        status=statuses,
+        scope=st.none() | st.just("project"),
+        kind=st.none() | st.sampled_from(["fact", "procedure"]),
+        summary=st.none() | st.sampled_from(["short", "shorter"]),
+        importance=levels,
+        confidence=levels,
+        valid_until=st.none() | st.just(9.0),
+        tags=st.lists(st.sampled_from(["red", "blue"]), max_size=2).map(tuple),
+        accessed=st.booleans(),
+        chain=st.none() | st.just(STEP),
+        only_with=st.none() | memory_ids,
+    ),
+    st.builds(
+        AddMemory,
+        st.builds(NewMemory, memory_ids, st.just("more lights"), st.just("fact"), st.just("project"), st.just(SESSION)),
+    ),
+    st.builds(AddLink, memory_ids, memory_ids, st.sampled_from(["derived_from", "contradicts", "similar_to"])),
+    st.builds(NotePattern, memory_ids, st.just(PROJECT.id)),
+)
+runs = st.lists(edits, min_size=1, max_size=5).map(tuple)
+changes = st.one_of(
+    st.builds(UpdateMemory, memory_ids, importance=levels, summary=st.none() | st.just("said")),
+    st.builds(RestoreMemory, memory_ids, st.integers(1, 4)),
+)
+steps = st.lists(runs | changes | st.integers(0, 6), max_size=10)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(steps)
+def test_no_run_and_no_undoing_takes_any_content_out_of_reach(
+    planned: list[tuple[Edit, ...] | UpdateMemory | int],
+) -> None:
+    with TemporaryDirectory() as directory:
+        factory = SqliteFactory(Path(directory))
+        records = factory.open()
+        try:
+            records.apply(stored())
+            for number, step in enumerate(planned):
+                factory.clock.now += 1
+                if isinstance(step, tuple):
+                    operation = run_operation(f"op{number}", *step, run_id=f"run{number}")
+                elif isinstance(step, int):
+                    operation = undo_operation(f"op{number}", f"run{step}")
+                else:
+                    operation = change_operation(f"op{number}", step)
+                before = operation.change, [shown(records, memory_id).version for memory_id in CONTENTS]
+                reply = records.apply([operation])[0].reply
+                assert reachable(records) >= set(CONTENTS.values()), before
+                if isinstance(operation.change, ApplyRun):
+                    assert isinstance(reply, Applied)
+                    assert isinstance(reply.result, RunResult)
+                    assert reply.result.edits + len(reply.result.skipped) == len(operation.change.edits)
+        finally:
+            factory.close()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(runs, min_size=1, max_size=3), st.lists(runs, max_size=2))
+def test_what_is_undone_at_once_is_as_before(parts: list[tuple[Edit, ...]], earlier: list[tuple[Edit, ...]]) -> None:
+    with TemporaryDirectory() as directory:
+        factory = SqliteFactory(Path(directory))
+        records = factory.open()
+        try:
+            records.apply(stored())
+            for number, run in enumerate(earlier):
+                carry_out(records, *run, run_id=f"earlier{number}")
+            factory.clock.now += 1
+            before = whole(records)
+            for part, run in enumerate(parts):
+                carry_out(records, *run, part=part)
+            undone = undo(records, session_id="")
+            assert undone.skipped == ()
+            assert whole(records) == before
+        finally:
+            factory.close()
+
+
+# A process that dies
+
+
+def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_whole(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    records = factory.open()
+    records.apply(stored())
+    before = whole(records)
+    records.close()
+    deaths = 0
+    for statements in range(1, 400, 7):
+        died = subprocess.run(
+            [sys.executable, "-m", "tests.contracts.dying_process", str(factory.path), str(statements)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        records = factory.open()
+        if "applied" in died.stdout:
+            break
+        assert died.returncode == -9, died.stderr
+        deaths += 1
+        assert whole(records) == before
+        assert records.portable(SUMMARY, None) is None
+        assert records.promotions_of(FOUR) == ()
+        records.close()
+    assert deaths > 3
+    assert shown(records, SUMMARY).forgotten_at is None
+    assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
+    factory.close()
+
+
+def test_stored_operations_and_runs_are_applied_in_one_group(records: Records) -> None:
+    new = store_operation("new", "one more bottle", memory_id="mem_new")
+    revise = ReviseMemory("mem_new", "consolidated", expected_version=1, status="consolidated")
+    outcomes = records.apply([new, run_operation("op", revise)])
+    assert all(isinstance(outcome.reply, Applied) for outcome in outcomes)
+    assert shown(records, "mem_new").status == "consolidated"

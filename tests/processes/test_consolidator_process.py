@@ -1,0 +1,134 @@
+"""The consolidator in a real runtime: it comes after the others, comes back when it is killed, and leaves in order."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from remembrancer.commands import exit_codes
+from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.errors import ConsolidatorUnavailable
+from remembrancer.protocol.session_life import EndSession, StartSession
+from tests.actors.store_process import Gateway
+from tests.conftest import processes_of
+from tests.operations import SESSION, change_operation
+from tests.processes.runtimes import is_dead, until
+from tests.runtime import command
+
+pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def runtime(home: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
+    """A real runtime without embedders, stopped in order at the end."""
+    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDERS": "0", **settings}
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", "remembrancer", "up"], env=environ, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        yield launcher
+        if launcher.poll() is None:
+            launcher.send_signal(signal.SIGTERM)
+            said, _ = launcher.communicate(timeout=15)
+            assert launcher.returncode == 0
+            ended = re.findall(r"stopped +(\w+)", said)
+            assert ended == [role for role in ("gateway", "consolidator", "store") if role in ended]
+        assert processes_of(home) == []
+    finally:
+        if launcher.poll() is None:
+            launcher.kill()
+            launcher.communicate()
+
+
+def status(home: Path) -> dict[str, Any]:
+    said: dict[str, Any] = json.loads(command("status", "--json", home=home).stdout)
+    return said
+
+
+def consolidator(home: Path, *, besides: int = 0) -> dict[str, Any]:
+    """What the status says of the consolidator, once it is ready under another pid than `besides`."""
+
+    def ready() -> dict[str, Any] | None:
+        rows = [each for each in status(home)["processes"] if each["role"] == "consolidator"]
+        return rows[0] if rows and rows[0]["state"] == "ready" and rows[0]["pid"] != besides else None
+
+    return until(ready, within_s=30.0)
+
+
+def test_it_comes_after_the_others_gives_way_to_them_and_is_in_the_status(home: Path) -> None:
+    with runtime(home):
+        process = psutil.Process(consolidator(home)["pid"])
+        assert process.nice() == 10
+        roles = [each["role"] for each in status(home)["processes"]]
+        assert roles == ["launcher", "gateway", "store", "consolidator"]
+        assert status(home)["consolidator"] == {"duty": None, "finished": 0, "failed": 0, "error": None}
+        shown = command("status", home=home)
+        assert shown.returncode == exit_codes.OK
+        assert "consolidator waits for work" in shown.stdout
+        assert "4 processes are ready" in command("doctor", home=home).stdout
+
+
+def test_it_comes_back_when_it_is_killed_and_nobody_else_is_disturbed(home: Path) -> None:
+    with runtime(home):
+        before = consolidator(home)["pid"]
+        os.kill(before, signal.SIGKILL)
+        after = consolidator(home, besides=before)
+        assert after["restarts"] == 1
+        assert [each["restarts"] for each in status(home)["processes"]] == [0, 0, 0, 1]
+
+
+def test_it_does_not_outlive_a_launcher_that_is_killed(home: Path) -> None:
+    with runtime(home) as launcher:
+        pid = consolidator(home)["pid"]
+        launcher.kill()
+        until(lambda: is_dead(pid))
+        assert processes_of(home) == []
+        launcher.communicate()
+        with runtime(home):
+            consolidator(home, besides=pid)
+
+
+async def test_it_is_asked_about_the_end_of_a_session(home: Path) -> None:
+    with runtime(home):
+        consolidator(home)
+        gateway = Gateway(home)
+        async with gateway.dealer:
+            await gateway.store("Something")
+            for name, change in (("start", StartSession(SESSION)), ("end", EndSession(SESSION))):
+                await gateway.submit(change_operation(name, change))
+
+        def has_tried() -> bool:
+            vitals = status(home)["consolidator"]
+            return bool(vitals["finished"] or vitals["failed"])
+
+        until(has_tried)
+
+
+async def test_a_runtime_without_one_is_well_and_refuses_what_would_need_it(home: Path) -> None:
+    with runtime(home, REMEMBRANCER_CONSOLIDATOR="0"):
+        until(lambda: {each["state"] for each in status(home)["processes"]} == {"ready"})
+        assert [each["role"] for each in status(home)["processes"]] == ["launcher", "gateway", "store"]
+        assert command("status", home=home).returncode == exit_codes.OK
+        gateway = Gateway(home)
+        async with gateway.dealer:
+            with pytest.raises(ConsolidatorUnavailable):
+                await gateway.ask(Maintain(None), Maintained)
+
+
+def test_one_that_hangs_is_replaced(home: Path) -> None:
+    with runtime(home, REMEMBRANCER_HEARTBEAT_TIMEOUT_S="1.0"):
+        before = consolidator(home)["pid"]
+        os.kill(before, signal.SIGSTOP)
+        consolidator(home, besides=before)
+        assert is_dead(before)

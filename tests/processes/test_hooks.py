@@ -1,0 +1,246 @@
+"""Hooks as a client runs them: recorded whatever runs, taken in once, answered in time, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.commands.conversation import is_up
+from remembrancer.config.project import project_of
+from remembrancer.protocol.paths import RuntimePaths
+from tests.processes.bridge_rig import bridge
+from tests.processes.portable_rig import start
+from tests.processes.runtimes import until
+from tests.runtime import Runtime
+
+pytestmark = pytest.mark.usefixtures("without_embedders")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for variable in [name for name in os.environ if name.startswith("CLAUDE")]:
+        monkeypatch.delenv(variable)
+    directory = tmp_path / "app"
+    directory.mkdir()
+    return directory
+
+
+def run(stdin: bytes, *arguments: str, **environ: str) -> subprocess.CompletedProcess[bytes]:
+    """A hook as a client runs it; nothing may ever make it fail."""
+    finished = subprocess.run(
+        [sys.executable, "-P", "-m", "remembrancer", "hook", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=30,
+        check=False,
+        env={**os.environ, **environ},
+    )
+    assert finished.returncode == 0
+    assert b"Traceback" not in finished.stderr
+    return finished
+
+
+def hook(event: str, project: Path, session: str = "s", **given: Any) -> subprocess.CompletedProcess[bytes]:
+    whole = {"session_id": session, "cwd": str(project), "hook_event_name": event, **given}
+    return run(json.dumps(whole).encode(), event)
+
+
+def context_in(finished: subprocess.CompletedProcess[bytes], event: str) -> str:
+    said = json.loads(finished.stdout)["hookSpecificOutput"]
+    assert said["hookEventName"] == event
+    text: str = said["additionalContext"]
+    return text
+
+
+def waiting(home: Path) -> list[str]:
+    return sorted(path.name for path in RuntimePaths(home).hooks.glob("*.json"))
+
+
+def rows(home: Path, project: Path, query: str) -> list[tuple[Any, ...]]:
+    """What the project's records hold; nothing where they are not there yet."""
+    path = RuntimePaths(home).project_database(project_of(project).id)
+    if not path.exists():
+        return []
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return connection.execute(query).fetchall()
+    except sqlite3.OperationalError:  # the file is just being made
+        return []
+    finally:
+        connection.close()
+
+
+TURNS = "SELECT role, content FROM turns ORDER BY session_id, turn_number"
+
+
+def test_what_happens_in_a_session_gets_into_its_records(home: Path, project: Path, tmp_path: Path) -> None:
+    transcript = tmp_path / "transcript.jsonl"
+    said = {"type": "assistant", "message": {"content": [{"type": "text", "text": "It is green."}]}}
+    transcript.write_text(json.dumps(said) + "\n")
+    tool: dict[str, Any] = {"tool_name": "Bash", "tool_input": {"command": "make test"}, "tool_use_id": "toolu_1"}
+    hook("SessionStart", project, source="startup")
+    hook("UserPromptSubmit", project, prompt="Run the tests")
+    hook("PreToolUse", project, **tool)
+    hook("PostToolUse", project, **tool, tool_response={"stdout": "3 passed", "stderr": ""})
+    hook("SubagentStop", project, last_assistant_message="The tests live in tests/.")
+    hook("Stop", project, transcript_path=str(transcript))
+    hook("SessionEnd", project, reason="logout")
+    until(lambda: waiting(home) == [])
+    assert rows(home, project, TURNS) == [
+        ("user", "Run the tests"),
+        ("tool", "The tests live in tests/."),
+        ("assistant", "It is green."),
+    ]
+    ((name, arguments, result, success, duration_ms),) = rows(
+        home, project, "SELECT tool_name, arguments, result_summary, success, duration_ms FROM tool_calls"
+    )
+    assert (name, json.loads(arguments), result, success) == ("Bash", {"command": "make test"}, "3 passed", 1)
+    assert duration_ms >= 0
+    ((ending,),) = rows(home, project, "SELECT ending FROM sessions WHERE session_id = 's'")
+    assert ending == "completed"
+    assert not list(RuntimePaths(home).hooks.glob("rejected/*"))
+
+
+def test_events_wait_for_a_runtime_and_are_taken_in_once_in_their_order(home: Path, project: Path) -> None:
+    for number in range(5):
+        hook("UserPromptSubmit", project, prompt=f"prompt {number}")
+    assert len(waiting(home)) == 5
+    assert not is_up(RuntimePaths(home))
+    first = RuntimePaths(home).hooks / waiting(home)[0]
+    kept = first.read_bytes()
+    start(home)
+    until(lambda: waiting(home) == [], within_s=30.0)
+    again = first.with_name(".again")
+    again.write_bytes(kept)
+    again.rename(first)  # as a gateway would leave it that was killed before it could remove it
+    until(lambda: waiting(home) == [])
+    assert rows(home, project, TURNS) == [("user", f"prompt {number}") for number in range(5)]
+
+
+def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home: Path, project: Path) -> None:
+    start(home)
+    runtime = Runtime(home)
+    for number in range(12):
+        hook("Stop", project, last_assistant_message=f"answer {number}")
+        if number in (3, 8):
+            runtime.kill("gateway")
+        if number == 6:
+            runtime.kill("store")
+    expected = [("assistant", f"answer {number}") for number in range(12)]
+    until(lambda: rows(home, project, TURNS) == expected, within_s=30.0)
+    until(lambda: waiting(home) == [])
+    assert rows(home, project, TURNS) == expected
+
+
+def test_a_session_is_told_what_is_remembered_at_its_start_and_with_a_prompt(home: Path, project: Path) -> None:
+    environ = {"REMEMBRANCER_PROJECT": str(project), "REMEMBRANCER_SESSION_ID": "other"}
+    with bridge(**environ) as client:
+        client.initialize()
+        client.store("The deployment of the aardvark service runs on Fridays.", importance=0.9)
+        client.store("The user likes short answers.", scope="user", tags=["preference"])
+        client.end_input()
+    told = context_in(hook("SessionStart", project), "SessionStart")
+    assert "short answers" in told
+    assert "aardvark" in told
+    told = context_in(hook("UserPromptSubmit", project, prompt="When is the aardvark deployment?"), "UserPromptSubmit")
+    assert "aardvark" in told
+    assert "short answers" not in told
+    assert hook("UserPromptSubmit", project, prompt="qwertz").stdout == b""
+    assert hook("PostToolUse", project, tool_name="Bash").stdout == b""
+
+
+def test_with_no_context_wanted_nothing_is_printed(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HOOK_CONTEXT_TOKENS", "0")
+    assert hook("SessionStart", project).stdout == b""
+    assert not is_up(RuntimePaths(home)), "a runtime was started for nothing"
+    assert len(waiting(home)) == 1
+
+
+def test_a_prompt_starts_no_runtime_and_says_nothing_without_one(home: Path, project: Path) -> None:
+    finished = hook("UserPromptSubmit", project, prompt="hello")
+    assert (finished.stdout, finished.stderr) == (b"", b"")
+    assert not is_up(RuntimePaths(home))
+    assert len(waiting(home)) == 1
+
+
+@pytest.mark.parametrize(
+    ("stdin", "arguments"),
+    [
+        (b"", ["Stop"]),
+        (b"   ", ["Stop"]),
+        (b"{", ["Stop"]),
+        (b"[]", ["Stop"]),
+        (b"\xff\xfe\x00", ["Stop"]),
+        (b"[" * 200_000, ["Stop"]),
+        (b"{}", ["Stop"]),
+        (b"{}", ["Nonsense"]),
+        (b"{}", []),
+        (b'{"session_id": "s"}', ["UserPromptSubmit"]),
+        (b'{"session_id": 7, "prompt": "x"}', ["UserPromptSubmit"]),
+        (b'{"session_id": "s", "prompt": {"x": 1}}', ["UserPromptSubmit"]),
+        (b'{"session_id": "s", "cwd": [], "tool_name": 5}', ["PostToolUse"]),
+    ],
+)
+def test_broken_input_is_complained_of_and_never_fails(home: Path, stdin: bytes, arguments: list[str]) -> None:
+    finished = run(stdin, *arguments)
+    assert finished.stdout == b""
+    assert finished.stderr.startswith(b"remembrancer hook: ")
+    assert waiting(home) == []
+
+
+def test_a_home_that_cannot_be_used_never_fails_the_session(tmp_path: Path, project: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
+    finished = run(given, "Stop", REMEMBRANCER_HOME=str(tmp_path / "file" / "home"))
+    assert finished.stdout == b""
+    assert b"not recorded" in finished.stderr
+
+
+def test_a_memory_that_ends_with_its_runtime_leaves_nothing_behind(home: Path, project: Path) -> None:
+    given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
+    finished = run(given, "Stop", REMEMBRANCER_DEPLOYMENT_MODE="embedded-memory")
+    assert b"no runtime is up" in finished.stderr
+    assert list(home.iterdir()) == []
+
+
+def test_output_that_nobody_reads_never_fails_the_session(home: Path) -> None:
+    line = f"'{sys.executable}' -P -m remembrancer hook Nonsense <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", line], env=dict(os.environ), check=False, timeout=30).returncode == 0
+
+
+def test_a_pipe_that_is_kept_open_is_not_waited_for_without_end(home: Path, project: Path) -> None:
+    given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
+    process = subprocess.Popen([sys.executable, "-P", "-m", "remembrancer", "hook", "Stop"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    with process.stdin as pipe:
+        pipe.write(given)
+        pipe.flush()
+        assert process.wait(15) == 0
+    assert len(waiting(home)) == 1
+
+
+def test_the_home_is_made_for_its_user_alone(home: Path, project: Path) -> None:
+    new = home / "new"
+    given = json.dumps({"session_id": "s", "cwd": str(project), "last_assistant_message": "x"}).encode()
+    run(given, "Stop", REMEMBRANCER_HOME=str(new))
+    assert [path.stat().st_mode & 0o777 for path in (new, new / "hooks")] == [0o700, 0o700]
+
+
+def test_recording_imports_the_standard_library_and_very_little_of_ours() -> None:
+    program = (
+        "import sys\n"
+        "before = set(sys.modules)\n"
+        "import remembrancer.commands.hook, remembrancer.commands.hook_context\n"
+        "print('\\n'.join(sorted(set(sys.modules) - before)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    imported = set(done.stdout.split())
+    assert {name.partition(".")[0] for name in imported} - sys.stdlib_module_names == {"remembrancer"}
+    assert not imported & {"pathlib", "asyncio", "subprocess", "argparse", "hashlib", "typing", "dataclasses"}

@@ -1,0 +1,111 @@
+"""`remembrancer maintain` on real homes: what it says, and where."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from remembrancer.commands import exit_codes
+from remembrancer.commands.conversation import is_up
+from remembrancer.config.project import project_of
+from remembrancer.protocol.consolidation import Maintain, Maintained
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.sockets import Peer, Router, Speaker
+from remembrancer.protocol.wire import ToStore, to_store
+from tests.processes.bridge_rig import bridge
+from tests.processes.portable_rig import command, done
+
+pytestmark = pytest.mark.usefixtures("without_embedders")
+
+
+@pytest.fixture
+def project(home: Path, tmp_path: Path) -> Path:
+    """A project with a memory."""
+    directory = tmp_path / "app"
+    directory.mkdir()
+    with bridge(REMEMBRANCER_PROJECT=str(directory)) as client:
+        client.initialize()
+        client.store("Builds take nine minutes.")
+        client.end_input()
+    return directory
+
+
+def test_a_projects_memories_are_looked_through(home: Path, project: Path) -> None:
+    said = json.loads(done("maintain", "--project", str(project), "--dry-run", "--json", home=home))
+    assert said["dry_run"] is True
+    (place,) = said["places"]
+    assert place["project"]["path"] == str(project)
+    assert (place["examined"], place["archived"], place["deleted"], place["run_ids"]) == (1, 0, 0, [])
+
+
+def test_everything_is_each_project_and_the_user(home: Path, project: Path) -> None:
+    said = done("maintain", "--all", home=home).decode()
+    assert said.splitlines() == [f"{project}: 1 examined", "the user: 0 examined", "There was nothing to do."]
+
+
+def test_the_users_memories_are_looked_through_without_a_runtime_being_up(home: Path, project: Path) -> None:
+    done("down", home=home)
+    said = json.loads(done("maintain", "--user", "--json", home=home))
+    assert [place["project"] for place in said["places"]] == [None]
+
+
+def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Path) -> None:
+    for arguments in (["--project", str(tmp_path)], ["--project", str(tmp_path / "nowhere")], ["--user"], ["--all"]):
+        finished = command("maintain", *arguments, home=home)
+        assert finished.returncode == exit_codes.USAGE
+        assert finished.stderr.startswith(b"remembrancer maintain: ")
+    assert not is_up(RuntimePaths(home))
+
+
+@asynccontextmanager
+async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterator[list[ToStore]]:
+    """A store that gives every question the same answer. Gives what it was asked."""
+    asked: list[ToStore] = []
+    paths = RuntimePaths(home)
+    paths.run.mkdir(mode=0o700, exist_ok=True)
+
+    def hear(peer: Peer, envelope: Envelope, message: ToStore) -> None:
+        asked.append(message)
+        router.send_now(peer, answer, in_reply_to=envelope.message_id)
+
+    router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
+    async with router:
+        yield asked
+
+
+async def maintained(home: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return await anyio.to_thread.run_sync(lambda: command("maintain", *arguments, home=home))
+
+
+@pytest.mark.anyio
+async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, project: Path) -> None:
+    done("down", home=home)
+    report = Maintained(
+        "project", 12, archived=2, duplicates=1, run_ids=("run:1",), archived_ids=("memory:1", "memory:2")
+    )
+    async with played_store(home, report) as asked:
+        shown = await maintained(home, "--project", str(project))
+        said = json.loads((await maintained(home, "--all", "--dry-run", "--json")).stdout)
+    assert asked == [Maintain(project_of(project)), Maintain(project_of(project), True), Maintain(None, True)]
+    assert shown.stdout.decode() == f"{project}: 12 examined, 2 archived, 1 duplicates\n"
+    assert [place["archived_ids"] for place in said["places"]] == [["memory:1", "memory:2"]] * 2
+    assert said["places"][1]["project"] is None
+
+
+@pytest.mark.anyio
+async def test_a_refusal_is_said_with_its_reason(home: Path, project: Path) -> None:
+    done("down", home=home)
+    async with played_store(home, Refused("consolidator_unavailable", "there is no consolidator", False)):
+        finished = await maintained(home, "--project", str(project))
+    assert finished.returncode == exit_codes.REFUSED
+    assert finished.stderr == b"remembrancer maintain: there is no consolidator\n"

@@ -1,0 +1,110 @@
+"""`remembrancer projects`, and the catalogue that it reads, with a real gateway and a real store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+
+import anyio.to_thread
+import pytest
+
+from remembrancer.commands import exit_codes
+from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.paths import RuntimePaths
+from tests.actors.gateway_rig import Rig
+from tests.actors.store_process import store_rig
+from tests.patience import until
+from tests.processes.portable_rig import command
+
+pytestmark = pytest.mark.anyio
+
+
+def git(*arguments: str, at: Path) -> None:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "init.defaultBranch=main")
+    subprocess.run(["git", *identity, *arguments], cwd=at, check=True, capture_output=True)
+
+
+def last_used(home: Path, project_id: str) -> tuple[float, str | None]:
+    with closing(sqlite3.connect(f"file:{RuntimePaths(home).catalog}?mode=ro", uri=True)) as connection:
+        query = "SELECT last_used_at, directory FROM projects WHERE id = ?"
+        found: tuple[float, str | None] = connection.execute(query, (project_id,)).fetchone()
+    return found
+
+
+async def test_a_home_without_projects_says_so(home: Path) -> None:
+    done = await anyio.to_thread.run_sync(lambda: command("projects", home=home))
+    assert (done.returncode, done.stdout) == (exit_codes.OK, b"")
+    assert b"no memories of a project yet" in done.stderr
+    done = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+    assert json.loads(done.stdout) == {"home": str(home), "projects": []}
+
+
+async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_what_they_have(
+    home: Path, tmp_path: Path
+) -> None:
+    repository, plain = tmp_path / "repository", tmp_path / "plain"
+    plain.mkdir()
+    repository.mkdir()
+    git("init", at=repository)
+    git("commit", "--allow-empty", "-m", "one", at=repository)
+    worktree = tmp_path / "worktree"
+    git("worktree", "add", str(worktree), at=repository)
+    (worktree / "inner").mkdir()
+    rig = Rig(home, Settings(write_budget_s=2.0, read_budget_s=2.0))
+    async with store_rig(home), rig.running():
+        async with rig.session(directory=str(repository), session="session:one") as client:
+            first = await client.store("Of the repository")
+            await client.store("Forgotten", scope="session")
+        async with rig.session(directory=str(plain), bridge="11" * 16, session="session:two") as client:
+            await client.store("Of the plain directory")
+        project = project_of(repository)
+        used_at, _ = last_used(home, project.id)
+        before = time.time()
+        async with rig.session(directory=str(worktree / "inner"), bridge="22" * 16, session="session:three") as client:
+            await until(lambda: last_used(home, project.id)[0] > used_at)
+            assert last_used(home, project.id)[1] == str(worktree)
+            noted = last_used(home, project.id)
+            await client.call("forget_memory", memory_id=first["memory_id"])
+            await client.store("Written since")
+            assert last_used(home, project.id) == noted, "a write is no session"
+        done = await anyio.to_thread.run_sync(lambda: command("projects", "--json", home=home))
+        table = await anyio.to_thread.run_sync(lambda: command("projects", home=home))
+    latest, other = json.loads(done.stdout)["projects"]
+    assert latest.pop("last_used_at") >= before
+    assert latest.pop("created_at") < before
+    assert latest == {
+        "id": project.id,
+        "path": str(repository / ".git"),
+        "directory": str(worktree),
+        "memories": 2,
+        "forgotten": 1,
+        "sessions": 2,
+    }
+    assert (other["directory"], other["memories"], other["sessions"]) == (str(plain), 1, 1)
+    shown = [line.split()[-1] for line in table.stdout.decode().splitlines()]
+    assert shown == ["PROJECT", str(worktree), str(plain)]
+
+
+async def test_a_restart_of_the_store_is_no_use_of_a_project(home: Path, tmp_path: Path) -> None:
+    rig = Rig(home, Settings(write_budget_s=2.0, read_budget_s=2.0))
+    async with store_rig(home) as store:
+        async with rig.running(), rig.session(directory=str(tmp_path)) as client:
+            await client.store("A fact")
+        noted = last_used(home, project_of(tmp_path).id)
+        await store.restart()
+        await store.gateway.until(lambda now: now.counts.total == 0)
+        assert last_used(home, project_of(tmp_path).id) == noted
+
+
+async def test_a_damaged_file_is_an_exit_status_of_its_own(home: Path, tmp_path: Path) -> None:
+    broken = home / "projects" / "p_0123456789ab" / "memory.db"
+    broken.parent.mkdir(parents=True)
+    broken.write_bytes(b"no database at all, but a note\n" * 100)
+    done = await anyio.to_thread.run_sync(lambda: command("projects", home=home))
+    assert done.returncode == exit_codes.FILE_UNUSABLE
+    assert b"cannot be read" in done.stderr

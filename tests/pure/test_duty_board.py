@@ -1,0 +1,331 @@
+"""The board of duties: what is next, who has it, and that nothing is lost or handed out twice at once."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from remembrancer.actors.store.duties.duty_board import (
+    AWAITED_ATTEMPTS,
+    LEASE_S,
+    RETRY_S,
+    DutyBoard,
+    Rank,
+    Wanted,
+    Work,
+)
+from remembrancer.protocol.consolidation import (
+    ConsolidateDuty,
+    Maintain,
+    MaintainDuty,
+    PromoteDuty,
+    Reflect,
+    ReflectDuty,
+    SessionEndDuty,
+)
+from remembrancer.protocol.session_life import SessionEntry
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION
+
+ONE, TWO = "incarnation-1", "incarnation-2"
+REFLECT = ReflectDuty(0, Reflect(PROJECT, SESSION, SESSION))
+
+
+def session_end(name: str = "session:1", *, place: str = PROJECT.id) -> Wanted:
+    duty = SessionEndDuty(0, PROJECT, SessionEntry(name, 1.0, 2.0, ended_at=3.0))
+    return Wanted(("session", place, name), Rank.SESSION_END, duty)
+
+
+def promotion(*versions: tuple[str, int]) -> Wanted:
+    duty = PromoteDuty(0, PROJECT, tuple(memory_id for memory_id, _ in versions))
+    return Wanted(("promote", PROJECT.id), Rank.PROMOTION, duty, versions)
+
+
+def consolidation(number: int = 1) -> Wanted:
+    duty = ConsolidateDuty(0, PROJECT, number, "too many")
+    return Wanted(("consolidate", PROJECT.id, str(number)), Rank.CONSOLIDATION, duty)
+
+
+def maintenance() -> Wanted:
+    return Wanted(("maintain", PROJECT.id), Rank.MAINTENANCE, MaintainDuty(0, Maintain(PROJECT)))
+
+
+def taken(board: DutyBoard, holder: str = ONE, now: float = 10.0) -> Work:
+    duty = board.take(holder, now)
+    assert duty is not None
+    return duty
+
+
+def plain(duty: Work) -> Work:
+    """A duty without its id."""
+    return msgspec.structs.replace(duty, duty_id=0)
+
+
+def test_an_empty_board_has_nothing_to_do() -> None:
+    board = DutyBoard()
+    assert board.take(ONE, 0.0) is None
+    assert board.next_at() is None
+
+
+def test_requests_go_first_then_ends_of_sessions_promotions_consolidation_and_maintenance() -> None:
+    board = DutyBoard()
+    standing = [maintenance(), consolidation(), promotion(("m", 1)), session_end()]
+    board.observe(PROJECT.id, standing, 0.0)
+    board.ask(REFLECT)
+    order = []
+    while (duty := board.take(ONE, 10.0)) is not None:
+        order.append(plain(duty))
+        board.finish(ONE, duty.duty_id, 10.0)
+    assert order == [REFLECT, *(each.duty for each in reversed(standing))]
+
+
+def test_of_two_sessions_the_one_that_was_found_first_goes_first() -> None:
+    board = DutyBoard()
+    first, second = session_end("session:1"), session_end("session:2", place=OTHER_PROJECT.id)
+    board.observe(PROJECT.id, [first], 0.0)
+    board.observe(OTHER_PROJECT.id, [second], 0.0)
+    assert plain(taken(board, ONE)) == first.duty
+    assert plain(taken(board, TWO)) == second.duty
+    assert board.take("incarnation-3", 10.0) is None
+
+
+def test_a_duty_that_is_found_again_is_one_duty() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    board.observe(PROJECT.id, [session_end()], 1.0)
+    taken(board)
+    board.observe(PROJECT.id, [session_end()], 11.0)
+    assert board.take(TWO, 12.0) is None
+
+
+def test_a_duty_that_is_not_found_any_more_is_gone() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    board.observe(PROJECT.id, [], 1.0)
+    assert board.take(ONE, 2.0) is None
+
+
+def test_a_duty_of_another_file_is_left_alone_by_a_look() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    board.observe(OTHER_PROJECT.id, [], 1.0)
+    assert plain(taken(board)) == session_end().duty
+
+
+def test_a_duty_whose_reason_has_gone_while_it_was_done_is_not_handed_out_again() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    taken(board)
+    board.observe(PROJECT.id, [], 11.0)
+    board.release(ONE, 12.0)
+    assert board.take(TWO, 100.0) is None
+
+
+def test_a_look_that_was_begun_before_the_end_of_a_duty_does_not_bring_it_back() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    board.finish(ONE, taken(board).duty_id, 20.0)
+    board.observe(PROJECT.id, [session_end()], 19.0)
+    assert board.take(ONE, 1000.0) is None
+    board.observe(PROJECT.id, [], 21.0)
+    assert len(board) == 0
+
+
+def test_what_is_done_and_still_to_be_done_comes_again_after_longer_and_longer_pauses() -> None:
+    board = DutyBoard()
+    now = 0.0
+    board.observe(PROJECT.id, [session_end()], now)
+    for pause_s in (*RETRY_S[1:], RETRY_S[-1]):
+        board.finish(ONE, taken(board, now=now).duty_id, now)
+        board.observe(PROJECT.id, [session_end()], now + 0.1)
+        assert board.next_at() == now + pause_s
+        assert board.take(ONE, now + pause_s - 0.1) is None
+        now += pause_s
+
+
+def test_what_has_changed_since_it_was_done_comes_at_once() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
+    board.finish(ONE, taken(board).duty_id, 20.0)
+    board.observe(PROJECT.id, [promotion(("m", 2))], 21.0)
+    assert plain(taken(board, now=21.0)) == promotion(("m", 2)).duty
+
+
+def test_a_duty_that_nobody_has_yet_is_handed_out_as_it_is_now() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
+    board.observe(PROJECT.id, [promotion(("m", 1), ("n", 1))], 1.0)
+    assert plain(taken(board)) == promotion(("m", 1), ("n", 1)).duty
+
+
+def test_a_failed_duty_comes_again_after_a_pause_and_others_go_before_it() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end(), maintenance()], 0.0)
+    board.fail(ONE, taken(board).duty_id, 10.0)
+    assert plain(taken(board, now=10.0)) == maintenance().duty
+    assert plain(taken(board, TWO, now=10.0 + RETRY_S[1])) == session_end().duty
+
+
+def test_the_duty_of_a_consolidator_that_died_goes_to_the_next_one_at_once_and_then_with_pauses() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    taken(board, ONE)
+    board.release(ONE, 11.0)
+    taken(board, TWO, now=11.0)
+    board.release(TWO, 12.0)
+    assert board.take("incarnation-3", 12.0) is None
+    assert board.next_at() == 12.0 + RETRY_S[1]
+
+
+def test_a_duty_without_a_sign_of_life_is_handed_out_again() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    first = taken(board, ONE, now=0.0)
+    board.heard(ONE, 30.0)
+    assert board.take(TWO, LEASE_S + 1) is None
+    assert board.take(TWO, 30.0 + LEASE_S) == first
+    assert board.finish(ONE, first.duty_id, 100.0) is None
+    assert board.finish(TWO, first.duty_id, 101.0) == session_end()
+
+
+def test_a_consolidator_that_asks_again_has_not_got_what_it_was_handed() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [session_end()], 0.0)
+    assert taken(board, ONE, now=0.0) == taken(board, ONE, now=10.0)
+
+
+def test_a_request_is_withdrawn_when_nobody_waits_for_it_any_more() -> None:
+    board = DutyBoard()
+    waiting = board.ask(REFLECT)
+    assert not board.withdraw(waiting)
+    assert board.take(ONE, 0.0) is None
+    begun = board.ask(REFLECT)
+    taken(board)
+    assert board.has_begun(begun)
+    assert board.withdraw(begun)
+    board.release(ONE, 11.0)
+    assert len(board) == 0
+
+
+def test_a_request_that_fails_does_not_come_again() -> None:
+    board = DutyBoard()
+    board.ask(REFLECT)
+    board.fail(ONE, taken(board).duty_id, 10.0)
+    assert len(board) == 0
+
+
+def test_a_request_of_which_consolidators_die_is_given_up() -> None:
+    board = DutyBoard()
+    duty_id = board.ask(REFLECT)
+    for attempt in range(AWAITED_ATTEMPTS):
+        taken(board, f"incarnation-{attempt}")
+        assert board.take_given_up() == []
+        board.release(f"incarnation-{attempt}", 10.0)
+    assert board.take_given_up() == [duty_id]
+    assert board.take_given_up() == []
+    assert len(board) == 0
+
+
+def test_the_ids_of_two_lives_of_the_store_differ() -> None:
+    old, new = DutyBoard(first_id=1000), DutyBoard(first_id=2000)
+    old.ask(REFLECT)
+    new.ask(REFLECT)
+    stale = taken(old).duty_id
+    taken(new)
+    assert new.finish(ONE, stale, 10.0) is None
+    assert len(new) == 1
+
+
+HOLDERS = st.sampled_from([ONE, TWO, "incarnation-3"])
+NAMES = [f"session:{number}" for number in range(4)]
+
+
+class Board(RuleBasedStateMachine):
+    """A world of sessions that end and are dealt with, and of consolidators that come and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.board = DutyBoard()
+        self.now = 0.0
+        self.open: set[str] = set()
+        self.requests: set[int] = set()
+        self.held: dict[str, Work] = {}
+        """By consolidator, what it was handed last and has not given back; each knows when it was heard of last."""
+        self.heard_at: dict[str, float] = {}
+
+    @rule(name=st.sampled_from(NAMES))
+    def a_session_ends(self, name: str) -> None:
+        self.open.add(name)
+
+    @rule()
+    def look(self) -> None:
+        self.now += 0.01
+        self.board.observe(PROJECT.id, [session_end(name) for name in sorted(self.open)], self.now)
+
+    @rule()
+    def ask(self) -> None:
+        self.requests.add(self.board.ask(REFLECT))
+
+    @rule(holder=HOLDERS)
+    def take(self, holder: str) -> None:
+        self.held.pop(holder, None)
+        duty = self.board.take(holder, self.now)
+        if duty is None:
+            return
+        for other, theirs in list(self.held.items()):
+            if theirs.duty_id == duty.duty_id:
+                assert self.now - self.heard_at[other] >= LEASE_S, "handed out twice at once"
+                del self.held[other]
+        self.held[holder], self.heard_at[holder] = duty, self.now
+
+    @rule(holder=HOLDERS, seconds=st.floats(0.0, 100.0))
+    def time_passes(self, holder: str, seconds: float) -> None:
+        self.now += seconds
+        self.board.heard(holder, self.now)
+        self.heard_at[holder] = self.now
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), well=st.booleans())
+    def finish(self, data: st.DataObject, well: bool) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.held)))
+        duty = self.held.pop(holder)
+        self.now += 0.01
+        if well and isinstance(duty, SessionEndDuty):
+            self.open.discard(duty.session.session_id)
+        ended = (self.board.finish if well else self.board.fail)(holder, duty.duty_id, self.now)
+        if ended is not None:
+            self.requests.discard(duty.duty_id)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def die(self, data: st.DataObject) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.held)))
+        del self.held[holder]
+        self.board.release(holder, self.now)
+
+    @invariant()
+    def no_duty_has_two_holders(self) -> None:
+        ids = [duty.duty_id for duty in self.held.values()]
+        assert len(ids) == len(set(ids))
+
+    def teardown(self) -> None:
+        """After all this one good consolidator does everything that is left: nothing is lost."""
+        for _ in range(50):
+            self.now += 10_000.0
+            self.look()
+            for holder in (ONE, TWO, "incarnation-3"):
+                self.board.release(holder, self.now)
+            duty = self.board.take("the last", self.now)
+            if duty is None:
+                break
+            if isinstance(duty, SessionEndDuty):
+                self.open.discard(duty.session.session_id)
+            assert self.board.finish("the last", duty.duty_id, self.now) is not None
+            self.requests.discard(duty.duty_id)
+        assert not self.open
+        assert self.requests == set(self.board.take_given_up())
+
+
+TestBoard = Board.TestCase
+TestBoard.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

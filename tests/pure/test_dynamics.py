@@ -1,0 +1,151 @@
+"""Strength and staleness: bounded, fading, and kept up by use."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.protocol.dynamics import DAY_S, DEFAULT_DECAY, Decay, is_stale, memory_strength
+from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
+
+NOW = 1_800_000_000.0
+
+shares = st.floats(0.0, 1.0)
+counts = st.integers(0, 10_000)
+ages = st.floats(0.0, 5_000 * DAY_S)
+scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
+
+
+def strength(
+    scope: Scope, *, days: float = 0.0, importance: float = 1.0, confidence: float = 1.0, access_count: int = 0
+) -> float:
+    """The strength of a memory that was last accessed so many days ago."""
+    return memory_strength(importance, confidence, access_count, NOW - days * DAY_S, scope, NOW)
+
+
+@given(shares, shares, counts, ages, scopes)
+def test_strength_lies_between_0_and_1_and_has_three_digits(
+    importance: float, confidence: float, count: int, age_s: float, scope: Scope
+) -> None:
+    value = memory_strength(importance, confidence, count, NOW - age_s, scope, NOW)
+    assert 0.0 <= value <= 1.0
+    assert value == round(value, 3)
+    assert value <= importance * confidence + 0.0005 + 1e-12
+
+
+@given(shares, shares, shares, counts, ages, scopes)
+def test_more_importance_or_confidence_is_never_weaker(
+    less: float, more: float, other: float, count: int, age_s: float, scope: Scope
+) -> None:
+    less, more = sorted((less, more))
+    at = NOW - age_s
+    assert memory_strength(less, other, count, at, scope, NOW) <= memory_strength(more, other, count, at, scope, NOW)
+    assert memory_strength(other, less, count, at, scope, NOW) <= memory_strength(other, more, count, at, scope, NOW)
+
+
+@given(shares, shares, counts, counts, ages, ages, scopes)
+def test_use_never_weakens_and_time_never_strengthens(
+    importance: float, confidence: float, fewer: int, more: int, earlier_s: float, later_s: float, scope: Scope
+) -> None:
+    fewer, more = sorted((fewer, more))
+    earlier_s, later_s = sorted((earlier_s, later_s))
+
+    def value(count: int, age_s: float) -> float:
+        return memory_strength(importance, confidence, count, NOW - age_s, scope, NOW)
+
+    assert value(fewer, later_s) <= value(more, later_s)
+    assert value(fewer, later_s) <= value(fewer, earlier_s)
+
+
+@given(shares, shares, counts, ages)
+def test_a_sessions_memories_do_not_decay(importance: float, confidence: float, count: int, age_s: float) -> None:
+    value = memory_strength(importance, confidence, count, NOW - age_s, "session", NOW)
+    assert value == math.floor(importance * confidence * 1000 + 0.5) / 1000
+
+
+@given(shares, shares, counts, ages, st.sampled_from(["project", "user"]))
+def test_an_access_in_the_future_counts_as_now(
+    importance: float, confidence: float, count: int, ahead_s: float, scope: Scope
+) -> None:
+    now = memory_strength(importance, confidence, count, NOW, scope, NOW)
+    assert memory_strength(importance, confidence, count, NOW + ahead_s, scope, NOW) == now
+
+
+@given(shares, counts, ages)
+def test_the_user_forgets_more_slowly_than_a_project(importance: float, count: int, age_s: float) -> None:
+    at = NOW - age_s
+    project = memory_strength(importance, 1.0, count, at, "project", NOW)
+    assert project <= memory_strength(importance, 1.0, count, at, "user", NOW)
+
+
+@pytest.mark.parametrize(
+    ("scope", "days", "access_count", "expected"),
+    [
+        ("project", 7, 0, 0.5),
+        ("project", 14, 0, 0.25),
+        ("project", 28, 20, 0.5),  # 7 days * (1 + 20 * 0.15)
+        ("user", 30, 0, 0.5),
+        ("user", 60, 0, 0.25),
+        ("user", 60, 5, 0.5),  # 30 days * (1 + 5 * 0.2)
+        ("session", 365, 0, 1.0),
+        ("project", 100_000, 0, 0.0),
+    ],
+)
+def test_strength_halves_with_each_half_life_of_the_seed(
+    scope: Scope, days: float, access_count: int, expected: float
+) -> None:
+    assert strength(scope, days=days, access_count=access_count) == expected
+
+
+def test_a_fraction_of_a_day_counts() -> None:
+    assert strength("project", days=3.5) == 0.707
+
+
+def test_half_a_thousandth_is_rounded_up() -> None:
+    assert strength("session", importance=0.5, confidence=0.125) == 0.063
+    assert strength("session", importance=0.499, confidence=0.125) == 0.062
+
+
+def test_other_half_lives_and_gains_may_be_given() -> None:
+    decay = Decay(project_half_life_s=DAY_S, project_access_gain=1.0, user_half_life_s=2 * DAY_S, user_access_gain=0.0)
+    assert memory_strength(1.0, 1.0, 0, NOW - DAY_S, "project", NOW, decay) == 0.5
+    assert memory_strength(1.0, 1.0, 1, NOW - 2 * DAY_S, "project", NOW, decay) == 0.5
+    assert memory_strength(1.0, 1.0, 9, NOW - 2 * DAY_S, "user", NOW, decay) == 0.5
+
+
+def test_half_lives_and_gains_without_a_meaning_are_refused() -> None:
+    with pytest.raises(ValueError, match="half-life"):
+        Decay(user_half_life_s=0.0)
+    with pytest.raises(ValueError, match="half-life"):
+        Decay(project_access_gain=-0.1)
+
+
+@pytest.mark.parametrize(
+    ("status", "days", "access_count", "expected"),
+    [
+        ("active", 30, 0, False),  # exactly thirty days are not more than thirty
+        ("active", 30.001, 0, True),
+        ("active", 31, 2, True),
+        ("active", 31, 3, False),
+        ("active", -1, 0, False),
+        ("consolidated", 31, 0, False),
+        ("archived", 31, 0, False),
+        ("promoted", 31, 0, False),
+    ],
+)
+def test_what_is_active_and_rarely_used_goes_stale_after_thirty_days(
+    status: Status, days: float, access_count: int, expected: bool
+) -> None:
+    assert is_stale(status, NOW - days * DAY_S, access_count, NOW) is expected
+
+
+@given(st.sampled_from(STATUSES), st.floats(-100 * DAY_S, 5_000 * DAY_S), counts, counts)
+def test_an_access_never_makes_a_memory_stale(status: Status, age_s: float, fewer: int, more: int) -> None:
+    fewer, more = sorted((fewer, more))
+    if is_stale(status, NOW - age_s, more, NOW):
+        assert is_stale(status, NOW - age_s, fewer, NOW)
+    assert not is_stale(status, NOW, fewer, NOW)
+    assert DEFAULT_DECAY.stale_below_accesses == 3

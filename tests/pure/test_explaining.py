@@ -1,0 +1,154 @@
+"""The sentences that say why a memory is where it is, and what would move it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.explaining import Circumstances, Rules, explain
+from remembrancer.protocol.dynamics import DAY_S, falls_below_at, memory_strength
+from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
+from remembrancer.protocol.reads import Promotion
+from remembrancer.protocol.rules import PromotionRules, promotion_score
+from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import MemoryLink, PortableMemory
+
+STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
+NOW = STORED + DAY_S
+OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
+
+
+def memory(scope: Scope = "session", **fields: Any) -> PortableMemory:
+    values = {"kind": "fact", "created_at": STORED, "updated_at": STORED, **fields}
+    return PortableMemory("memory:m", "x", "semantic", scope, "session:s", **values)
+
+
+def said(shown: PortableMemory, rules: Rules | None = None, now: float = NOW, **around: Any) -> str:
+    return " ".join(explain(shown, Circumstances(embedded=True, **around), now, rules or Rules()))
+
+
+def test_a_session_s_memory_below_the_threshold_is_not_promoted_and_its_score_says_why() -> None:
+    text = said(memory())
+    assert text.startswith("Stored by session session:s on 2026-02-01.")
+    assert "Not promoted to the project: its score 0.46 is below 0.6." in text
+
+
+def test_a_session_s_memory_above_the_threshold_goes_to_the_project_at_the_end() -> None:
+    text = said(memory(importance=0.9, confidence=0.8))
+    assert "Promoted to the project at its session's end: its score 0.71 reaches 0.6 (at once from 0.85)." in text
+
+
+def test_the_configured_thresholds_are_those_that_are_explained() -> None:
+    rules = Rules(promotion=PromotionRules(session_end_score=0.4))
+    assert "its score 0.46 reaches 0.4" in said(memory(), rules)
+
+
+def test_a_scratchpad_stays_in_its_session_whatever_its_score() -> None:
+    assert "a scratchpad is for its session alone" in said(memory(kind="scratchpad", importance=1.0, confidence=1.0))
+
+
+def test_what_became_important_after_its_session_says_that_it_was_too_late() -> None:
+    over = SessionEntry("session:s", 0.0, 1.0, status="completed")
+    assert "its session was over before that" in said(memory(importance=0.9, confidence=0.9), session=over)
+
+
+def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:
+    chain = (
+        ChainLink("session", "memory:m", STORED + 60, score=0.719, reason="its score 0.719 reaches 0.6"),
+        ChainLink("session", OTHER, STORED + DAY_S, action="merged"),
+        ChainLink("project", "memory:m", STORED + 2 * DAY_S, reason="of use everywhere."),
+    )
+    text = said(memory("user", promotion_chain=chain))
+    assert (
+        "Stored by session session:s on 2026-02-01. "
+        "Promoted from the session to the project on 2026-02-01 with the score 0.71: its score 0.719 reaches 0.6. "
+        f"{OTHER} of the session says the same and was merged into it on 2026-02-02. "
+        "Promoted from the project to the user on 2026-02-03: of use everywhere."
+    ) in text
+
+
+def test_what_was_stored_for_a_broader_scope_at_once_says_so() -> None:
+    assert said(memory("user")).startswith("Stored for the user by session session:s")
+
+
+def test_a_derived_memory_says_of_how_many() -> None:
+    links = tuple(MemoryLink(f"memory:{place}", "derived_from", 1.0, STORED) for place in range(3))
+    assert said(memory("project", links=links)).startswith("Derived from 3 memories for the project on 2026-02-01.")
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        ({"kind": "decision"}, "a decision stays in its project"),
+        ({"importance": 0.65}, "its importance 0.65 is below 0.7"),
+        ({"accessed_in": ("a", "b")}, "it was accessed in 2 sessions, and 3 are needed"),
+        ({"confidence": 0.1}, "its score 0.46 is below 0.7"),
+        ({"confidence": 0.9, "access_count": 3}, "unless it is of use in this project alone: its score 0.9 reaches"),
+    ],
+)
+def test_the_first_obstacle_on_the_way_to_the_user_is_named(fields: dict[str, Any], why: str) -> None:
+    given = {"importance": 0.8, "accessed_in": ("a", "b", "c"), **fields}
+    assert why in said(memory("project", **given))
+
+
+def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() -> None:
+    weak = memory("project", importance=0.2)
+    text = said(weak)
+    at = falls_below_at(0.05, 0.2, 0.5, 0, STORED, "project")
+    assert at == STORED + 7 * DAY_S
+    assert memory_strength(0.2, 0.5, 0, STORED, "project", at) == 0.05
+    assert "Archived when its strength falls below 0.05, around 2026-02-15, if nobody uses it" in text  # 14 days
+    assert "Not archived: it was accessed 2 times." in said(memory("project", access_count=2))
+
+
+def test_each_status_says_how_the_memory_is_found() -> None:
+    incoming = (MemoryLink(OTHER, "derived_from", 1.0, STORED),)
+    text = said(memory("project", status="consolidated"), incoming=incoming)
+    assert f"Consolidated: {OTHER} stands for it. It is still found, ranked a little lower." in text
+    entry = Promotion("memory:m", "session", "project", NOW, "importance", "session:s", 0.7, OTHER)
+    assert f"Merged into {OTHER}," in said(memory(status="promoted"), promotions=(entry,))
+    archived = said(memory("project", status="archived"))
+    assert "ranked much lower" in archived
+    assert "forgotten around 2026-05-02; it can be restored" in archived
+    assert "forgotten around" not in said(memory("user", status="archived"))
+
+
+def test_what_contradicts_a_memory_and_when_it_ends_is_said() -> None:
+    incoming = (MemoryLink(OTHER, "contradicts", 1.0, STORED),)
+    text = said(memory("project", valid_until=STORED), incoming=incoming)
+    assert f"Possibly superseded by {OTHER}. No longer valid since 2026-02-01." in text
+    assert "Valid until 2026-02-01." in said(memory("project", valid_until=STORED), now=STORED - 1)
+
+
+def test_a_forgotten_memory_is_said_to_be_restorable_and_nothing_is_foretold() -> None:
+    text = said(memory("project", forgotten_at=NOW, forgotten_reason="outdated"))
+    assert text.endswith("Forgotten on 2026-02-02 (outdated): recall leaves it out, and it can be restored.")
+
+
+@given(
+    scope=st.sampled_from(SCOPES),
+    status=st.sampled_from(STATUSES),
+    kind=st.sampled_from(KINDS),
+    importance=st.floats(0, 1),
+    confidence=st.floats(0, 1),
+    accesses=st.integers(0, 1000),
+    later=st.floats(-DAY_S, 10_000 * DAY_S),
+)
+def test_every_memory_has_sentences_and_no_score_contradicts_its_threshold(
+    scope: Scope, status: Any, kind: Any, importance: float, confidence: float, accesses: int, later: float
+) -> None:
+    fields = {"status": status, "kind": kind, "importance": importance, "confidence": confidence}
+    sentences = explain(
+        memory(scope, access_count=accesses, **fields), Circumstances(embedded=False), STORED + later, Rules()
+    )
+    assert sentences
+    assert all(sentence[0].isupper() or sentence.startswith("memory:") for sentence in sentences)
+    assert all(sentence.endswith(".") for sentence in sentences)
+    if scope == "session" and status == "active" and kind not in ("scratchpad", "tool_outcome"):
+        score = promotion_score(importance, confidence, accesses, kind, has_vectors=False)
+        assert ("Not promoted" in sentences[-1]) == (score < 0.6)

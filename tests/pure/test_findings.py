@@ -1,0 +1,93 @@
+"""Which duties follow from how a file stands."""
+
+from __future__ import annotations
+
+import pytest
+
+from remembrancer.actors.store.duties.duty_board import Rank
+from remembrancer.actors.store.duties.findings import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, duties_of
+from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState
+from remembrancer.protocol.consolidation import ConsolidateDuty, MaintainDuty, PromoteDuty, SessionEndDuty
+from remembrancer.protocol.session_life import SessionEntry
+from tests.operations import PROJECT
+
+NOW = 1_700_000_000.0
+RUNNING = SessionEntry("session:running", NOW - 100, NOW)
+ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
+
+
+def duties(findings: Findings, declined: dict[str, int] | None = None) -> list[object]:
+    return [each.duty for each in duties_of(PROJECT.id, PROJECT, findings, declined or {}, NOW)]
+
+
+def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> Findings:
+    done_at = None if days_ago is None else NOW - days_ago * 86_400
+    oldest_at = None if oldest_days_ago is None else NOW - oldest_days_ago * 86_400
+    return Findings(maintenance=MaintenanceState(done_at, sessions), oldest_at=oldest_at)
+
+
+def test_an_empty_file_wants_nothing() -> None:
+    assert duties(Findings()) == []
+
+
+def test_a_session_that_has_ended_is_a_duty_and_one_that_runs_is_none() -> None:
+    assert duties(Findings(sessions=(RUNNING, ENDED))) == [SessionEndDuty(0, PROJECT, ENDED)]
+
+
+def test_a_session_that_ended_twice_is_two_duties() -> None:
+    again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
+    (first,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), {}, NOW)
+    (second,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), {}, NOW)
+    assert first.key != second.key
+
+
+def test_candidates_for_promotion_are_one_duty_without_those_that_were_declined_as_they_are() -> None:
+    findings = Findings(promotable=(("a", 1), ("b", 1), ("c", 2)))
+    assert duties(findings, {"a": 1, "c": 1}) == [PromoteDuty(0, PROJECT, ("b", "c"))]
+    assert duties(findings, {"a": 1, "b": 1, "c": 2}) == []
+
+
+def test_only_so_many_candidates_are_in_one_duty() -> None:
+    (duty,) = duties(Findings(promotable=tuple((f"m{number}", 1) for number in range(500))))
+    assert isinstance(duty, PromoteDuty)
+    assert len(duty.memory_ids) == PROMOTED_TOGETHER
+
+
+def test_each_request_for_consolidation_is_a_duty() -> None:
+    requests = (ConsolidationRequest(3, NOW, "too many", 700), ConsolidationRequest(4, NOW, "again", 1400))
+    assert duties(Findings(requests=requests)) == [
+        ConsolidateDuty(0, PROJECT, 3, "too many"),
+        ConsolidateDuty(0, PROJECT, 4, "again"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("findings", "due"),
+    [
+        (maintained(6.9), False),
+        (maintained(7.0), True),
+        (maintained(1.0, sessions=9), False),
+        (maintained(1.0, sessions=10), True),
+        (maintained(None, oldest_days_ago=6.9), False),
+        (maintained(None, oldest_days_ago=7.0), True),
+        (maintained(None, sessions=10, oldest_days_ago=1.0), True),
+        (maintained(None, sessions=10, oldest_days_ago=None), False),
+        (maintained(-3.0), False),
+        (maintained(-400.0), True),
+    ],
+)
+def test_maintenance_is_due_after_ten_sessions_or_a_week(findings: Findings, due: bool) -> None:
+    assert any(isinstance(duty, MaintainDuty) for duty in duties(findings)) == due
+
+
+def test_maintenance_goes_last() -> None:
+    findings = Findings(sessions=(ENDED,), maintenance=MaintenanceState(NOW - 2 * MAINTENANCE_S, 0), oldest_at=0.0)
+    ranks = [each.rank for each in duties_of(PROJECT.id, PROJECT, findings, {}, NOW)]
+    assert ranks == [Rank.SESSION_END, Rank.MAINTENANCE]
+
+
+def test_the_users_file_has_no_sessions_to_end_and_none_to_promote_from() -> None:
+    findings = Findings(sessions=(ENDED,), promotable=(("a", 1),), maintenance=MaintenanceState(0.0, 0), oldest_at=0.0)
+    (only,) = duties_of("user", None, findings, {}, NOW)
+    assert isinstance(only.duty, MaintainDuty)
+    assert only.duty.request.project is None

@@ -1,0 +1,224 @@
+"""What a client's hook is told, made into the event that is kept: whole, bounded, and of the right session."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.bridge.places import find_places
+from remembrancer.commands.hook_context import DEFAULT_TOKENS, question, tokens_wanted
+from remembrancer.commands.hook_input import (
+    NoEvent,
+    cut,
+    directory_of,
+    last_said,
+    session_of,
+    shortened,
+    succeeded,
+    summarized,
+    to_event,
+    tool_key,
+)
+from remembrancer.protocol.hooks import MAX_TOOL_BYTES, MAX_TURN_BYTES
+from remembrancer.protocol.paths import RuntimePaths
+
+NOW = 1_700_000_000.5
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(st.text(max_size=20), inner, max_size=6),
+    max_leaves=30,
+)
+
+
+def event(name: str, *, tail: bytes = b"", **given: Any) -> dict[str, Any]:
+    """The event without what all of them have."""
+    kept = to_event(name, given, "s", "/app", NOW, lambda _: tail)
+    assert (kept.pop("format"), kept.pop("event"), kept.pop("at")) == (1, name, NOW)
+    assert (kept.pop("session"), kept.pop("directory")) == ("s", "/app")
+    return kept
+
+
+def line(text: str, kind: str = "assistant", **more: Any) -> bytes:
+    """A line of a transcript."""
+    entry = {"type": kind, "message": {"role": kind, "content": [{"type": "text", "text": text}]}, **more}
+    return json.dumps(entry).encode() + b"\n"
+
+
+def test_a_prompt_is_what_the_user_said() -> None:
+    assert event("UserPromptSubmit", prompt="Run the tests") == {"text": "Run the tests"}
+
+
+def test_a_session_says_how_it_began_and_why_it_ended() -> None:
+    assert event("SessionStart", source="resume") == {"metadata": {"source": "resume"}}
+    assert event("SessionEnd", reason="logout") == {"metadata": {"reason": "logout"}}
+    assert event("SessionEnd") == {}
+
+
+def test_the_assistants_last_words_come_from_the_client_when_it_gives_them() -> None:
+    said = event("Stop", last_assistant_message="Done.", transcript_path="/t", tail=line("Something older"))
+    assert said == {"text": "Done."}
+
+
+def test_the_assistants_last_words_come_from_the_transcript_otherwise() -> None:
+    tail = b'f of a line"}\n' + line("First") + line("Second") + line("A tool's answer", kind="user") + b"\n"
+    assert event("Stop", transcript_path="/t", tail=tail) == {"text": "Second"}
+
+
+def test_a_subagent_is_told_from_the_assistant_in_the_transcript() -> None:
+    tail = line("I look", isSidechain=True) + line("It said so")
+    assert event("Stop", transcript_path="/t", tail=tail) == {"text": "It said so"}
+    found = event("SubagentStop", transcript_path="/t", tail=tail, agent_type="Explore")
+    assert found == {"text": "I look", "metadata": {"agent_type": "Explore"}}
+
+
+@pytest.mark.parametrize(
+    "tail", [b"", b"\xff\xfe", b'{"type":"assistant"}\n', b'["assistant"]\n', b'{"type":"assistant"']
+)
+def test_a_transcript_that_says_nothing_is_no_event(tail: bytes) -> None:
+    with pytest.raises(NoEvent):
+        event("Stop", transcript_path="/t", tail=tail)
+
+
+def test_a_transcript_goes_on_after_lines_without_words() -> None:
+    silent = json.dumps({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Bash"}]}}).encode()
+    assert last_said(line("Words") + silent + b"\n", sidechain=False) == "Words"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("UserPromptSubmit", {}),
+        ("UserPromptSubmit", {"prompt": "  "}),
+        ("UserPromptSubmit", {"prompt": 7}),
+        ("PostToolUse", {}),
+        ("Stop", {}),
+        ("Nonsense", {"prompt": "x"}),
+    ],
+)
+def test_an_input_without_what_the_event_is_about_is_no_event(name: str, given: dict[str, Any]) -> None:
+    with pytest.raises(NoEvent):
+        event(name, **given)
+
+
+def test_a_tool_call_is_kept_with_how_it_went() -> None:
+    found = event(
+        "PostToolUse",
+        tool_name="Bash",
+        tool_input={"command": "make test"},
+        tool_response={"stdout": "3 passed", "stderr": "", "interrupted": False},
+        duration_ms=41,
+    )
+    assert found == {
+        "tool": "Bash",
+        "arguments": {"command": "make test"},
+        "result": "3 passed",
+        "success": True,
+        "duration_ms": 41,
+    }
+
+
+def test_the_failure_of_a_tool_is_one() -> None:
+    found = event("PostToolUseFailure", tool_name="Bash", error="exit status 2")
+    assert found == {"tool": "Bash", "result": "exit status 2", "success": False}
+
+
+@pytest.mark.parametrize(
+    ("response", "good"),
+    [
+        (None, True),
+        ("all right", True),
+        ("Error: no such file", False),
+        ({"stdout": "x"}, True),
+        ({"interrupted": True}, False),
+        ({"is_error": True}, False),
+        ({"success": False}, False),
+        ({"error": "no"}, False),
+        ({"exitCode": 1}, False),
+        ({"exitCode": 0}, True),
+        ([{"type": "text", "text": "x"}], True),
+    ],
+)
+def test_a_tools_answer_says_whether_it_went_well(response: object, good: bool) -> None:
+    assert succeeded(response) is good
+
+
+def test_a_tools_answer_is_told_by_its_texts() -> None:
+    assert summarized([{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]) == "a\nb"
+    assert summarized({"content": [{"type": "text", "text": "a"}]}) == "a"
+    assert summarized({"filePath": "/x"}) == '{"filePath": "/x"}'
+    assert summarized(None) == ""
+
+
+def test_long_texts_are_cut_and_say_so() -> None:
+    assert event("UserPromptSubmit", prompt="é" * MAX_TURN_BYTES)["text"].endswith(f"… ({MAX_TURN_BYTES} bytes more)")
+    assert cut("aé", 2) == "a… (1 bytes more)"
+    assert cut("aé", 3) == "aé"
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.text(max_size=20), JSON, max_size=8))
+def test_arguments_are_kept_within_their_limit_in_a_form_that_can_be_sent(arguments: dict[str, Any]) -> None:
+    short = shortened(arguments)
+    said = short["cut"] if set(short) == {"cut"} else json.dumps(short, ensure_ascii=False)
+    assert len(said.encode()) <= MAX_TOOL_BYTES + len("… (1000000 bytes more)")
+    msgspec.msgpack.encode(short)
+
+
+def test_of_arguments_the_short_ones_are_kept_whole() -> None:
+    short = shortened({"file_path": "/app/x.py", "content": "y" * 100_000})
+    assert short["file_path"] == "/app/x.py"
+    assert short["content"].endswith("(100000 characters)")
+
+
+def test_a_number_that_no_message_can_carry_becomes_text() -> None:
+    assert shortened({"halves": "a\ud800", "nul": "a\0"}) == {"halves": "a?", "nul": "a?"}
+    assert shortened({"n": 2**70, "m": -5, "b": True}) == {"n": hex(2**70), "m": -5, "b": True}
+
+
+def test_a_call_has_one_key_before_and_after_it_and_another_in_another_session() -> None:
+    before = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+    after = {**before, "tool_response": "x"}
+    assert tool_key(before, "s") == tool_key(after, "s") != tool_key(after, "t")
+    assert tool_key({"tool_use_id": "a"}, "s") != tool_key({"tool_use_id": "b"}, "s")
+
+
+def test_the_session_is_the_clients_unless_a_variable_names_another() -> None:
+    assert session_of({"session_id": "c"}, {}) == "c"
+    assert session_of({"session_id": "c"}, {"REMEMBRANCER_SESSION_ID": "mine"}) == "mine"
+    assert session_of({}, {"CLAUDE_CODE_SESSION_ID": "c"}) == "c"
+    with pytest.raises(NoEvent):
+        session_of({"session_id": 3}, {})
+
+
+def test_the_directory_is_the_clients_project_rather_than_where_the_assistant_is() -> None:
+    assert directory_of({"cwd": "/app/deep"}, {"CLAUDE_PROJECT_DIR": "/app"}, "/here") == "/app"
+    assert directory_of({"cwd": "/app/deep"}, {}, "/here") == "/app/deep"
+    assert directory_of({"cwd": "a\0b"}, {}, "/here") == "/here"
+
+
+def test_what_is_asked_at_a_prompt_is_about_the_prompt() -> None:
+    asked = question("UserPromptSubmit", "x" * 9000, 500)
+    assert asked["max_tokens"] == 500
+    assert len(asked["task_description"]) == 4000
+    assert question("SessionStart", "", 500) == {"max_tokens": 500}
+
+
+def test_how_much_is_wanted_comes_from_a_variable_the_file_or_the_default(tmp_path: Path) -> None:
+    environ = {"REMEMBRANCER_HOME": str(tmp_path)}
+    assert tokens_wanted(find_places(environ), environ) == DEFAULT_TOKENS
+    (tmp_path / "config.toml").write_text("hook_context_tokens = 250\n")
+    assert tokens_wanted(find_places(environ), environ) == 250
+    for said, wanted in {"0": 0, "5": 100, "700": 700, "many": DEFAULT_TOKENS}.items():
+        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_TOKENS": said}
+        assert tokens_wanted(find_places(named), named) == wanted
+
+
+def test_hooks_leave_their_events_where_the_gateway_looks(tmp_path: Path) -> None:
+    environ = {"REMEMBRANCER_HOME": str(tmp_path)}
+    assert Path(find_places(environ).home, "hooks") == RuntimePaths(tmp_path).hooks

@@ -1,0 +1,363 @@
+"""Promotion: the seed's score at its edges, its thresholds and conditions, and reasons that a person can read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.consolidator.promotion import (
+    Candidate,
+    PromotionRules,
+    at_once,
+    at_session_end,
+    is_project_specific,
+    merged_confidence,
+    merged_importance,
+    merges,
+    promoted_at_session_end,
+    promoted_to_user,
+    promotion_score,
+    to_user,
+)
+from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.protocol.kinds import KINDS, STATUSES, Kind, Scope, Status
+
+NOW = 1_800_000_000.0
+
+shares = st.floats(0.0, 1.0)
+counts = st.integers(0, 1_000)
+kinds: st.SearchStrategy[Kind] = st.sampled_from(KINDS)
+candidates = st.builds(
+    Candidate,
+    id=st.uuids().map(str),
+    kind=kinds,
+    content=st.sampled_from(["Short commits are easier to review.", "The token is read in src/auth/token.py."]),
+    scope=st.sampled_from(["session", "project", "user"]),
+    last_accessed_at=st.floats(NOW - 100 * DAY_S, NOW),
+    importance=shares,
+    confidence=shares,
+    access_count=counts,
+    sessions_accessed=st.integers(0, 6),
+    has_vectors=st.booleans(),
+    status=st.sampled_from(STATUSES),
+)
+
+
+def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: object) -> Candidate:
+    """A memory that is worth promoting from its scope, with what is to be different."""
+    memory = Candidate(
+        "memory:1",
+        kind,
+        "Commits say why and not what.",
+        scope,
+        last_accessed_at=NOW,
+        importance=0.9,
+        confidence=0.8,
+        access_count=4,
+        sessions_accessed=3,
+        has_vectors=True,
+    )
+    return replace(memory, **changes)  # type: ignore[arg-type]
+
+
+# --- The score.
+
+
+@pytest.mark.parametrize(
+    ("importance", "confidence", "access_count", "kind", "has_vectors", "expected"),
+    [
+        (0.0, 0.0, 0, "observation", False, 0.0),
+        (0.5, 0.5, 0, "observation", False, 0.35),
+        (0.5, 0.5, 0, "observation", True, 0.40),
+        (0.5, 0.5, 0, "entity", True, 0.40),
+        (0.5, 0.5, 0, "pattern", True, 0.50),
+        (0.5, 0.5, 0, "convention", True, 0.50),
+        (0.5, 0.5, 0, "procedure", True, 0.50),
+        (0.5, 0.5, 0, "decision", True, 0.48),
+        (0.5, 0.5, 0, "error_fix", True, 0.48),
+        (0.5, 0.5, 0, "architecture", True, 0.48),
+        (0.5, 0.5, 0, "preference", True, 0.46),
+        (0.5, 0.5, 0, "fact", True, 0.46),
+        (0.5, 0.5, 1, "observation", False, 0.35 + 0.150514998),  # log10(2) / 2
+        (0.5, 0.5, 2, "observation", False, 0.55),  # log10(3) / 2 is more than 0.2
+        (0.5, 0.5, 1000, "observation", False, 0.55),
+        (1.0, 1.0, 0, "pattern", True, 0.85),
+        (1.0, 1.0, 9, "pattern", True, 1.0),
+    ],
+)
+def test_the_score_is_the_seeds(
+    importance: float, confidence: float, access_count: int, kind: Kind, has_vectors: bool, expected: float
+) -> None:
+    assert promotion_score(importance, confidence, access_count, kind, has_vectors) == pytest.approx(expected, abs=1e-9)
+
+
+@given(shares, shares, counts, kinds, st.booleans())
+def test_the_score_lies_between_0_and_1(
+    importance: float, confidence: float, count: int, kind: Kind, has_vectors: bool
+) -> None:
+    assert 0.0 <= promotion_score(importance, confidence, count, kind, has_vectors) <= 1.0
+
+
+@given(shares, shares, shares, counts, counts, kinds)
+def test_more_of_anything_never_scores_less(
+    less: float, more: float, other: float, fewer: int, often: int, kind: Kind
+) -> None:
+    less, more = sorted((less, more))
+    fewer, often = sorted((fewer, often))
+    base = promotion_score(less, other, fewer, kind, False)
+    assert base <= promotion_score(more, other, fewer, kind, False)
+    assert base <= promotion_score(less, other, often, kind, False)
+    assert base <= promotion_score(less, other, fewer, kind, True)
+    assert promotion_score(other, less, fewer, kind, False) <= promotion_score(other, more, fewer, kind, False)
+
+
+# --- From a session into its project.
+
+
+def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") -> Candidate:
+    """A memory of that score, which its importance and confidence alone make (at most 0.7)."""
+    return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, access_count=0, has_vectors=False)
+
+
+def test_a_sessions_memory_is_promoted_at_its_end_from_a_score_of_0_6_on() -> None:
+    assert at_session_end(scoring(0.6)).promote
+    assert at_session_end(scoring(0.6)).score == 0.6
+    assert not at_session_end(scoring(0.599)).promote
+
+
+def test_a_sessions_memory_is_promoted_at_once_from_a_score_of_0_85_on() -> None:
+    sure = candidate("pattern", "session", importance=1.0, confidence=1.0, access_count=0)
+    assert at_once(sure).score == 0.85
+    assert at_once(sure).promote
+    assert not at_once(replace(sure, confidence=0.99)).promote
+    assert at_session_end(replace(sure, confidence=0.99)).promote
+
+
+@pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])
+def test_scratchpads_and_tool_outcomes_stay_in_their_session(kind: Kind) -> None:
+    best = candidate(kind, "session", importance=1.0, confidence=1.0, access_count=50)
+    for verdict in (at_session_end(best), at_once(best)):
+        assert not verdict.promote
+        assert verdict.score == 0.95
+        assert verdict.reason == f"a {kind.replace('_', ' ')} is for its session alone"
+
+
+@pytest.mark.parametrize("status", [each for each in STATUSES if each != "active"])
+def test_only_what_is_active_is_promoted(status: Status) -> None:
+    assert not at_session_end(candidate(scope="session", status=status)).promote
+    assert not at_once(candidate(scope="session", status=status)).promote
+    assert not to_user(candidate(status=status)).promote
+    assert to_user(candidate(status=status)).reason == f"it is {status}"
+
+
+def test_a_memory_is_promoted_out_of_its_own_scope_alone() -> None:
+    assert not at_session_end(candidate(scope="project")).promote
+    assert not to_user(candidate(scope="session")).promote
+    assert not to_user(candidate(scope="user")).promote
+
+
+@given(candidates)
+def test_what_is_promoted_at_once_would_be_at_the_end_as_well(memory: Candidate) -> None:
+    assert at_session_end(memory).promote or not at_once(memory).promote
+
+
+def test_a_reason_says_the_score_and_the_threshold_without_rounding_up() -> None:
+    assert at_session_end(scoring(0.6)).reason == "its score 0.6 reaches 0.6"
+    assert at_session_end(scoring(0.59996)).reason == "its score 0.599 is below 0.6"
+
+
+# --- From a project to the user.
+
+
+def test_what_was_of_use_in_three_sessions_goes_to_the_user() -> None:
+    verdict = to_user(candidate())
+    assert verdict.promote
+    assert verdict.reason == "its score 0.95 reaches 0.7, and it was accessed in 3 sessions"
+
+
+def test_two_sessions_are_too_few() -> None:
+    verdict = to_user(candidate(sessions_accessed=2, access_count=40))
+    assert not verdict.promote
+    assert verdict.reason == "it was accessed in 2 sessions, and 3 are needed"
+    assert to_user(candidate(sessions_accessed=1)).reason == "it was accessed in 1 session, and 3 are needed"
+
+
+def test_an_importance_of_0_7_is_needed() -> None:
+    assert to_user(candidate(importance=0.7)).promote
+    verdict = to_user(candidate(importance=0.699))
+    assert not verdict.promote
+    assert verdict.reason == "its importance 0.699 is below 0.7"
+
+
+def test_a_score_of_0_7_is_needed_as_well() -> None:
+    weak = candidate(importance=0.7, confidence=0.9, access_count=0, has_vectors=True)
+    assert to_user(weak).score == 0.7
+    assert to_user(weak).promote
+    assert not to_user(replace(weak, has_vectors=False)).promote
+    assert to_user(replace(weak, has_vectors=False)).reason == "its score 0.65 is below 0.7"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_patterns_conventions_preferences_procedures_and_facts_go_to_the_user(kind: Kind) -> None:
+    allowed = {"pattern", "convention", "preference", "procedure", "fact"}
+    assert to_user(candidate(kind)).promote is (kind in allowed)
+    if kind == "architecture":
+        assert to_user(candidate(kind)).reason == "an architecture stays in its project"
+
+
+def test_what_is_about_one_project_stays_there() -> None:
+    verdict = to_user(candidate(content="Tokens are read in src/auth/token.py."))
+    assert not verdict.promote
+    assert verdict.reason == "it is of use in its project alone: it names a file, src/auth/token.py"
+    assert to_user(candidate(content="Engram keeps tokens in memory.")).promote
+    assert not to_user(candidate(content="Engram keeps tokens in memory."), project_name="engram").promote
+
+
+# --- Which of many.
+
+
+def test_the_strongest_fifty_are_promoted_at_a_sessions_end() -> None:
+    many = [candidate(scope="session", id=f"memory:{n:03}", importance=0.5 + n / 200) for n in range(100)]
+    promoted = promoted_at_session_end(reversed(many), NOW)
+    assert [memory.id for memory, _ in promoted] == [f"memory:{n:03}" for n in range(99, 49, -1)]
+    assert all(verdict.promote for _, verdict in promoted)
+
+
+def test_the_strongest_twenty_are_promoted_to_the_user_and_what_cannot_be_takes_no_place() -> None:
+    stuck = [candidate("architecture", id=f"memory:stuck{n}", importance=1.0) for n in range(30)]
+    faded = [candidate(id=f"memory:{n:02}", last_accessed_at=NOW - n * DAY_S) for n in range(30)]
+    promoted = promoted_to_user([*stuck, *faded], NOW)
+    assert [memory.id for memory, _ in promoted] == [f"memory:{n:02}" for n in range(20)]
+
+
+def test_the_projects_name_counts_for_many_as_for_one() -> None:
+    named = candidate(content="Engram keeps tokens in memory.")
+    assert len(promoted_to_user([named], NOW)) == 1
+    assert promoted_to_user([named], NOW, project_name="engram") == []
+
+
+@given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
+def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Candidate], random: Random) -> None:
+    rules = PromotionRules(session_end_limit=3, user_limit=2)
+    shuffled = list(memories)
+    random.shuffle(shuffled)
+    assert promoted_at_session_end(shuffled, NOW, rules) == promoted_at_session_end(memories, NOW, rules)
+    assert promoted_to_user(shuffled, NOW, rules) == promoted_to_user(memories, NOW, rules)
+
+
+# --- Merging.
+
+
+def test_only_what_is_nearer_than_0_85_is_merged() -> None:
+    assert merges(0.8501)
+    assert not merges(0.85)
+    assert merges(0.8, PromotionRules(merge_cosine=0.79))
+
+
+def test_a_merge_keeps_the_higher_importance() -> None:
+    assert merged_importance(0.4, 0.9) == 0.9
+    assert merged_importance(0.9, 0.4) == 0.9
+
+
+def test_a_merge_strengthens_confidence_more_for_the_user_than_for_a_project() -> None:
+    assert merged_confidence(0.5, "project") == 0.55
+    assert merged_confidence(0.5, "user") == 0.6
+    assert merged_confidence(0.97, "project") == 1.0
+    assert merged_confidence(1.0, "user") == 1.0
+    assert merged_confidence(0.5, "user", PromotionRules(user_confidence_gain=0.3)) == 0.8
+
+
+# --- Is it about one project?
+
+
+@pytest.mark.parametrize(
+    ("content", "sign"),
+    [
+        ("Tokens are read in src/auth/token.py.", "it names a file, src/auth/token.py"),
+        ("See src/auth/token.py:42 for the reason", "it names a file, src/auth/token.py"),
+        ("The file:src/auth/token.py is old", "it names a file, src/auth/token.py"),
+        ("Run `scripts/release` first", "it names a file, scripts/release"),
+        ("Run ./release first", "it names a file, ./release"),
+        ("Logs go to /var/log/engram today", "it names a file, /var/log/engram"),
+        ("Logs go to ~/work/engram/logs", "it names a file, ~/work/engram/logs"),
+        (r"Logs go to C:\work\logs", r"it names a file, C:\work\logs"),
+        ("Look into db/migrations/ first", "it names a file, db/migrations/"),
+        ("The limits are in rate_limits.toml", "it names a file, rate_limits.toml"),
+        ("In frontend/package.json the versions are pinned", "it names a file, frontend/package.json"),
+        ("It listens on port 8080", "it names a port, port 8080"),
+        ("Redis is at localhost:6379", "it names a port, localhost:6379"),
+        ("Redis is at redis:6379", "it names a port, redis:6379"),
+        ("Redis is at 10.0.0.7:6379", "it names a port, 10.0.0.7:6379"),
+        ("Done for ENG-1234 last week", "it names a ticket, ENG-1234"),
+        ("Done for #412 last week", "it names a ticket, #412"),
+        ("The docs are at https://docs.example.org/a(b).", "it names an address, https://docs.example.org/a(b"),
+        ("Use postgres://db.internal/main", "it names an address, postgres://db.internal/main"),
+        ("In my-api all dates are UTC", "it names the project my-api"),
+        ("In MyAPI all dates are UTC", "it names the project my-api"),
+        ("In my_api all dates are UTC", "it names the project my-api"),
+    ],
+)
+def test_a_sign_that_a_memory_is_about_one_project_is_named(content: str, sign: str) -> None:
+    assert is_project_specific(content, (), "my-api") == sign
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "Commits say why and not what.",
+        "Prefer TypeScript and/or JavaScript; yes/no answers; CI/CD; TCP/IP; read/write/execute.",
+        "A client/server design with input/output at the edges",
+        "Use Node.js and Vue.js, React/Next.js or Express.js",
+        "Pin versions in package.json and pyproject.toml, and keep the README.md short",
+        "Put aliases into ~/.zshrc and settings into ~/.config/nvim/init.lua",
+        "Text is UTF-8, digests are SHA-256, dates ISO-8601 as in RFC-3339 and CVE-2024 is old",
+        "Washington D.C. is far from the U.S. coast, e.g. on 2024/05/01 at 10:30, 24/7",
+        "Call response.json() once; hold threading.Lock; read process.env",
+        "We rank #1 and pay 10.5 per month, import 2000 rows",
+        "A myapist is no api of mine",
+        "Ответ всегда по-русски / 日本語でも。",
+    ],
+)
+def test_what_is_true_of_any_project_has_no_sign(content: str) -> None:
+    assert is_project_specific(content, (("Git", "tool"), ("package.json", "file")), "my-api") is None
+
+
+@pytest.mark.parametrize("given_type", ["function", "class", "module", "file", "Method", "source_file"])
+def test_an_entity_that_is_code_is_a_sign(given_type: str) -> None:
+    sign = is_project_specific("It is slow.", (("Python", "language"), ("parse_all", given_type)), "engram")
+    assert sign is not None
+    assert sign.endswith("parse_all")
+
+
+def test_an_entity_that_is_the_project_itself_is_a_sign() -> None:
+    assert is_project_specific("It is slow.", (("Engram", "project"),), "engram") == "it is about the project engram"
+    assert is_project_specific("It is slow.", (("Django", "project"),), "engram") is None
+
+
+def test_a_name_of_two_letters_is_found_by_chance_and_does_not_count() -> None:
+    assert is_project_specific("We go on.", (), "go") is None
+    assert is_project_specific("We go on.", (), "") is None
+
+
+def test_a_long_sign_is_cut_off() -> None:
+    sign = is_project_specific("https://example.org/" + "a" * 500, (), "")
+    assert sign is not None
+    assert len(sign) < 100
+
+
+@given(st.text(max_size=300), st.text(max_size=20))
+def test_no_text_and_no_name_is_too_strange_to_be_looked_at(content: str, name: str) -> None:
+    sign = is_project_specific(content, ((name, content[:10]),), name)
+    assert sign is None or sign.startswith("it ")
+
+
+@pytest.mark.parametrize("piece", ["a", "a.", "a/", "/", "a-", "./", "1.", "A", "#", "a:", "a\\"])
+def test_a_long_text_without_a_blank_is_looked_at_in_one_pass(piece: str) -> None:
+    """A search that goes back to the start at each letter would run into the time limit of all tests here."""
+    sign = is_project_specific(piece * 100_000, (), "engram")
+    assert sign is None or len(sign) < 100

@@ -1,0 +1,233 @@
+"""A newer memory against an older one: what contradicts, what only adds, and what is about something else."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.consolidator.reflection.claims import read_claim
+from remembrancer.actors.consolidator.reflection.contradictions import (
+    Contradiction,
+    ContradictionRules,
+    contradiction,
+    find_contradictions,
+)
+from remembrancer.actors.consolidator.reflection.facts import MemoryFacts
+from remembrancer.protocol.kinds import Kind
+
+
+def fact(
+    content: str,
+    when: float = 1.0,
+    entities: tuple[str, ...] = ("subject",),
+    kind: Kind = "fact",
+    name: str | None = None,
+) -> MemoryFacts:
+    return MemoryFacts(
+        id=name or f"memory:{when:g}",
+        content=content,
+        kind=kind,
+        type="semantic",
+        scope="project",
+        session_id="session:1",
+        created_at=when,
+        entities=entities,
+    )
+
+
+def found(older: str, newer: str, cosine: float = 0.9) -> Contradiction | None:
+    return contradiction(fact(older, 1.0), fact(newer, 2.0), cosine)
+
+
+CONTRADICTING = [
+    ("The API uses Postgres", "The API uses MySQL", "value"),
+    ("The API uses Postgres.", "The API now uses MySQL.", "value"),
+    ("We use Postgres for the API", "We use MySQL for the API", "value"),
+    ("The team lives in Berlin", "The team lives in Munich", "value"),
+    ("Deploys go to Heroku", "Deploys go to Fly", "value"),
+    ("The main branch is called master", "The main branch is called trunk", "value"),
+    ("The feature flag is enabled", "The feature flag is disabled", "value"),
+    ("Sessions are kept in Redis", "Sessions are stored in Postgres", "value"),
+    ("The owner of the service is Alice", "The owner of the service is Bob", "value"),
+    ("The cache is Redis on port 6379", "The cache is Memcached on port 11211", "value"),
+    ("Deploying takes 5 minutes", "Deploying takes 12 minutes", "number"),
+    ("The project needs Python 3.11", "The project needs Python 3.12", "number"),
+    ("The timeout is 30s", "The timeout is 60 s", "number"),
+    ("The API listens on port 8080", "The API listens on port 9090", "number"),
+    ("Passwords have at least eight characters", "Passwords have at least 12 characters", "number"),
+    ("The limit is 1,000 requests", "The limit is 5,000 requests", "number"),
+    ("The API uses Postgres", "The API does not use Postgres", "negation"),
+    ("The API uses Postgres", "The API no longer uses Postgres", "negation"),
+    ("The API uses Postgres", "The API doesn't use Postgres anymore", "negation"),
+    ("The API runs on Postgres", "The API used to run on Postgres", "negation"),
+    ("The API uses Postgres", "The API stopped using Postgres", "negation"),
+    ("The API uses Postgres", "The API switched from Postgres to MySQL", "negation"),
+    ("The API uses Postgres", "The API uses MySQL instead of Postgres", "negation"),
+    ("The API uses Postgres, not MySQL", "The API uses MySQL, not Postgres", "negation"),
+    ("The cache uses Redis", "Replaced Redis with Memcached in the cache", "negation"),
+    ("The user likes tabs", "The user dislikes tabs", "negation"),
+    ("Always commit generated files", "Never commit generated files", "negation"),
+    ("The parser is thread-safe", "The parser isn’t thread-safe", "negation"),
+    ("The endpoint needs a token", "The endpoint needs no token", "negation"),
+    ("The endpoint can be called without a token", "The endpoint needs a token to be called", "negation"),
+    ("Der Dienst nutzt Postgres", "Der Dienst nutzt kein Postgres mehr", "negation"),
+    (
+        "The service is written in Go. It runs on two machines in Frankfurt.",
+        "The service is written in Rust.",
+        "value",
+    ),
+]
+HARMLESS = [
+    ("The API uses Postgres", "the  API uses Postgres."),
+    ("The API uses Postgres", "The API uses Postgres with pooling"),
+    ("The API uses Postgres with pooling", "The API uses Postgres on port 5432"),
+    ("The API uses Postgres", "The API uses Postgres, not for sessions though"),
+    ("The API uses Postgres", "The API uses Postgres and Redis"),
+    ("The API uses Postgres", "The API uses Postgres, never MySQL"),
+    ("The API uses Postgres", "The API does not use MySQL"),
+    ("The API listens on 8080", "The API listens on 8080 and 9090"),
+    ("The API uses Postgres", "The worker uses Postgres"),
+    ("Alice prefers tabs", "Bob prefers spaces"),
+    ("On Linux use gcc", "On macOS use clang"),
+    ("The API uses Postgres in production", "The API uses SQLite in tests"),
+    ("The limit for uploads is 10 MB", "The limit for downloads is 50 MB"),
+    ("We use Redis for caching", "We use Redis for sessions"),
+    ("Issue #12 is fixed", "Issue #13 is fixed"),
+    ("Ticket ABC-7 is about the login", "Ticket ABC-8 is about the login"),
+    ("Step 1 checks the schema", "Step 2 checks the schema"),
+    ("The API stores its data in Postgres", "The API keeps its data in Postgres"),
+    ("Redis is used to cache sessions", "Redis caches the sessions"),
+    ("The build is fast", "The build is fast when the cache is warm"),
+    ("The parser reads JSON", "The parser reads JSON since version 2.1"),
+    ("Run the migration before deploying", "Run the migration before deploying, and tell the team"),
+    ("The user likes short answers", "The user likes short answers in British spelling"),
+    ("Uploads fail when the disk is full", "Uploads fail when the token is old"),
+    ("The API validates the token", "The API does not validate input"),
+    ("The tests cover the parser", "A review found two typos in the docs"),
+    ("接口使用数据库", "接口没有文档"),
+    ("", "The API uses Postgres"),
+    ("…", "!"),
+    ("The API is not only fast", "The API is fast"),
+    ("This is a note", "That was another note"),
+    ("It works", "It works on ARM"),
+]
+
+
+@pytest.mark.parametrize(("older", "newer", "difference"), CONTRADICTING)
+def test_a_changed_value_in_the_same_frame_contradicts(older: str, newer: str, difference: str) -> None:
+    each = found(older, newer)
+    assert each is not None
+    assert (each.older, each.newer, each.difference) == ("memory:1", "memory:2", difference)
+    assert each.reason
+    assert 0.0 < each.strength <= 1.0
+
+
+@pytest.mark.parametrize(("older", "newer"), [(older, newer) for older, newer, _ in CONTRADICTING])
+def test_what_contradicts_does_so_whichever_was_said_first(older: str, newer: str) -> None:
+    assert found(newer, older) is not None
+
+
+@pytest.mark.parametrize(("older", "newer"), HARMLESS)
+def test_a_detail_another_subject_or_another_case_contradicts_nothing(older: str, newer: str) -> None:
+    assert found(older, newer) is None
+    assert found(newer, older) is None
+    assert found(older, older) is None
+
+
+def test_without_a_common_entity_two_memories_must_be_nearer() -> None:
+    older, newer = fact("The API uses Postgres", 1.0, ()), fact("The API uses MySQL", 2.0, ())
+    assert contradiction(older, newer, 0.79) is None
+    assert contradiction(older, newer, 0.8) is not None
+    assert contradiction(older, fact("The API uses MySQL", 2.0), 0.79) is None
+    assert found("The API uses Postgres", "The API uses MySQL", 0.6) is not None
+    assert found("The API uses Postgres", "The API uses MySQL", 0.59) is None
+    strict = ContradictionRules(cosine=0.8, cosine_without_entities=0.88)
+    assert contradiction(fact("It needs Go 1", 1.0), fact("It needs Go 2", 2.0), 0.79, strict) is None
+
+
+def test_memories_that_name_different_entities_are_about_different_things() -> None:
+    older = fact("The service uses Postgres", 1.0, ("billing",))
+    assert contradiction(older, fact("The service uses MySQL", 2.0, ("search",)), 0.99) is None
+    assert contradiction(older, fact("The service uses MySQL", 2.0, ("Billing",)), 0.99) is not None
+
+
+def test_another_thing_that_begins_the_sentence_is_another_subject_unless_both_name_theirs_elsewhere() -> None:
+    older = fact("The API uses Postgres", 1.0, ("API", "Postgres"))
+    assert contradiction(older, fact("The worker uses Postgres", 2.0, ("worker", "Postgres")), 0.95) is None
+    turned = fact("Postgres is the database of the API", 1.0, ("API", "Postgres"))
+    assert contradiction(turned, fact("MySQL is the database of the API", 2.0, ("API", "MySQL")), 0.95) is not None
+
+
+@pytest.mark.parametrize("kind", ["tool_outcome", "scratchpad"])
+def test_what_held_for_a_moment_contradicts_nothing(kind: Kind) -> None:
+    older, newer = fact("The run took 5 seconds", 1.0, kind=kind), fact("The run took 9 seconds", 2.0, kind=kind)
+    assert contradiction(older, newer, 0.95) is None
+
+
+def test_the_newer_one_is_known_by_its_time_and_not_by_the_order_of_the_arguments() -> None:
+    older, newer = fact("The timeout is 30 s", 1.0), fact("The timeout is 60 s", 2.0)
+    assert contradiction(newer, older, 0.9) == contradiction(older, newer, 0.9)
+
+
+def test_a_person_is_told_what_it_was_and_what_it_is() -> None:
+    value = found("The API uses Postgres", "The API now uses MySQL.")
+    assert value is not None
+    assert value.reason == "Postgres before, MySQL now"
+    negation = found("The API uses Postgres", "The API no longer uses Postgres")
+    assert negation is not None
+    assert negation.reason == "one affirms what the other denies: Postgres"
+
+
+def test_a_denial_is_surer_than_a_number_and_that_surer_than_another_word() -> None:
+    pairs = [("The site has 5 users", "The site has 6 users"), ("It uses Redis", "It never uses Redis")]
+    number, negation = (found(*each) for each in pairs)
+    value = found("The API uses Postgres", "The API uses MySQL")
+    assert number is not None
+    assert negation is not None
+    assert value is not None
+    assert negation.strength > number.strength > value.strength
+
+
+def test_two_denials_affirm() -> None:
+    assert read_claim("They did not remove Redis").denied == frozenset()
+    assert read_claim("They removed Redis").denied == {"redis"}
+
+
+@given(st.text(max_size=80), st.text(max_size=80), st.floats(-1.0, 1.0))
+def test_any_two_texts_can_be_compared_in_either_order(one: str, two: str, cosine: float) -> None:
+    first, second = fact(one, 1.0), fact(two, 2.0)
+    each = contradiction(first, second, cosine)
+    assert each == contradiction(second, first, cosine)
+    assert each is None or (cosine >= ContradictionRules().cosine and one != two)
+
+
+@given(st.sampled_from([newer for _, newer, _ in CONTRADICTING]), st.sampled_from([".", " !", "\n", "…", "  "]))
+def test_the_same_text_never_contradicts_itself_however_it_is_written(text: str, end: str) -> None:
+    assert found(text, text.upper() + end, 1.0) is None
+
+
+def test_among_many_memories_those_that_contradict_are_found_once_each_the_surest_first() -> None:
+    contents = ["The API uses Postgres", "Lunch is at noon", "The API does not use Postgres", "The door is red"]
+    memories = [fact(text, float(place)) for place, text in enumerate(contents)]
+    vectors = np.array([[1, 0], [0, 1], [0.9, np.sqrt(0.19)], [0, 1]], dtype=np.float32)
+    pairs = [(each.older, each.newer, each.difference) for each in find_contradictions(memories, vectors)]
+    assert pairs == [("memory:0", "memory:2", "negation")]
+    turned = find_contradictions(memories[::-1], vectors[::-1])
+    assert [(each.older, each.newer, each.difference) for each in turned] == pairs
+
+
+def test_more_memories_than_a_block_of_the_table_are_compared_with_all() -> None:
+    memories = [fact("The limit is 5 users" if place == 0 else f"Note {place}", float(place)) for place in range(600)]
+    memories[599] = fact("The limit is 7 users", 599.0)
+    vectors = np.zeros((600, 600), dtype=np.float32)
+    vectors[np.arange(600), np.arange(600)] = 1.0
+    vectors[599] = vectors[0]
+    (each,) = find_contradictions(memories, vectors)
+    assert (each.older, each.newer, each.difference) == ("memory:0", "memory:599", "number")
+
+
+def test_a_row_for_each_memory_is_needed() -> None:
+    with pytest.raises(ValueError, match="rows of vectors"):
+        find_contradictions([fact("A")], np.zeros((2, 3), dtype=np.float32))

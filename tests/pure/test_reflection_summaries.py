@@ -1,0 +1,200 @@
+"""Summaries: sentences of their sources, word for word, in order, within a budget, and not twice the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from remembrancer.actors.consolidator.reflection.sentences import cut_at_word, split_sentences
+from remembrancer.actors.consolidator.reflection.summaries import (
+    MOST_SENTENCES,
+    Source,
+    central_sentence,
+    lex_rank,
+    one_line,
+    sentences_of,
+    summarise,
+)
+from remembrancer.actors.consolidator.reflection.words import content_words, stem, tf_idf
+from tests.pure.reflection_world import rows
+
+CART = [
+    Source("The cart total is wrong when a voucher and a discount apply together. It rained all day."),
+    Source("The voucher is applied twice to the cart total."),
+    Source("The cart total is wrong when a voucher and a discount apply together!"),
+    Source("Fixed the cart total: the voucher is applied once, after the discount. Lunch was good."),
+]
+words = st.text(alphabet="abcdefg .!?\n。é", max_size=60)
+sources = st.lists(st.builds(Source, words, st.floats(0.0, 1.0)), max_size=8)
+
+
+def test_a_summary_has_the_central_sentences_in_their_order_and_none_twice() -> None:
+    summary = summarise(CART, budget=240)
+    assert [each.source for each in summary.sentences] == sorted(each.source for each in summary.sentences)
+    assert sum("discount apply together" in each.text for each in summary.sentences) == 1
+    assert "voucher is applied" in summary.text
+    assert not any(word in summary.text for word in ("rained", "Lunch"))
+
+
+def test_an_important_source_is_preferred() -> None:
+    alike = ["Redis keeps sessions", "Postgres keeps orders", "Kafka keeps events"]
+    for place in range(3):
+        given_ = [Source(text, 1.0 if each == place else 0.1) for each, text in enumerate(alike)]
+        assert central_sentence(given_).source == place
+
+
+def test_vectors_of_the_sentences_decide_where_there_are_some() -> None:
+    texts = [Source("Alpha one"), Source("Beta two"), Source("Gamma three"), Source("Delta four")]
+    summary = summarise(texts, budget=12, vectors=rows([0, 1, 1, 1]))
+    assert summary.sentences[0].source == 1
+    with pytest.raises(ValueError, match="vectors"):
+        summarise(texts, vectors=rows([0]))
+
+
+def test_what_ends_without_a_mark_gets_a_full_stop_before_the_next() -> None:
+    assert summarise([Source("Redis is fast"), Source("Postgres is safe!"), Source("Tea")]).text == (
+        "Redis is fast. Postgres is safe! Tea"
+    )
+
+
+def test_a_sentence_that_does_not_fit_gives_its_beginning() -> None:
+    (only,) = summarise([Source("Remembering everything is hard work")], budget=14).sentences
+    assert only.text == "Remembering"
+
+
+@given(sources, st.integers(1, 120))
+def test_a_summary_is_made_of_its_sources_word_for_word_within_its_budget(given_: list[Source], budget: int) -> None:
+    summary = summarise(given_, budget)
+    assert len(summary.text) <= budget
+    assert all(each.text and each.text in given_[each.source].text for each in summary.sentences)
+    places = [each.source for each in summary.sentences]
+    assert places == sorted(places)
+    assert bool(summary.sentences) == any(each.text.strip() for each in given_)
+    assert summarise(list(given_), budget) == summary
+
+
+def test_what_is_beside_the_point_fills_no_gap() -> None:
+    assert "rained" not in summarise(CART, budget=4_000).text
+
+
+def test_of_very_long_sources_each_gives_its_first_sentences() -> None:
+    many = [Source("Word. " * 900), Source("Short one. Another one.")]
+    sentences = sentences_of(many)
+    assert len(sentences) == MOST_SENTENCES
+    assert [each.text for each in sentences if each.source == 1] == ["Short one.", "Another one."]
+
+
+@pytest.mark.parametrize("budget", [0, -3])
+def test_a_summary_needs_room(budget: int) -> None:
+    with pytest.raises(ValueError, match="room"):
+        summarise(CART, budget)
+
+
+def test_blank_texts_have_no_summary_no_line_and_no_central_sentence() -> None:
+    assert summarise([Source("  \n "), Source("")]).sentences == ()
+    assert one_line(" \n\t") == ""
+    with pytest.raises(ValueError, match="blank"):
+        central_sentence([Source("")])
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("The API uses Postgres.", "The API uses Postgres."),
+        ("# The plan\n\nThe plan is to move the cache.", "The plan is to move the cache."),
+        ("- first  point\n- second point", "first point"),
+        (
+            "Hey! The cache is cold after a deploy. A cold cache makes the deploy slow.",
+            "The cache is cold after a deploy.",
+        ),
+        ("接口使用缓存。缓存在部署后是空的。", "接口使用缓存。"),
+        ("word " * 60, ("word " * 24).strip()[:119] + "…"),
+        ("x" * 300, "x" * 119 + "…"),
+    ],
+)
+def test_a_line_says_what_a_text_is_about(content: str, line: str) -> None:
+    assert one_line(content) == line
+
+
+@given(st.text(max_size=400), st.integers(2, 150))
+def test_a_line_is_one_line_and_is_never_too_long(content: str, length: int) -> None:
+    line = one_line(content, length)
+    assert len(line) <= length
+    assert "\n" not in line
+    assert bool(line) == bool(content.strip())
+    assert one_line(content, length) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
+        ("Use a cache, e.g. Redis. It is fast.", ["Use a cache, e.g. Redis.", "It is fast."]),
+        ("Dr. Smith met J. Doe. They spoke.", ["Dr. Smith met J. Doe.", "They spoke."]),
+        ("Version 3.11 is needed. So is pip.", ["Version 3.11 is needed.", "So is pip."]),
+        ("他来了。他走了！好。", ["他来了。", "他走了！", "好。"]),
+        ("यह पहला है। यह दूसरा है।", ["यह पहला है।", "यह दूसरा है।"]),
+        ("1. Open it\n2. Close it", ["Open it", "Close it"]),
+        ("He said “stop.” She did.", ["He said “stop.”", "She did."]),
+        ("…", ["…"]),
+        ("  ", []),
+    ],
+)
+def test_a_text_is_split_where_its_sentences_end(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@given(st.text(max_size=200))
+def test_every_letter_of_a_text_is_in_one_of_its_sentences(text: str) -> None:
+    sentences = split_sentences(text)
+    letters = [character for character in text if character.isalpha()]
+    assert [character for each in sentences for character in each if character.isalpha()] == letters
+    assert all(each in text and each == each.strip() for each in sentences)
+
+
+@given(st.text(max_size=80), st.integers(1, 90))
+def test_a_text_is_cut_to_a_beginning_of_it(text: str, length: int) -> None:
+    cut = cut_at_word(text, length)
+    assert text.startswith(cut)
+    assert len(cut) <= length
+
+
+@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
+def test_the_ranks_of_all_sentences_are_a_distribution(count: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    table = generator.random((count, count)) * (generator.random((count, count)) > 0.5)
+    rank = lex_rank((table + table.T) / 2, generator.random(count).tolist())
+    assert rank.sum() == pytest.approx(1.0)
+    assert (rank > 0).all()
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        ["stop", "stops", "stopped", "stopping"],
+        ["cache", "caches", "cached", "caching"],
+        ["deploy", "deploys", "deployed", "deploying"],
+        ["query", "queries"],
+        ["use", "uses", "used", "using"],
+        ["take", "takes", "taking"],
+        ["call", "calls", "called", "calling"],
+        ["box", "boxes"],
+    ],
+)
+def test_the_forms_of_a_word_have_one_stem(forms: list[str]) -> None:
+    assert len({stem(each) for each in forms}) == 1
+
+
+@pytest.mark.parametrize("word", ["redis", "status", "class", "string", "need", "speed", "3.11", "缓存", "aws"])
+def test_what_only_looks_like_a_form_is_left_alone(word: str) -> None:
+    assert stem(word) == word
+
+
+@given(st.lists(st.text(max_size=40), max_size=8))
+def test_rows_of_words_have_length_one_or_none(texts: list[str]) -> None:
+    assume(texts)
+    lengths = np.linalg.norm(tf_idf(texts), axis=1)
+    for text, length in zip(texts, lengths.tolist(), strict=True):
+        assert length == pytest.approx(1.0 if content_words(text) else 0.0, abs=1e-5)
