@@ -1,8 +1,9 @@
-"""`remembrancer demo`: what it does, on real text and in a home of its own, as an MCP client sees it.
+"""`remembrancer demo`: what it does, on real text and in homes of its own, as an MCP client sees it.
 
-Four sessions of the SDK's own client share one runtime: they store and ask at once, embedding follows in the
-background, memories are changed and had back, a second embedder comes in, the store and the gateway are killed, and
-all that was acknowledged is there.
+First the system: four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows
+in the background, memories are changed and had back, a second embedder comes in, the store and the gateway are killed,
+and all that was acknowledged is there. Then the model of memory: a week of ten sessions in two projects, and a
+table of what was predicted of it and what has happened.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ import os
 import shutil
 import signal
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Final
+from typing import Final
 
 import anyio
-from mcp import Client, StdioServerParameters
+from mcp import Client
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
@@ -31,7 +31,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from remembrancer.commands import exit_codes
+from remembrancer.commands.real_client import PATIENCE_S, Json, call, command, server, until
 from remembrancer.commands.sample_text import NOTES, QUESTIONS, memories
+from remembrancer.commands.week.showing import show_week
 
 SESSIONS: Final = 4
 BULK: Final = 2000
@@ -41,34 +43,45 @@ MANY: Final = 100
 SHOWN: Final = 90
 """Characters of a memory in the table."""
 CONTEXT_TOKENS: Final = 300
-PATIENCE_S: Final = 120.0
-
-Json = dict[str, Any]
 
 
 def main(argv: list[str]) -> int:
-    """Run the demonstration; exit status 0 when every promise was kept."""
-    argparse.ArgumentParser(prog="remembrancer demo", description=__doc__).parse_args(argv)
-    return anyio.run(_demonstrate)
-
-
-async def _demonstrate() -> int:
+    """Run the demonstration; exit status 0 when every promise was kept and every prediction came about."""
+    parser = argparse.ArgumentParser(prog="remembrancer demo", description=__doc__)
+    parser.add_argument("--only", choices=("system", "week"), help="one part of it (default: both)")
+    only = parser.parse_args(argv).only
     console = Console()
+    kept = [anyio.run(_demonstrate, part, console) for name, part in PARTS.items() if only in (None, name)]
+    return exit_codes.OK if all(kept) else exit_codes.FAILED
+
+
+async def _demonstrate(part: Part, console: Console) -> bool:
+    """Show a part in a home of its own; whether it went as promised."""
     home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # a socket's path has to be short
-    demo = Demo(home, console)
     try:
-        async with AsyncExitStack() as stack:
-            await demo.connect(stack)
-            await demo.remember()
-            await demo.ask()
-            await demo.change_their_minds()
-            await demo.embed()
-            await demo.lose_the_store()
-            await demo.lose_the_gateway()
-            return await demo.settle()
+        return await part(home, console)
     finally:
-        await _command(home, "down")
+        with anyio.CancelScope(shield=True):
+            await command(home, "down")
         shutil.rmtree(home, ignore_errors=True)
+
+
+async def show_system(home: Path, console: Console) -> bool:
+    """Show the system at work; whether every promise was kept."""
+    demo = Demo(home, console)
+    async with AsyncExitStack() as stack:
+        await demo.connect(stack)
+        await demo.remember()
+        await demo.ask()
+        await demo.change_their_minds()
+        await demo.embed()
+        await demo.lose_the_store()
+        await demo.lose_the_gateway()
+        return await demo.settle()
+
+
+Part = Callable[[Path, Console], Awaitable[bool]]
+PARTS: Final[dict[str, Part]] = {"system": show_system, "week": show_week}
 
 
 class Demo:
@@ -86,11 +99,9 @@ class Demo:
         self.console.rule("[bold]Four sessions, one memory")
         project = self.home / "project"
         project.mkdir()
-        environ = {"REMEMBRANCER_HOME": str(self.home), "REMEMBRANCER_EMBEDDER_THREADS": "1"}
         for number in range(SESSIONS):
             began = time.perf_counter()
-            server = StdioServerParameters(command=_executable(), args=["mcp"], env=environ, cwd=project)
-            self.clients.append(await stack.enter_async_context(Client(server)))
+            self.clients.append(await stack.enter_async_context(Client(server(self.home, project))))
             took_ms = (time.perf_counter() - began) * 1000
             self.console.print(f"  session {number + 1} is connected after {took_ms:,.0f} ms")
 
@@ -115,7 +126,7 @@ class Demo:
                     progress.advance(bar)
                     if place % 25 == 0:
                         began = time.perf_counter()
-                        await _call(client, "recall_memories", query=text[:60])
+                        await call(client, "recall_memories", query=text[:60])
                         recalls.append(time.perf_counter() - began)
 
             async with anyio.create_task_group() as tasks:
@@ -132,7 +143,7 @@ class Demo:
         self.console.rule("[bold]What they remember")
         table = Table("question", "best memory", "score", "scope")
         for question in QUESTIONS:
-            answer = await _call(self.clients[0], "recall_memories", query=question, limit=3)
+            answer = await call(self.clients[0], "recall_memories", query=question, limit=3)
             found = answer["memories"]
             if found:
                 table.add_row(
@@ -141,7 +152,7 @@ class Demo:
             else:
                 table.add_row(question, "[dim]nothing, rather than noise", "–", "–")
         self.console.print(table)
-        other = await _call(self.clients[1], "recall_memories", query="flaky test in test_webhooks.py", scope="session")
+        other = await call(self.clients[1], "recall_memories", query="flaky test in test_webhooks.py", scope="session")
         self._promise("a session's memory is invisible to the others", not other["memories"])
 
     async def change_their_minds(self) -> None:
@@ -159,19 +170,19 @@ class Demo:
         memory = (await self._store(writer, before, entities=entities))["memory_id"]
 
         async def found() -> list[str]:
-            answer = await _call(reader, "recall_memories", query="How is BillingService deployed?", limit=3)
+            answer = await call(reader, "recall_memories", query="How is BillingService deployed?", limit=3)
             return [each["content"] for each in answer["memories"] if each["id"] == memory]
 
         argo = {"name": "Argo CD", "type": "tool", "relationship": "deployed_by"}
         swap = {"add": [argo], "remove": ["Jenkins"]}
-        await _call(writer, "update_memory", memory_id=memory, content=after, related_entities=swap)
+        await call(writer, "update_memory", memory_id=memory, content=after, related_entities=swap)
         self._promise("an update is what the other sessions find", await found() == [after])
-        await _call(writer, "forget_memory", memory_id=memory, reason="we are not sure any more")
+        await call(writer, "forget_memory", memory_id=memory, reason="we are not sure any more")
         self._promise("a forgotten memory is not found", await found() == [])
-        await _call(writer, "restore_memory", memory_id=memory, version=1)
+        await call(writer, "restore_memory", memory_id=memory, version=1)
         self._promise("and every earlier version can be had back", await found() == [before])
-        await _call(writer, "restore_memory", memory_id=memory, version=2)
-        graph = await _call(reader, "search_knowledge_graph", entity="billing-service")
+        await call(writer, "restore_memory", memory_id=memory, version=2)
+        graph = await call(reader, "search_knowledge_graph", entity="billing-service")
         edges = [
             f"{entity['name']} --{edge['type']}--> {edge['target']}"
             for entity in graph["entities"]
@@ -180,7 +191,7 @@ class Demo:
         ]
         self.console.print(f"  the graph says: {'; '.join(edges)}")
         self._promise("the graph follows the memories", edges == ["BillingService --deployed_by--> Argo CD"])
-        context = await _call(
+        context = await call(
             reader,
             "get_memory_context",
             task_description="change how BillingService is deployed",
@@ -239,8 +250,8 @@ class Demo:
         took = time.perf_counter() - began
         self.console.print(f"  200 stores in flight or to come were all acknowledged, {took:.1f} s with the restart")
 
-    async def settle(self) -> int:
-        """Count what is there against what was acknowledged."""
+    async def settle(self) -> bool:
+        """Count what is there against what was acknowledged; whether every promise was kept."""
         self.console.rule("[bold]The account")
         await self._wait_drained()
         await self._wait_embedded("embedding the rest")
@@ -252,9 +263,9 @@ class Demo:
         )
         if self.broken:
             self.console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
-            return exit_codes.FAILED
+            return False
         self.console.print("[green]Every promise was kept.[/] To use it: see “Connect your assistant” in the README.")
-        return exit_codes.OK
+        return True
 
     def _promise(self, text: str, kept: bool) -> None:
         self.console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
@@ -270,7 +281,7 @@ class Demo:
         entities: Sequence[Json] = (),
     ) -> Json:
         about = {"related_entities": list(entities)} if entities else {}
-        answer = await _call(client, "store_memory", content=content, type=kind, scope=scope, **about)
+        answer = await call(client, "store_memory", content=content, type=kind, scope=scope, **about)
         if "memory_id" not in answer:
             self.broken.append(f"a store was refused: {answer}")
         else:
@@ -282,26 +293,26 @@ class Demo:
             await self._store(client, text)
 
     async def _status(self) -> Json:
-        status: Json = json.loads(await _command(self.home, "status", "--json"))
+        status: Json = json.loads((await command(self.home, "status", "--json")).stdout)
         return status
 
     async def _embedding(self) -> Json:
-        embedding: Json = (await _call(self.clients[0], "get_memory_status"))["embedding"]
+        embedding: Json = (await call(self.clients[0], "get_memory_status"))["embedding"]
         return embedding
 
     async def _scale(self, workers: int) -> None:
-        await _command(self.home, "scale", f"embedder={workers}")
+        await command(self.home, "scale", f"embedder={workers}")
 
         async def ready() -> bool:
             return bool((await self._embedding())["workers"] == workers)
 
-        await _until(ready)
+        await until(ready)
 
     async def _wait_drained(self) -> None:
         async def empty() -> bool:
             return bool((await self._status())["write_queue"]["depth"] == 0)
 
-        await _until(empty)
+        await until(empty)
 
     async def _wait_embedded(self, title: str, left: int = 0) -> float:
         """Show the pending embeddings going down to `left`. Returns memories a second."""
@@ -319,35 +330,8 @@ class Demo:
         return float(rate)
 
 
-async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again and again, as a client has to. Raises `TimeoutError` when patience ends."""
-    with anyio.fail_after(PATIENCE_S):
-        while not await condition():  # noqa: ASYNC110 - the other side of a protocol has no event of ours
-            await anyio.sleep(0.05)
-
-
 def _median_ms(seconds: list[float]) -> float:
     return statistics.median(seconds) * 1000
-
-
-async def _call(client: Client, tool: str, /, **arguments: Any) -> Json:
-    result = await client.call_tool(tool, arguments)
-    content: Json = result.structured_content or {}
-    return content
-
-
-async def _command(home: Path, *arguments: str) -> str:
-    """Run a `remembrancer` command on the demonstration's home and return its output."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
-    done = await anyio.run_process(
-        [_executable(), *arguments], env={**environ, "REMEMBRANCER_HOME": str(home)}, check=False
-    )
-    return done.stdout.decode()
-
-
-def _executable() -> str:
-    """The installed command beside this Python."""
-    return str(Path(sys.executable).with_name("remembrancer"))
 
 
 def _pid(status: Json, role: str) -> int:

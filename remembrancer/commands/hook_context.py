@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from remembrancer.actors.bridge.places import Places
 
-VARIABLE = "REMEMBRANCER_HOOK_CONTEXT_TOKENS"
+VARIABLE = "REMEMBRANCER_HOOK_CONTEXT_LENGTH"
 DEFAULT_TOKENS = 1000
 LEAST_TOKENS, MOST_TOKENS = 100, 8000
 """The bounds of the tool that is asked."""
@@ -41,7 +41,7 @@ ASKED = 2
 
 
 def tokens_wanted(places: Places, environ: Mapping[str, str]) -> int:
-    """How long the context may be, by the setting `hook_context_tokens`; 0: none is wanted.
+    """How long the context may be, by the setting `hook_context_length`; 0: none is wanted.
 
     The configuration file is only read, which costs some 50 ms, when it speaks of the setting.
     """
@@ -49,7 +49,7 @@ def tokens_wanted(places: Places, environ: Mapping[str, str]) -> int:
     if named is None and _is_in_file(places.config):
         from remembrancer.config.settings import load_settings
 
-        return _within_bounds(load_settings(environ).hook_context_tokens)
+        return _within_bounds(load_settings(environ).hook_context_length)
     try:
         return _within_bounds(int(named or DEFAULT_TOKENS))
     except ValueError:
@@ -61,7 +61,7 @@ def _is_in_file(config: str | None) -> bool:
         return False
     try:
         with open(config, "rb") as file:
-            return b"hook_context_tokens" in file.read(1024 * 1024)
+            return b"hook_context_length" in file.read(1024 * 1024)
     except OSError:
         return False
 

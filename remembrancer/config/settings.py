@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether the client's own model writes the summaries of a reflection, where the client offers that."""
     sampling_calls: Annotated[int, Meta(ge=1, le=50)] = 8
     """How often one reflection asks the client's model."""
-    sampling_tokens: Annotated[int, Meta(ge=20, le=4000)] = 200
+    sampling_length: Annotated[int, Meta(ge=20, le=4000)] = 200
     """The tokens that each of its answers may have."""
     sampling_budget_s: Annotated[float, Meta(gt=0, le=40)] = 30.0
     """How long one reflection waits for the client's model in all."""
@@ -98,7 +98,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A project's memory that has been archived for so long is forgotten (it can be restored)."""
     orphan_after_s: LongSeconds = 2_592_000.0
     """An entity that no memory names is removed when it is older than this."""
-    hook_context_tokens: Annotated[int, Meta(ge=0, le=8000)] = 1000
+    hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
     """The longest context that a hook gives an assistant; 0: none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""

@@ -145,15 +145,11 @@ class ConsolidateDuty(msgspec.Struct, frozen=True, tag=True):
 
 
 class MaintainDuty(msgspec.Struct, frozen=True, tag=True):
-    """Maintenance is due, or (`awaited`) somebody asked for it and waits for `DutyReport`.
-
-    `since` is when it was done last (seconds since the epoch; None: never, or nobody says).
-    """
+    """Maintenance is due, or (`awaited`) somebody asked for it and waits for `DutyReport`."""
 
     duty_id: int
     request: Maintain
     awaited: bool = False
-    since: float | None = None
 
 
 class ReflectDuty(msgspec.Struct, frozen=True, tag=True):
@@ -285,17 +281,19 @@ class EntityEdges(msgspec.Struct, frozen=True, tag=True):
     edges: tuple[tuple[str, str, float], ...]
 
 
-class ReadOrphans(msgspec.Struct, frozen=True, tag=True):
-    """How many entities of a file are named by no memory, and were made before a time? Answered by `OrphansFound`."""
+class ReadUpkeep(msgspec.Struct, frozen=True, tag=True):
+    """What does the maintenance of a file have to know? Answered by `Upkeep`. Times are seconds since the epoch."""
 
     project: ProjectRef | None
-    before: float
+    orphans_before: float
 
 
-class OrphansFound(msgspec.Struct, frozen=True, tag=True):
-    """So many."""
+class Upkeep(msgspec.Struct, frozen=True, tag=True):
+    """When maintenance was done last (None: never), and how many entities no memory names that were made before the
+    time that was asked about."""
 
-    count: int
+    done_at: float | None = None
+    orphans: int = 0
 
 
 class ReadSession(msgspec.Struct, frozen=True, tag=True):
@@ -337,7 +335,7 @@ class ReadProjects(msgspec.Struct, frozen=True, tag=True):
     """Which projects are there? Answered by `ProjectsKnown`."""
 
 
-MaterialRequest = ReadMemories | FindNear | ReadEntityEdges | ReadOrphans | ReadSession | ReadProjects
-MaterialAnswer = MemoriesRead | NearFound | EntityEdges | OrphansFound | SessionRead | ProjectsKnown
+MaterialRequest = ReadMemories | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession | ReadProjects
+MaterialAnswer = MemoriesRead | NearFound | EntityEdges | Upkeep | SessionRead | ProjectsKnown
 ConsolidatorRequest = AwaitDuty | DutyReport | MaterialRequest
 ToConsolidator = Duty | MaterialAnswer

@@ -45,6 +45,8 @@ SCOPES: Final[tuple[Scope, ...]] = get_args(Scope)
 STATUSES: Final[tuple[Status, ...]] = get_args(Status)
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 RELATIONS: Final[tuple[Relation, ...]] = get_args(Relation)
+SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
+"""What belongs to its session alone."""
 ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
 
 _TYPES: Final[dict[Kind, MemoryType]] = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.protocol.dynamics import DAY_S
-from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.kinds import SESSION_KINDS, Kind
 
 IMPORTANCE_SHARE: Final = 0.4
 CONFIDENCE_SHARE: Final = 0.3
@@ -40,7 +40,7 @@ class PromotionRules:
     user_min_sessions: int = 3
     user_min_importance: float = 0.7
     user_kinds: frozenset[Kind] = frozenset({"pattern", "convention", "preference", "procedure", "fact"})
-    session_kinds: frozenset[Kind] = frozenset({"scratchpad", "tool_outcome"})
+    session_kinds: frozenset[Kind] = SESSION_KINDS
     """What belongs to its session alone."""
     session_end_limit: int = 50
     user_limit: int = 20

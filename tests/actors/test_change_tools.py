@@ -8,10 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from remembrancer.protocol.reads import GetMemory, Refused
+from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, Refused
+from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
+    LinkRef,
     MemoryLink,
     Operation,
     PromoteMemory,
@@ -211,6 +214,7 @@ async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:
         "related_entities": [{"name": "Maven", "type": "tool", "relationship": "uses", "stale": True}],
         "session_id": "session:test",
         "version": 3,
+        "kind": "fact",
         "confidence": 0.5,
         "status": "forgotten",
         "forgotten_reason": "outdated",
@@ -255,3 +259,84 @@ async def test_a_full_disk_is_an_error_of_the_change(rig: Rig) -> None:
         store.refuses = Refused("storage_full", "the disk is full", retry_possible=True)
         answer = await client.call("tag_memory", memory_id=identity, add=["x"])
         assert (answer["error"], answer["retry_possible"]) == ("storage_full", True)
+
+
+class ExplainingStore(PlayedStore):
+    """Knows all about a memory that there is to know."""
+
+    def _reply(self, message: ToStore) -> Any:
+        reply = super()._reply(message)
+        if not isinstance(reply, MemoryShown):
+            return reply
+        memory = msgspec.structs.replace(
+            reply.memory,
+            kind="decision",
+            summary="Java",
+            structured={"version": 21},
+            confidence=0.8,
+            domain="build",
+            valid_until=1_700_000_000.0,
+            status="consolidated",
+            promotion_chain=(ChainLink("session", reply.memory.id, 1_700_000_000.0, score=0.71234, reason="of use"),),
+            source_project="p_0123456789ab",
+            accessed_in=("session:a", "session:b"),
+        )
+        return MemoryShown(
+            memory,
+            embedded=True,
+            strength=0.41,
+            is_stale=True,
+            incoming=(MemoryLink(NEAR, "derived_from", 1.0, 1.0),),
+            promotions=(Promotion(memory.id, "session", "project", 1_700_000_000.0, "importance", "s", 0.7, NEAR),),
+            observed_in=("p_0123456789ab",),
+            reasons=("Stored by session s.",),
+        )
+
+
+async def test_a_memory_is_explained(rig: Rig) -> None:
+    async with ExplainingStore(rig.paths).open(), rig.running(), rig.session() as client:
+        identity = (await client.store("Java 21"))["memory_id"]
+        answer = await client.call("get_memory", memory_id=identity)
+        then = await client.call("get_memory", memory_id=identity, version=1)
+    at = "2023-11-14T22:13:20Z"
+    expected = {
+        "kind": "decision",
+        "summary": "Java",
+        "structured": {"version": 21},
+        "confidence": 0.8,
+        "domain": "build",
+        "valid_until": at,
+        "status": "consolidated",
+        "strength": 0.41,
+        "is_stale": True,
+        "incoming_links": [{"source": NEAR, "relation": "derived_from", "strength": 1.0}],
+        "promotion_chain": [
+            {"action": "promoted", "from_scope": "session", "memory_id": identity, "at": at}
+            | {"score": 0.712, "reason": "of use"}
+        ],
+        "promotions": [
+            {"memory_id": identity, "from_scope": "session", "to_scope": "project", "at": at}
+            | {"reason": "importance", "score": 0.7, "source_session": "s", "merged_into": NEAR}
+        ],
+        "source_project": "p_0123456789ab",
+        "sessions_accessed": 2,
+        "observed_in_projects": ["p_0123456789ab"],
+        "why": ["Stored by session s."],
+    }
+    assert {name: answer[name] for name in expected} == expected
+    assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
+
+
+async def test_links_and_the_third_seed_s_fields_of_an_update_reach_the_store(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        identity = (await client.store("Java 21", kind="decision", type="episodic"))["memory_id"]
+        await client.call(
+            "update_memory",
+            memory_id=identity,
+            confidence=0.9,
+            summary="Java",
+            add_links=[{"relation": "supersedes", "target": NEAR}],
+        )
+        assert last(store).change == UpdateMemory(
+            identity, confidence=0.9, summary="Java", add_links=(LinkRef("supersedes", NEAR),)
+        )

@@ -51,6 +51,8 @@ class ReflectingStore(ResourceStore):
             case Reflect():
                 return self.says or self._reflected(message)
             case Submit(operation=operation) if isinstance(operation.change, UndoRun):
+                if operation.change.run_id != "run_1":
+                    return Refused("not_found", "there is no such run", field="run_id")
                 self.applied[operation.operation_id] = operation
                 return Applied(operation.operation_id, self.undone)
         return super()._reply(message)
@@ -150,6 +152,12 @@ async def test_undoing_a_run_says_what_was_undone_and_what_was_left_alone(rig: R
         "skipped": [{"memory_id": SUMMARY_ID, "reason": "changed since"}],
     }
     assert UndoRun("run_1", "project") in changes
+
+
+async def test_a_run_that_is_not_there_is_an_error_of_the_argument(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open(), rig.running(), rig.session() as client:
+        answer = await client.call(TOOL, undo="run_2")
+    assert (answer["error"], answer["field"]) == ("not_found", "undo")
 
 
 async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:

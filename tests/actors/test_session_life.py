@@ -148,6 +148,7 @@ async def test_a_store_that_goes_away_right_after_the_start_still_gives_a_contex
         async with rig.session(bridge="11" * 16, session="session:later") as client:
             await until(is_ready(rig, "session:later"))
             await store.store.kill()
+            await until(lambda: rig.gateway.vitals().store != "connected")
             answer = await client.call("get_memory_context")
             assert "Prefers tabs" in answer["context_block"]
             assert answer["degraded"]

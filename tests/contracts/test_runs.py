@@ -147,14 +147,14 @@ def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_
     result = carry_out(records, *edits)
     assert result.edits == 1
     assert result.skipped == (
-        Skipped(TWO, "it has been changed since: its version is 2, not 1"),
-        Skipped(THREE, f"{TWO} was passed over"),
-        Skipped(THREE, f"{THREE} was passed over"),
-        Skipped(THREE, f"{THREE} was passed over"),
-        Skipped(TWO, f"{TWO} was passed over"),
-        Skipped(ONE, "it is forgotten"),
-        Skipped("mem_gone", "it is not here any more"),
-        Skipped(FOUR, "its scope is project already"),
+        Skipped(TWO, "it has been changed since: its version is 2, not 1", "ReviseMemory"),
+        Skipped(THREE, f"{TWO} was passed over", "ReviseMemory"),
+        Skipped(THREE, f"{THREE} was passed over", "LogPromotion"),
+        Skipped(THREE, f"{THREE} was passed over", "AddLink"),
+        Skipped(TWO, f"{TWO} was passed over", "NotePattern"),
+        Skipped(ONE, "it is forgotten", "ReviseMemory"),
+        Skipped("mem_gone", "it is not here any more", "ReviseMemory"),
+        Skipped(FOUR, "its scope is project already", "ReviseMemory"),
     )
     assert (shown(records, TWO).importance, shown(records, THREE).status) == (0.25, "active")
     assert records.promotions_of(TWO) == ()
@@ -179,7 +179,9 @@ def test_links_that_are_there_or_lack_an_end_are_passed_over(records: Records) -
 
 def test_a_memory_whose_id_is_there_is_not_made_again(records: Records) -> None:
     memory = NewMemory(ONE, "another", "fact", "project", SESSION)
-    assert carry_out(records, AddMemory(memory)).skipped == (Skipped(ONE, "there is a memory with this id already"),)
+    assert carry_out(records, AddMemory(memory)).skipped == (
+        Skipped(ONE, "there is a memory with this id already", "AddMemory"),
+    )
     assert shown(records, ONE).content == CONTENTS[ONE]
 
 
@@ -337,7 +339,7 @@ def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_sessio
         CloseSession(SESSION, "completed", entry.ended_at),
         part=1,
     )
-    assert (last.edits, last.skipped) == (1, (Skipped(TWO, "the run was undone"),))
+    assert (last.edits, last.skipped) == (1, (Skipped(TWO, "the run was undone", "ReviseMemory"),))
     assert records.open_sessions() == []
 
 

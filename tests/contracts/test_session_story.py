@@ -12,7 +12,7 @@ from remembrancer.actors.store.records.contract import Records, SessionStory
 from remembrancer.actors.store.records.session_story import TOPICS, describe_session
 from remembrancer.protocol.runs import ApplyRun, CloseSession, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import EntityRef, ForgetMemory, Operation
+from remembrancer.protocol.writes import Change, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 
@@ -88,7 +88,7 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
         tool_calls=(ToolCall("Bash", REQUESTED_AT), ToolCall("Bash", REQUESTED_AT, success=False)),
     )
     close = CloseSession(SESSION, "completed", REQUESTED_AT, summary="said hello", memories_promoted=2)
-    changes = [
+    changes: list[Change] = [
         StartSession(SESSION),
         events,
         EndSession(SESSION),

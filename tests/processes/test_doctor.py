@@ -125,7 +125,7 @@ async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_
     runtime = await filled(home, stop=False)
     found = Findings(home)
     assert found.statuses() == {}
-    assert "4 processes are ready" in found.text("processes")
+    assert "5 processes are ready" in found.text("processes")
     assert "384 dimensions" in found.text("model")
     assert "holds the 2 passages of 2 files" in found.text("index")
     assert SECRET not in found.whole

@@ -157,7 +157,7 @@ def test_a_session_is_told_what_is_remembered_at_its_start_and_with_a_prompt(hom
 
 
 def test_with_no_context_wanted_nothing_is_printed(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REMEMBRANCER_HOOK_CONTEXT_TOKENS", "0")
+    monkeypatch.setenv("REMEMBRANCER_HOOK_CONTEXT_LENGTH", "0")
     assert hook("SessionStart", project).stdout == b""
     assert not is_up(RuntimePaths(home)), "a runtime was started for nothing"
     assert len(waiting(home)) == 1

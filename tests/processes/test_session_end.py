@@ -7,15 +7,18 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
+import anyio.abc
 import anyio.to_thread
 import pytest
 
+from remembrancer.protocol.hello import END
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.patience import until
-from tests.processes.bridge_rig import BridgeClient, bridge
+from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge
 
 pytestmark = pytest.mark.anyio
 
@@ -89,20 +92,26 @@ async def test_the_last_answer_comes_before_the_end(home: Path) -> None:
 
 
 async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: Path) -> None:
-    rig = Rig(home, QUICK)
-    with FileLock(RuntimePaths(home).runtime_lock) as lock:
+    paths = RuntimePaths(home)
+    paths.run.mkdir(mode=0o700)
+    with FileLock(paths.runtime_lock) as lock:
         assert lock.try_acquire()
-        async with PlayedStore(rig.paths).open() as store:
+        async with await anyio.create_unix_listener(paths.gateway_socket) as listener:
             with bridge() as client:
-                async with rig.running():
-                    await anyio.to_thread.run_sync(client.initialize)
-                    await until(lambda: len(store.life) == 1)
-                    store.hangs = True
-                    params = {"name": "recall_memories", "arguments": {"query": "x"}}
-                    client.send(id="open", method="tools/call", params=params)
-                    await until(lambda: bool(store.requests))
-                    client.end_input()
-                store.hangs = False
-                async with rig.running():
-                    await until(lambda: len(store.life) == 3)
-        assert [type(change) for change in store.life] == [StartSession, StartSession, EndSession]
+                client.send(id="open", method="initialize", params=HANDSHAKE)
+                client.end_input()
+                for _ in range(2):
+                    with anyio.fail_after(10):
+                        async with await listener.accept() as connection:
+                            heard = await said_until_end(connection)
+                    assert b'"id": "open"' in heard
+                with anyio.fail_after(10):
+                    assert await anyio.to_thread.run_sync(client.process.wait) == 0
+
+
+async def said_until_end(connection: anyio.abc.SocketStream) -> bytes:
+    """What a bridge says to a gateway that dies when it hears of the end."""
+    heard = b""
+    while not heard.endswith(b"\n" + END + b"\n"):
+        heard += await connection.receive()
+    return heard

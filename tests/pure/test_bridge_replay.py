@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.bridge.replay import MAX_OPEN_REQUESTS, Conversation
+from remembrancer.actors.bridge.replay import LONG_BUDGET_S, MAX_OPEN_REQUESTS, Conversation
 from remembrancer.protocol.hello import split_stamp
 
 BUDGET_S = 4.5
@@ -183,6 +183,22 @@ def test_the_handshake_may_wait_for_a_whole_runtime_to_start() -> None:
     client = Client(connected=False)
     client.request(0, "initialize")
     assert client.conversation.next_expiry() == client.now + 30.0
+
+
+def test_a_reflection_may_take_its_time_while_there_is_a_gateway_and_waits_for_none_longer_than_others() -> None:
+    client = Client()
+    client.request(1, name="reflect_and_consolidate")
+    client.request(2, "resources/read", name="reflect_and_consolidate")
+    assert client.hears(answer(2))
+    longest = client.now + LONG_BUDGET_S
+    assert client.conversation.next_expiry() == longest
+    client.conversation.disconnect(client.now + 60.0)
+    assert client.conversation.next_expiry() == client.now + 60.0 + BUDGET_S
+    client.conversation.connect(client.stamp_ms)
+    assert client.conversation.next_expiry() == longest
+    lonely = Client(connected=False)
+    lonely.request(1, name="reflect_and_consolidate")
+    assert lonely.conversation.next_expiry() == lonely.now + BUDGET_S
 
 
 def test_a_stream_of_events_has_no_budget_and_holds_nobody_up() -> None:

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from remembrancer.actors.gateway.hook_events import to_operation
-from remembrancer.actors.gateway.hook_intake import MAX_REJECTED, HookIntake
+from remembrancer.actors.gateway.hook_intake import MAX_REJECTED, PRESENT_S, HeardOf, HookIntake
 from remembrancer.actors.gateway.toolkit.credential_masking import masked, masked_value
 from remembrancer.commands import hook_spool
 from remembrancer.commands.hook_spool import leave, note_beginning, take_duration_ms
 from remembrancer.config.project import project_of
+from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, SessionChange
@@ -49,13 +50,20 @@ class Recorder:
         return [turn.content for each in changes if isinstance(each, RecordEvents) for turn in each.turns]
 
 
+def intake_of(spool: Path, writes: Recorder) -> HookIntake:
+    async def tell(_: NotePresence) -> None:
+        return
+
+    return HookIntake(spool, writes, tell)
+
+
 def prompt(text: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(content("UserPromptSubmit", text=text))
     return found
 
 
 def test_each_event_is_recorded_as_what_it_is() -> None:
-    assert change("SessionStart") == StartSession("s", client="claude-code")
+    assert change("SessionStart") == StartSession("s", "claude-code", "/app")
     assert change("SessionEnd") == EndSession("s")
     assert change("UserPromptSubmit", text="hi") == RecordEvents("s", turns=(Turn("user", "hi", 5.5),))
     assert change("Stop", text="ho") == RecordEvents("s", turns=(Turn("assistant", "ho", 5.5),))
@@ -119,11 +127,24 @@ def test_a_key_block_is_blotted_out_to_its_end() -> None:
     assert masked(f"a\n{block[:40]}") == "a\n[private key hidden]"
 
 
+def test_a_session_that_was_heard_of_is_there_until_its_end_or_for_a_while() -> None:
+    heard = HeardOf()
+    one = to_operation("1-a.json", content("UserPromptSubmit", text="hi"))
+    heard.note(one)
+    assert heard.present(5.5 + PRESENT_S - 1) == ((one.project, "s"),)
+    heard.note(to_operation("2-a.json", content("SessionEnd", session="other")))
+    assert heard.present(6.0) == ((one.project, "s"),)
+    heard.note(to_operation("3-a.json", content("SessionEnd")))
+    assert heard.present(6.0) == ()
+    heard.note(one)
+    assert heard.present(5.5 + PRESENT_S) == ()
+
+
 @pytest.mark.anyio
 async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -> None:
     spool = tmp_path / "home" / "hooks"
     writes = Recorder()
-    intake = HookIntake(spool, writes)
+    intake = intake_of(spool, writes)
     assert await intake.take_all() == 0
     for number in range(5):
         leave(str(spool), prompt(f"{number}"), 1000 + number)
@@ -143,7 +164,7 @@ async def test_a_broken_file_is_put_aside_and_the_rest_goes_on(tmp_path: Path) -
     (tmp_path / "4-a.json").mkdir()
     (tmp_path / ".5-a.json").write_bytes(content("UserPromptSubmit", text="not yet there"))
     leave(str(tmp_path), prompt("fine"), 6)
-    assert await HookIntake(tmp_path, writes).take_all() == 1
+    assert await intake_of(tmp_path, writes).take_all() == 1
     assert writes.texts == ["fine"]
     assert sorted(path.name for path in (tmp_path / "rejected").iterdir()) == [f"{n}-a.json" for n in (1, 2, 3, 4)]
 
@@ -152,7 +173,7 @@ async def test_a_broken_file_is_put_aside_and_the_rest_goes_on(tmp_path: Path) -
 async def test_files_that_were_put_aside_are_not_kept_without_end(tmp_path: Path) -> None:
     for number in range(MAX_REJECTED + 20):
         (tmp_path / f"{number:05d}.json").write_bytes(b"{")
-    await HookIntake(tmp_path, Recorder()).take_all()
+    await intake_of(tmp_path, Recorder()).take_all()
     left = sorted(path.name for path in (tmp_path / "rejected").iterdir())
     assert (left[0], len(left)) == ("00020.json", MAX_REJECTED)
 
@@ -164,9 +185,9 @@ async def test_an_event_that_can_be_written_nowhere_waits(tmp_path: Path) -> Non
     leave(str(tmp_path), prompt("two"), 2)
     writes.error = QueueFull("later")
     with pytest.raises(QueueFull):
-        await HookIntake(tmp_path, writes).take_all()
+        await intake_of(tmp_path, writes).take_all()
     writes.error = None
-    assert await HookIntake(tmp_path, writes).take_all() == 2
+    assert await intake_of(tmp_path, writes).take_all() == 2
     assert writes.texts == ["one", "two"]
 
 
@@ -177,7 +198,7 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
     writes = Recorder()
     writes.error = error
     leave(str(tmp_path), prompt("one"), 1)
-    assert await HookIntake(tmp_path, writes).take_all() == 0
+    assert await intake_of(tmp_path, writes).take_all() == 0
     assert len(list((tmp_path / "rejected").iterdir())) == 1
 
 
@@ -190,7 +211,7 @@ async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
         leave(str(tmp_path), prompt(f"{number}"), number)
     assert (tmp_path / ".dropped").read_bytes() == b".."
     writes = Recorder()
-    await HookIntake(tmp_path, writes).take_all()
+    await intake_of(tmp_path, writes).take_all()
     assert writes.texts == ["2", "3", "4"]
     assert not (tmp_path / ".dropped").exists()
 

@@ -212,10 +212,10 @@ def test_what_is_asked_at_a_prompt_is_about_the_prompt() -> None:
 def test_how_much_is_wanted_comes_from_a_variable_the_file_or_the_default(tmp_path: Path) -> None:
     environ = {"REMEMBRANCER_HOME": str(tmp_path)}
     assert tokens_wanted(find_places(environ), environ) == DEFAULT_TOKENS
-    (tmp_path / "config.toml").write_text("hook_context_tokens = 250\n")
+    (tmp_path / "config.toml").write_text("hook_context_length = 250\n")
     assert tokens_wanted(find_places(environ), environ) == 250
     for said, wanted in {"0": 0, "5": 100, "700": 700, "many": DEFAULT_TOKENS}.items():
-        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_TOKENS": said}
+        named = {**environ, "REMEMBRANCER_HOOK_CONTEXT_LENGTH": said}
         assert tokens_wanted(find_places(named), named) == wanted
 
 

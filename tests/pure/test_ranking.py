@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.ranking import (
     ANSWERABLE_COSINE,
     MIN_COSINE,
@@ -18,10 +19,12 @@ from remembrancer.actors.store.retrieval.ranking import (
     noise,
     recency,
     relevances,
+    scope_factors,
     score,
     side_by_side,
 )
-from remembrancer.protocol.reads import Strategy
+from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
+from remembrancer.protocol.reads import ProfileName, Strategy
 
 cosines = st.none() | st.floats(-1.0, 1.0001)
 bm25s = st.none() | st.floats(0.0, 50.0)
@@ -152,20 +155,85 @@ def test_a_question_without_a_known_word_needs_one_likely_memory() -> None:
 def test_a_good_match_in_a_small_file_is_not_drowned_by_a_large_one() -> None:
     of_the_user = {7: Signals(0.6, 0.000002)}
     of_the_project = {1: Signals(0.3, 9.0), 2: Signals(0.2, 4.5)}
-    together = side_by_side([of_the_project, of_the_user])
-    assert together == {(0, 1): Signals(0.3, 1.0), (0, 2): Signals(0.2, 0.5), (1, 7): Signals(0.6, 1.0)}
+    together = side_by_side([of_the_project, of_the_user], [10_000, 2])
+    assert [together[0, 1].bm25, together[0, 2].bm25] == pytest.approx([1.0, 0.5])
     relevance = relevances(together, "hybrid")
     assert max(relevance, key=lambda key: relevance[key]) == (1, 7)
 
 
-@given(st.lists(candidates, max_size=3))
-def test_side_by_side_every_candidate_keeps_its_place_and_its_cosine(files: list[dict[int, Signals]]) -> None:
-    together = side_by_side(files)
+def test_the_best_of_a_large_file_is_no_good_match_for_being_the_best() -> None:
+    together = side_by_side([{1: Signals(0.3, 9.0)}, {1: Signals(0.3, 2.0), 2: Signals(0.3, 1.0)}], [10_000, 10_000])
+    assert together[0, 1].bm25 == pytest.approx(1.0)
+    assert together[1, 1].bm25 == pytest.approx(2 / 9, abs=0.01)
+    assert together[1, 2].bm25 == pytest.approx(1 / 9, abs=0.01)
+
+
+sized_files = st.lists(st.tuples(candidates, st.integers(0, 100_000)), max_size=3)
+
+
+@given(sized_files)
+def test_side_by_side_every_candidate_keeps_its_place_and_its_cosine(
+    sized: list[tuple[dict[int, Signals], int]],
+) -> None:
+    files = [file for file, _ in sized]
+    together = side_by_side(files, [size for _, size in sized])
     assert together.keys() == {(place, number) for place, file in enumerate(files) for number in file}
     for (place, number), each in together.items():
         assert each.cosine == files[place][number].cosine
         assert (each.bm25 is None) == (files[place][number].bm25 is None)
-        assert each.bm25 is None or 0.0 <= each.bm25 <= 1.0
+        assert each.bm25 is None or 0.0 <= each.bm25 <= 1.0 + 1e-9
+
+
+@given(sized_files)
+def test_side_by_side_the_order_by_words_inside_a_file_stays(sized: list[tuple[dict[int, Signals], int]]) -> None:
+    files = [file for file, _ in sized]
+    together = side_by_side(files, [size for _, size in sized])
+    for place, file in enumerate(files):
+        for one, first in file.items():
+            for two, second in file.items():
+                if (first.bm25 or 0.0) >= (second.bm25 or 0.0):
+                    assert (together[place, one].bm25 or 0.0) >= (together[place, two].bm25 or 0.0) - 1e-12
+
+
+profiles = st.sampled_from(sorted(PROFILES))
+some_scopes = st.sets(st.sampled_from(SCOPES), min_size=2)
+
+
+@given(profiles, some_scopes)
+def test_a_profile_orders_the_scopes_as_its_weights_do_and_leaves_the_heaviest_as_it_is(
+    name: ProfileName, scopes: set[Scope]
+) -> None:
+    weights = PROFILES[name]
+    factors = scope_factors(weights, scopes)
+    assert factors.keys() == scopes
+    assert max(factors.values()) == 1.0
+    for one in scopes:
+        for two in scopes:
+            assert (factors[one] > factors[two]) == (weights.of(one) > weights.of(two))
+
+
+@given(profiles, st.sampled_from(SCOPES))
+def test_one_scope_alone_is_not_weighed(name: ProfileName, scope: Scope) -> None:
+    assert scope_factors(PROFILES[name], {scope}) == {}
+    assert score(Signals(0.5, None), 1.0, 0.0, 0.5, 0.5).scope is None
+
+
+@given(shares, shares, shares, st.floats(0.5, 1.0), st.sampled_from(STATUSES))
+def test_scope_and_status_only_ever_lower_a_final_score(
+    relevance: float, importance: float, recent: float, factor: float, status: Status
+) -> None:
+    nothing = Signals(None, None)
+    plain = score(nothing, relevance, 0.0, importance, recent)
+    lowered = score(nothing, relevance, 0.0, importance, recent, scope=factor, status=status)
+    assert 0.0 <= lowered.final <= plain.final
+    assert (lowered.relevance, lowered.scope) == (relevance, factor)
+
+
+def test_what_is_archived_comes_long_after_what_is_stood_for_and_that_after_what_is_active() -> None:
+    finals = [score(Signals(None, None), 0.8, 0.0, 0.5, 0.5, status=status).final for status in STATUSES]
+    of = dict(zip(STATUSES, finals, strict=True))
+    assert of["active"] > of["consolidated"] > of["promoted"] > of["archived"]
+    assert of["archived"] <= 0.5 * of["active"]
 
 
 unit_vectors = npst.arrays(np.float32, (4,), elements=st.floats(-1, 1, width=32)).filter(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.gateway.store_access import queue_file
+from remembrancer.actors.gateway.store_access.queue_file import QueueFile
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.records.schema import migrate
 from remembrancer.commands.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
@@ -85,8 +85,7 @@ def test_every_column_of_real_numbers_is_known_as_a_time_or_as_none(tmp_path: Pa
     with opened(tmp_path / "records.db") as connection:
         migrate(connection)
     Catalog(tmp_path / "catalog.db", lambda: 0.0).close()
-    with opened(tmp_path / "queue.db") as connection:
-        connection.executescript(queue_file.SCHEMA)
+    QueueFile(tmp_path / "queue.db").close()
     assert real_columns(tmp_path / "records.db") == pairs(RECORDS, NO_TIMES)
     assert real_columns(tmp_path / "catalog.db") == pairs(CATALOG)
     assert real_columns(tmp_path / "queue.db") == pairs(QUEUE)

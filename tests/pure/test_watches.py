@@ -11,6 +11,8 @@ from remembrancer.actors.gateway.resources.recall_ledger import RecallLedger
 from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from remembrancer.actors.gateway.resources.watches import COALESCE_S, LONGEST_S, MAX_WATCHES, Watches, concerns
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, Operation, PromoteMemory
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 
@@ -115,6 +117,18 @@ def test_one_memory_is_concerned_by_its_own_writes_alone() -> None:
     assert concerns(stored, MEMORY_START + memory_id, PROJECT.id, SESSION)
     assert concerns(change(ForgetMemory(memory_id)), MEMORY_START + memory_id[7:], PROJECT.id, SESSION)
     assert not concerns(store_operation("b", "text"), MEMORY_START + memory_id, PROJECT.id, SESSION)
+
+
+def test_a_run_may_concern_any_memory_and_a_session_s_life_its_summary_and_status_alone() -> None:
+    uri = MEMORY_START + memory_id_of(store_operation("a", "text"))
+    for run in (ApplyRun("run", "project", "consolidation", "promote", ()), UndoRun("run", "project")):
+        assert seen(change(run)) == set(FIXED)
+        assert concerns(change(run), uri, PROJECT.id, SESSION)
+    for life in (StartSession(SESSION), EndSession(SESSION), RecordEvents(SESSION)):
+        assert seen(change(life)) == {SUMMARY, STATUS}
+        assert seen(change(life), session_id=OTHER_SESSION) == set()
+        assert seen(change(life), project_id=OTHER_PROJECT.id) == set()
+        assert not concerns(change(life), uri, PROJECT.id, SESSION)
 
 
 def test_queries_are_counted_and_each_memory_once() -> None:

@@ -320,7 +320,7 @@ class Bridge:
         self._gateway.close()
         self._gateway = None
         self._to_gateway.clear()
-        self._conversation.disconnect()
+        self._conversation.disconnect(time.monotonic())
         self._starter.reap()
         now = time.monotonic()
         self._away_since = self._next_attempt = now

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 HANDSHAKE = "initialize"
 STREAMS = frozenset({"subscriptions/listen"})
 """Requests that stay open as long as the client likes: they have no budget."""
+LONG_TOOLS = frozenset({"reflect_and_consolidate"})
+"""Tools that take their time, and say so themselves when they have taken too long."""
+LONG_BUDGET_S = 130.0
+"""How long they have while there is a gateway: more than it may take for them by its settings."""
 MAX_OPEN_REQUESTS = 1024
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 _ANSWER_START = b'{"jsonrpc":"2.0","id":'
@@ -28,15 +32,17 @@ _HEAD_BYTES = 512
 
 
 class OpenRequest:
-    """A request that the client has no answer to. `expires` is on the clock that the caller passes in, in seconds."""
+    """A request that the client has no answer to. `expires` is on the clock that the caller passes in, in seconds;
+    `longest` is what it becomes while there is a gateway."""
 
-    __slots__ = ("expires", "line", "message", "stamp_ms")
+    __slots__ = ("expires", "line", "longest", "message", "stamp_ms")
 
-    def __init__(self, message: dict[str, Any], line: bytes, stamp_ms: int, expires: float) -> None:
+    def __init__(self, message: dict[str, Any], line: bytes, stamp_ms: int, expires: float, longest: float) -> None:
         self.message = message
         self.line = line
         self.stamp_ms = stamp_ms
         self.expires = expires
+        self.longest = longest
 
 
 class Conversation:
@@ -99,7 +105,8 @@ class Conversation:
             expires = math.inf
         else:
             expires = now + (self._handshake_budget_s if method == HANDSHAKE else self._budget_s)
-        self._open[request_id] = OpenRequest(message, line, stamp_ms, expires)
+        longest = now + LONG_BUDGET_S if _is_long(message) else expires
+        self._open[request_id] = OpenRequest(message, line, stamp_ms, longest if self.connected else expires, longest)
         self._open_bytes += len(line)
         return (stamped(line, stamp_ms) if self.connected else None), None
 
@@ -159,6 +166,8 @@ class Conversation:
         """A gateway is there: the lines that bring it to where the last one was."""
         self.connected = True
         self._asked.clear()
+        for request in self._open.values():
+            request.expires = request.longest
         lines = [self._again(self._initialize, stamp_ms)] if self._initialize else []
         if self._initialize and self._initialized is not None:
             lines.append(stamped(self._initialized, stamp_ms))
@@ -174,10 +183,14 @@ class Conversation:
         copy = {**message, "id": f"{REPLAY_ID}{self._replays}"}
         return stamped(json.dumps(copy, separators=(",", ":")).encode(), stamp_ms)
 
-    def disconnect(self) -> None:
-        """The gateway is gone. What it asked of the client is forgotten."""
+    def disconnect(self, now: float = math.inf) -> None:
+        """The gateway is gone. What it asked of the client is forgotten, and nothing waits longer for the next one than
+        for an ordinary answer."""
         self.connected = False
         self._asked.clear()
+        for request in self._open.values():
+            if request.message["method"] == "tools/call":
+                request.expires = min(request.expires, now + self._budget_s)
 
     def next_expiry(self) -> float:
         """When the first open request runs out of its budget (infinity: none does)."""
@@ -202,6 +215,12 @@ class Conversation:
         request = self._open.pop(key, None)
         if request is not None:
             self._open_bytes -= len(request.line)
+
+
+def _is_long(message: dict[str, Any]) -> bool:
+    params = message.get("params")
+    name = params.get("name") if isinstance(params, dict) else None
+    return message["method"] == "tools/call" and isinstance(name, str) and name in LONG_TOOLS
 
 
 _TOO_LATE = (

@@ -15,6 +15,7 @@ from remembrancer.protocol.consolidation import (
     NearFound,
     ReadMemories,
     SessionRead,
+    Upkeep,
 )
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef
 
@@ -32,8 +33,8 @@ class StoreAccess(Protocol):
     async def read_edges(self, project: ProjectRef | None) -> EntityEdges:
         """The entity graph of a file."""
 
-    async def count_orphans(self, project: ProjectRef | None, before: float) -> int:
-        """How many entities of a file no memory names that were made before a time."""
+    async def read_upkeep(self, project: ProjectRef | None, orphans_before: float) -> Upkeep:
+        """What the maintenance of a file has to know."""
 
     async def read_session(self, project: ProjectRef, session_id: str, turns: int = 50) -> SessionRead:
         """What is known of a session."""

@@ -18,14 +18,14 @@ from remembrancer.protocol.consolidation import (
     MemoriesRead,
     NearFound,
     NoDuty,
-    OrphansFound,
     ProjectsKnown,
     ReadEntityEdges,
     ReadMemories,
-    ReadOrphans,
     ReadProjects,
     ReadSession,
+    ReadUpkeep,
     SessionRead,
+    Upkeep,
 )
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -101,9 +101,9 @@ class StoreLink:
         """See `StoreAccess`."""
         return await self._request(ReadEntityEdges(project), EntityEdges)
 
-    async def count_orphans(self, project: ProjectRef | None, before: float) -> int:
+    async def read_upkeep(self, project: ProjectRef | None, orphans_before: float) -> Upkeep:
         """See `StoreAccess`."""
-        return (await self._request(ReadOrphans(project, before), OrphansFound)).count
+        return await self._request(ReadUpkeep(project, orphans_before), Upkeep)
 
     async def read_session(self, project: ProjectRef, session_id: str, turns: int = 50) -> SessionRead:
         """See `StoreAccess`."""

@@ -84,7 +84,7 @@ class GatewayActor(Actor):
                 tasks.start_soon(self._link.run)
                 tasks.start_soon(self._life.run)
                 tasks.start_soon(drain.run)
-                tasks.start_soon(HookIntake(paths.hooks, writes).run)
+                tasks.start_soon(HookIntake(paths.hooks, writes, self._link.tell).run)
                 await self._listener.open()
                 gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
                 task_status.started()

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from remembrancer.actors.gateway.hello import working_tree_of
 from remembrancer.actors.gateway.toolkit.credential_masking import masked, masked_value
 from remembrancer.actors.gateway.toolkit.text import clean_name
 from remembrancer.config.project import project_of
@@ -85,7 +86,8 @@ def change_of(event: HookEvent, session: str) -> SessionChange:
     """What to record of an event. A subagent is to its session what a tool is: its last words are a tool's turn."""
     match event.event:
         case "SessionStart":
-            return StartSession(session, client=CLIENT)
+            tree = str(working_tree_of(Path(event.directory))).encode("utf-8", "replace").decode()
+            return StartSession(session, CLIENT, tree)
         case "SessionEnd":
             return EndSession(session)
         case "UserPromptSubmit":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -16,15 +16,21 @@ import anyio
 import anyio.to_thread
 
 from remembrancer.actors.gateway.hook_events import to_operation
+from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.hooks import DROPPED, MAX_EVENT_BYTES, REJECTED, SUFFIX
-from remembrancer.protocol.writes import Operation
+from remembrancer.protocol.session_life import EndSession
+from remembrancer.protocol.writes import Operation, ProjectRef
 
 LOOK_S: Final = 0.5
 PAUSE_S: Final = 5.0
 """Before an event is tried again that can be written nowhere at the moment (a full disk, say)."""
 MAX_REJECTED: Final = 100
 """Files that are kept for somebody to look at."""
+PRESENT_S: Final = 1800.0
+"""So long a session that was heard of counts as there, unless it has ended: a person may think for a while."""
+PRESENCE_S: Final = 5.0
+"""How often the store is told of these."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,16 +43,60 @@ class Writes(Protocol):
         ...
 
 
-class HookIntake:
-    """Run `run` as a task. `directory` is made by the first hook, and need not be there."""
+class HeardOf:
+    """The sessions that hooks have told of lately, and not of their end. Pure; times are seconds since the epoch."""
 
-    def __init__(self, directory: Path, writes: Writes, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
+
+    def note(self, operation: Operation) -> None:
+        """An event was taken in."""
+        key = (operation.project.id, operation.session_id)
+        if isinstance(operation.change, EndSession):
+            self._last.pop(key, None)
+        else:
+            self._last[key] = (operation.requested_at, operation.project)
+
+    def present(self, now: float) -> tuple[tuple[ProjectRef, str], ...]:
+        """Those that count as being there."""
+        self._last = {key: last for key, last in self._last.items() if now - last[0] < PRESENT_S}
+        return tuple((project, session) for (_, session), (_, project) in self._last.items())
+
+
+class HookIntake:
+    """Run `run` as a task. `directory` is made by the first hook, and need not be there.
+
+    `tell` takes what needs no answer to the store: a session without a bridge would count as abandoned between two
+    prompts else.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        writes: Writes,
+        tell: Callable[[NotePresence], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._directory = directory
         self._writes = writes
+        self._tell = tell
         self._clock = clock
+        self._heard = HeardOf()
 
     async def run(self) -> None:
         """Take in what comes. Ends when it is cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._note_presence)
+            await self._take_in()
+
+    async def _note_presence(self) -> None:
+        while True:
+            present = self._heard.present(self._clock())
+            if present:
+                await self._tell(NotePresence(present))
+            await anyio.sleep(PRESENCE_S)
+
+    async def _take_in(self) -> None:
         while True:
             try:
                 await self.take_all()
@@ -100,6 +150,7 @@ class HookIntake:
                 logger.exception("an event of a hook could not be recorded")
                 self._reject(path, type(error).__name__)
                 return False
+            self._heard.note(operation)
             path.unlink(missing_ok=True)
         return True
 

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 PRESENCE_S: Final = 5.0
 """How often the store is told which sessions are connected."""
 FIRST_WAIT_S: Final = 10.0
-"""How long the first session of a new gateway waits for a store that is still starting, before its start is queued."""
+"""How long the first session of a new gateway waits for a store that is still starting, before its start is queued;
+and any for a store that is restarted, before nothing is made ready for it."""
 
 logger = logging.getLogger(__name__)
 
@@ -165,6 +166,7 @@ class SessionLife:
     async def _make_ready(self, caller: Caller) -> None:
         """A fault of this costs the session's first question some time, and nobody anything else."""
         try:
+            await self._link.wait_usable(FIRST_WAIT_S)
             await self._prepare(caller)
         except RemembrancerError as error:
             logger.debug("nothing is ready", extra={"session": caller.session_id, "code": error.code})

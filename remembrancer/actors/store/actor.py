@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +38,9 @@ from remembrancer.protocol.consolidation import (
     NotePresence,
     ReadEntityEdges,
     ReadMemories,
-    ReadOrphans,
     ReadProjects,
     ReadSession,
+    ReadUpkeep,
 )
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
 from remembrancer.protocol.envelope import Envelope
@@ -81,6 +82,7 @@ class StoreActor(Actor):
         self._counted = (-1, 0)
         self._audit = IndexAudit(lambda: open_chroma(spec.paths.vectors), self._read)
         self._embedded = 0
+        self._background = anyio.CancelScope()
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
         self._committer: Committer
@@ -127,14 +129,13 @@ class StoreActor(Actor):
         self._router = Router(paths.store_endpoint, self.speaker, to_store, self._hear)
         async with anyio.create_task_group() as self._tasks, self._router:
             self._tasks.start_soon(self._desk.run)
-            self._tasks.start_soon(self._keep_house)
+            self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
             task_status.started()
             if self._desk.identity is not None:
                 self._index.use_model(self._desk.identity, list(self._files))
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
-            self._tasks.start_soon(self._duties.finder.run)
             await anyio.sleep_forever()
 
     def vitals(self) -> StoreVitals:
@@ -168,9 +169,11 @@ class StoreActor(Actor):
         """Refuse what comes, commit what was taken, and leave the index whole."""
         self._gateway.draining = True
         self._duties.drain()
+        self._background.cancel()
         await asyncio.to_thread(self._committer.close)
         await self._index.flush_all()
         await self._index.aclose()
+        await self._let_readers_finish()
         await asyncio.to_thread(self._files.close)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
@@ -189,7 +192,7 @@ class StoreActor(Actor):
                 | ReadMemories()
                 | FindNear()
                 | ReadEntityEdges()
-                | ReadOrphans()
+                | ReadUpkeep()
                 | ReadSession()
                 | ReadProjects()
             ):
@@ -235,6 +238,18 @@ class StoreActor(Actor):
                 logger.warning(
                     "a project's records cannot be opened", extra={"project": project.id, "code": error.code}
                 )
+
+    async def _let_readers_finish(self) -> None:
+        """Wait until the reading threads have nothing left: a file that is closed under a reader takes us with it."""
+        barrier = threading.Barrier(READ_THREADS)
+        await asyncio.gather(*(self._read(barrier.wait) for _ in range(READ_THREADS)))
+
+    async def _work_in_background(self) -> None:
+        """What nobody has asked for, until the store is about to stop."""
+        with self._background:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._keep_house)
+                tasks.start_soon(self._duties.finder.run)
 
     async def _keep_house(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Days that pass while nothing runs: every time in a home's files is set back, so that what was done is that much older.
+"""Days that pass while nothing runs: every time in a home's files is set back, and so all that was done is older.
 
 The files are those of an ordinary home. Which columns are times is listed here; a test holds the lists against the
 schemas, so that a new column has to be put into one of them.

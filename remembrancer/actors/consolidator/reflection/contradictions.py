@@ -21,12 +21,12 @@ from remembrancer.actors.consolidator.reflection.duplicates import normalised
 from remembrancer.actors.consolidator.reflection.facts import MemoryFacts, Vectors, chronological, require_rows
 from remembrancer.actors.consolidator.reflection.sentences import cut_at_word, split_sentences
 from remembrancer.actors.consolidator.reflection.words import stem
+from remembrancer.protocol.kinds import SESSION_KINDS
 
 Named = TypeVar("Named", str, int)
 Difference = Literal["negation", "number", "value"]
 
 _CERTAINTY: Final[dict[Difference, float]] = {"negation": 0.95, "number": 0.9, "value": 0.8}
-_MOMENTARY: Final = frozenset({"scratchpad", "tool_outcome"})
 _LONGEST_VALUE: Final = 4
 _MOST_SENTENCES: Final = 12
 _LONGEST_SENTENCE: Final = 400
@@ -80,7 +80,7 @@ def contradiction(
 ) -> Contradiction | None:
     """Whether the newer of two memories contradicts the older, in whatever order they are given."""
     older, newer = sorted((one, other), key=lambda each: (each.when, each.id))
-    if cosine < rules.cosine or older.kind in _MOMENTARY or newer.kind in _MOMENTARY:
+    if cosine < rules.cosine or older.kind in SESSION_KINDS or newer.kind in SESSION_KINDS:
         return None
     shared = _entities(older) & _entities(newer)
     if not shared and (cosine < rules.cosine_without_entities or (older.entities and newer.entities)):

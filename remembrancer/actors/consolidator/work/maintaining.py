@@ -101,11 +101,10 @@ class Tidying:
             changes = await aside(lambda: plan_contradictions(newer, near, self.clock(), rules))  # noqa: B023 - awaited
             self.contradictions += len(await self._write("contradict", changes))
 
-    async def drop_orphans(self) -> None:
-        """Remove entities that nothing names any more."""
-        before = self.clock() - self.rules.maintenance.orphan_after_s
-        self.orphans = await self.store.count_orphans(self.project, before)
-        if self.orphans and not self.dry_run:
+    async def drop_orphans(self, count: int, before: float) -> None:
+        """Remove the entities that were made before a time and that nothing names: so many."""
+        self.orphans = count
+        if count and not self.dry_run:
             await self._submit("decay_archive", [(DropOrphans(before),)])
 
     async def _write(self, method: Method, changes: Sequence[Change]) -> list[str]:
@@ -133,10 +132,12 @@ async def maintain(duty: MaintainDuty, store: StoreAccess, settings: Settings, c
     place = "user" if project is None else project.id
     run_id = run_id_of("maintenance", place, clock())
     tidying = Tidying(store, project, run_id, "maintenance", rules, clock, request.dry_run)
+    orphans_before = clock() - rules.maintenance.orphan_after_s
+    upkeep = await store.read_upkeep(project, orphans_before)
     await tidying.archive()
     await tidying.deduplicate()
-    await tidying.find_contradictions(duty.since)
-    await tidying.drop_orphans()
+    await tidying.find_contradictions(upkeep.done_at)
+    await tidying.drop_orphans(upkeep.orphans, orphans_before)
     promoted = 0
     if project is not None:
         promoted = await promote_to_user(store, project, rules, clock, dry_run=request.dry_run)

@@ -49,7 +49,7 @@ def plan_summaries(
             owner = memory.session_id if memory.scope == "session" else ""
             owners.setdefault((memory.scope, owner), []).append(memory)
     made: list[Derived] = []
-    for group in owners.values():
+    for _, group in sorted(owners.items()):
         facts = [facts_of(memory, now) for memory in group]
         for cluster in cluster_memories(facts, vectors_of(group), rules):
             derived = _sum_up([group[place] for place in cluster.members], texts or {})

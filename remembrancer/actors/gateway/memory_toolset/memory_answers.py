@@ -20,7 +20,7 @@ MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
 def stored(
     result: StoredResult, kind: Kind | None, embedding: EmbeddingState | None, notices: Sequence[Notice]
 ) -> Answer:
-    """The answer of `store_memory`. `kind` and `embedding` are None when nobody gave the one and asked for the other."""
+    """The answer of `store_memory`. `kind` is None when none was given, `embedding` when nobody asked for it."""
     is_ready = embedding is not None and embedding.embedded
     answer: Answer = {
         "memory_id": result.memory_id,

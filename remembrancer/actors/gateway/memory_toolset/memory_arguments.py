@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.actors.gateway.memory_toolset.json_objects import clean_object
 from remembrancer.actors.gateway.toolkit.text import check_text, clean_name, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, Kind, entity_type, type_of_kind
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_KINDS, Kind, entity_type, type_of_kind
 from remembrancer.protocol.reads import ProfileName, Recall, Strategy
 from remembrancer.protocol.writes import EntityRef, MemoryType, ProjectRef, Scope, SourceRef, StoreMemory
 
@@ -27,7 +27,6 @@ MAX_QUERY_BYTES: Final = 16_384
 MAX_SUMMARY: Final = 2000
 MAX_TURN: Final = 2**53 - 1
 """What JSON carries exactly."""
-OF_A_SESSION: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 """Kinds of memories that are for their session alone."""
 
 AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
@@ -160,7 +159,7 @@ def _type_and_kind(arguments: StoreMemoryArguments) -> tuple[MemoryType, Kind | 
     if arguments.type is not UNSET and arguments.type != implied:
         message = f"type {arguments.type} and kind {kind} contradict each other: {kind} is {implied}"
         raise InvalidInput(message, field="type")
-    if kind in OF_A_SESSION and arguments.scope != "session":
+    if kind in SESSION_KINDS and arguments.scope != "session":
         message = f"kind {kind} is for a session alone: give it the scope session, not {arguments.scope}"
         raise InvalidInput(message, field="kind")
     return implied, kind

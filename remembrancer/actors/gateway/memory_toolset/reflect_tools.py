@@ -20,7 +20,7 @@ from remembrancer.actors.gateway.store_access.writes import WritePath
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool, warnings_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Reflect, Reflected
-from remembrancer.protocol.errors import DeadlineExceeded
+from remembrancer.protocol.errors import DeadlineExceeded, NotFound
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
@@ -73,7 +73,7 @@ class ReflectTools:
         ):
             plan = await self._ask(msgspec.structs.replace(request, dry_run=True))
             bounds = Bounds(
-                self._settings.sampling_calls, self._settings.sampling_tokens, self._settings.sampling_budget_s
+                self._settings.sampling_calls, self._settings.sampling_length, self._settings.sampling_budget_s
             )
             summaries, notices = await write_summaries(call.model, plan.memories, bounds)
             request = msgspec.structs.replace(request, summaries=summaries)
@@ -113,8 +113,11 @@ class ReflectTools:
             requested_at=call.received_at,
             change=UndoRun(run_id, "project"),
         )
-        with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
-            written = await self._writes.apply(operation, call.received_at)
+        try:
+            with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
+                written = await self._writes.apply(operation, call.received_at)
+        except NotFound as error:  # the store knows nothing of the tool's arguments
+            raise NotFound(error.message, field="undo") from error
         if written.result is None:
             answer = answers.undoing(run_id)
         else:

@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from remembrancer.protocol.kinds import kind_of_type, type_of_kind
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
@@ -169,12 +170,28 @@ def _updated(memory: RecalledMemory | PortableMemory, change: UpdateMemory) -> d
         fields["importance"] = change.importance
         if isinstance(memory, RecalledMemory):
             fields["scores"] = msgspec.structs.replace(memory.scores, importance=change.importance)
+    if change.kind is not None:
+        fields |= {"kind": change.kind, "type": type_of_kind(change.kind)}
+    if change.summary is not None:
+        fields["summary"] = change.summary or None
+    if change.confidence is not None:
+        fields["confidence"] = change.confidence
+    if change.valid_until is not None:
+        fields["valid_until"] = change.valid_until
     if isinstance(memory, PortableMemory):
-        changes = change.metadata or {}
-        merged = {**memory.metadata, **changes}
-        fields["metadata"] = {name: value for name, value in merged.items() if value is not None or name not in changes}
+        if change.domain is not None:
+            fields["domain"] = change.domain or None
+        if change.valid_from is not None:
+            fields["valid_from"] = change.valid_from
+        fields["metadata"] = _merged(memory.metadata, change.metadata)
+        fields["structured"] = _merged(memory.structured, change.structured)
         fields["related_entities"] = _entities_after(memory.related_entities, change)
     return fields
+
+
+def _merged(present: dict[str, Any], changes: dict[str, Any] | None) -> dict[str, Any]:
+    merged = {**present, **(changes or {})}
+    return {name: value for name, value in merged.items() if value is not None or name not in (changes or {})}
 
 
 def _entities_after(entities: tuple[EntityRef, ...], change: UpdateMemory) -> tuple[EntityRef, ...]:
@@ -205,6 +222,13 @@ def as_portable(operation: Operation) -> PortableMemory:
         source=change.source,
         related_entities=change.related_entities,
         occurred_at=change.occurred_at,
+        kind=change.kind or kind_of_type(change.type),
+        summary=change.summary,
+        structured=change.structured,
+        confidence=change.confidence,
+        domain=change.domain,
+        valid_from=change.valid_from,
+        valid_until=change.valid_until,
     )
 
 
@@ -226,4 +250,9 @@ def as_recalled(memory: PortableMemory) -> RecalledMemory:
         forgotten=memory.forgotten_at is not None,
         forgotten_at=memory.forgotten_at,
         forgotten_reason=memory.forgotten_reason,
+        kind=memory.kind,
+        summary=memory.summary,
+        confidence=memory.confidence,
+        status=memory.status,
+        valid_until=memory.valid_until,
     )

@@ -150,7 +150,7 @@ class ReadPath:
         return None if kept is None else kept[0]
 
     async def require(self, request: GatewayRequest, timeout_s: float) -> ToGateway:
-        """The store's answer to what only it can do, after what the session wrote, however long it takes of `timeout_s`.
+        """The store's answer to what only it can do, after what the session wrote. It may take all of `timeout_s`.
 
         Raises:
             MemoryUnavailable: the store is away.

@@ -26,7 +26,6 @@ from remembrancer.protocol.consolidation import (
     Maintain,
     MaintainDuty,
     Maintained,
-    MaterialRequest,
     NoDuty,
     NotePresence,
     Reflect,
@@ -129,7 +128,7 @@ class ConsolidatorDesk:
 
     def drain(self) -> None:
         """The store is about to stop: whoever waits for a duty need not wait any more."""
-        self._draining = True
+        self._draining = self._material.draining = True
         self._wake()
 
     def consolidator_gone(self, incarnation: str) -> None:
@@ -195,10 +194,7 @@ class ConsolidatorDesk:
                 await self._take_report(peer, request)
                 return None
             case _:
-                return await self._read_material(request)
-
-    async def _read_material(self, request: MaterialRequest) -> Any:
-        return await self._material.read(request)
+                return await self._material.read(request)
 
     async def _next_duty(self, peer: Peer, envelope: Envelope, request: AwaitDuty) -> Duty:
         if not self._is_off:

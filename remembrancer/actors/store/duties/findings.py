@@ -16,6 +16,7 @@ from remembrancer.protocol.consolidation import (
     PromoteDuty,
     ReadMemories,
     SessionEndDuty,
+    Upkeep,
 )
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import ProjectRef
@@ -61,6 +62,11 @@ def look_into(records: Records, *, of_project: bool, declined: int) -> Findings:
     )
 
 
+def upkeep_of(records: Records, orphans_before: float) -> Upkeep:
+    """What the maintenance of a file has to know."""
+    return Upkeep(records.maintenance_state(MAINTENANCE).done_at, records.orphans(orphans_before))
+
+
 def duties_of(
     name: str, project: ProjectRef | None, findings: Findings, declined: Mapping[str, int], wall_now: float
 ) -> list[Wanted]:
@@ -79,7 +85,7 @@ def duties_of(
         consolidate = ConsolidateDuty(0, project, request.number, request.reason)
         wanted.append(Wanted(("consolidate", name, str(request.number)), Rank.CONSOLIDATION, consolidate))
     if _maintenance_is_due(findings, wall_now):
-        maintain = MaintainDuty(0, Maintain(project), since=findings.maintenance.done_at)
+        maintain = MaintainDuty(0, Maintain(project))
         wanted.append(Wanted(("maintain", name), Rank.MAINTENANCE, maintain))
     return wanted
 

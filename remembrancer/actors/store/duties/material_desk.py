@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
@@ -11,6 +12,7 @@ from typing import Final, TypeVar
 import anyio
 import msgspec
 
+from remembrancer.actors.store.duties.findings import upkeep_of
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Records
@@ -24,15 +26,16 @@ from remembrancer.protocol.consolidation import (
     MaterialRequest,
     MemoriesRead,
     NearFound,
-    OrphansFound,
     ProjectsKnown,
     ReadEntityEdges,
     ReadMemories,
-    ReadOrphans,
     ReadProjects,
     ReadSession,
+    ReadUpkeep,
     SessionRead,
+    Upkeep,
 )
+from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.writes import ProjectRef
 
 ASIDE_S: Final = 0.2
@@ -54,10 +57,14 @@ class MaterialDesk:
         self._desk = desk
         self._threads = threads
         self._quiet = quiet
+        self.draining = False
+        """Set before a stop: the files are about to be closed."""
 
     async def read(self, request: MaterialRequest) -> MaterialAnswer:
         """The answer to a question. Raises what the records raise."""
         await self._step_aside()
+        if self.draining:
+            raise MemoryUnavailable("the store is stopping")
         match request:
             case ReadMemories():
                 return await self._memories(request)
@@ -66,9 +73,9 @@ class MaterialDesk:
             case ReadEntityEdges(project=project):
                 records = await self._records_of(project)
                 return EntityEdges(()) if records is None else await self._read(records.entity_edges)
-            case ReadOrphans(project=project, before=before):
-                holder = await self._records_of(project)
-                return OrphansFound(0 if holder is None else await self._read(lambda: holder.orphans(before)))
+            case ReadUpkeep(project=project, orphans_before=before):
+                records = await self._records_of(project)
+                return Upkeep() if records is None else await self._read(functools.partial(upkeep_of, records, before))
             case ReadSession(project=project, session_id=session_id, turns=turns):
                 records = await self._records_of(project)
                 if records is None:

@@ -12,7 +12,7 @@ import msgspec
 
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.kinds import Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, TagMemory, UpdateMemory
 
 MAX_METADATA_BYTES: Final = 64 * 1024
@@ -61,7 +61,7 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
 
 
 def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
-    """Raises `InvalidInput` for more tags, entities or metadata than a memory may have."""
+    """Raises `InvalidInput` for more tags, entities or metadata than a memory may have, or a kind of another scope."""
     after = msgspec.structs.replace(
         before,
         content=before.content if change.content is None else change.content,
@@ -78,6 +78,10 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         valid_from=before.valid_from if change.valid_from is None else change.valid_from,
         valid_until=before.valid_until if change.valid_until is None else change.valid_until,
     )
+    if after.scope != "session" and change.kind in SESSION_KINDS:
+        raise InvalidInput(
+            f"a {change.kind} belongs to its session, and this memory has the scope {after.scope}", field="kind"
+        )
     if len(after.related_entities) > max(MAX_ENTITIES, len(before.related_entities)):
         raise InvalidInput(f"a memory may name at most {MAX_ENTITIES} entities", field="related_entities")
     return after

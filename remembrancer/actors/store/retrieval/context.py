@@ -3,7 +3,8 @@
 A memory is in one section only. A session's own memories are its history. A procedural memory belongs to the relevant
 procedures if it matches the task; without a task the project's do, and the user's are preferences (if that section is
 wanted). What is left of the user's semantic and procedural memories are preferences, what is left of the project's is
-project knowledge.
+project knowledge. What is archived or not valid any more is in no section. A memory for which another one stands
+(`consolidated`, `promoted`) comes after all others of its section.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Or
 from remembrancer.actors.store.retrieval.file_mentions import OpenFiles, open_files
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency
 from remembrancer.actors.store.retrieval.recalls import Source, as_recalled, recall, searched_once
+from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,
@@ -41,6 +43,8 @@ RECENCY_SHARE: Final = 0.2
 RELEVANCE_SHARE: Final = 0.3
 """What ranks preferences when there is a task. Importance first: a preference holds for tasks that do not name it."""
 
+STOOD_FOR: Final[tuple[Status, ...]] = ("consolidated", "promoted")
+"""What a summary or a broader memory says as well."""
 LEAST_MEMORIES: Final = 20
 """A section has so many however long they are, so that a few long ones do not keep all others away."""
 LOADED_AT_ONCE: Final = 64
@@ -64,6 +68,7 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
     kept: dict[Section, ContextSection] = {}
     for name in (name for name in TAKES_FIRST if name in found):
         own = [memory for memory in found[name].memories if memory.id not in taken]
+        own.sort(key=_stood_for)
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
         taken.update(memory.id for memory in kept[name].memories)
@@ -195,7 +200,12 @@ class Gathering:
         )
         answer, _ = await recall(request, sources, self._vector_of_task, self._threads, self._now, self._weights)
         self._notices.extend(notice for notice in answer.notices if notice not in self._notices)
-        return Finds(list(answer.memories), more=answer.total_matched > len(answer.memories))
+        useful = [memory for memory in answer.memories if self._is_useful(memory.status, memory.valid_until)]
+        return Finds(useful, more=answer.total_matched > len(answer.memories))
+
+    def _is_useful(self, status: Status, valid_until: float | None) -> bool:
+        """Whether a memory has a place in a context at all."""
+        return status != "archived" and (valid_until is None or valid_until > self._now)
 
     async def _vector_of_task(self, _: str) -> Vectors:
         """The one vector for every search, also where the words that are searched differ."""
@@ -222,6 +232,7 @@ class Gathering:
             ]
             found = [memory for finds in of_each for memory in finds.memories]
             found.sort(key=_latest if order == "latest" else _important, reverse=True)
+            found.sort(key=_stood_for)
             return Finds(found[:limit], more=len(found) > limit or any(finds.more for finds in of_each))
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
@@ -238,21 +249,28 @@ class Gathering:
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
     def _loaded(self, records: Records, numbers: Sequence[int], filters: Filters, times: int) -> Finds:
-        """The first of the memories: as many as come to `times` the characters that a section may have."""
+        """The first of the memories: as many as come to `times` the characters that a section may have.
+
+        Those for which others stand count only if there is room for them.
+        """
         found: list[RecalledMemory] = []
+        stood_for: list[RecalledMemory] = []
         for start in range(0, len(numbers), LOADED_AT_ONCE):
             if how_many(found, self._request.characters, times) < len(found):
                 return Finds(found, more=True)
             part = numbers[start : start + LOADED_AT_ONCE]
             known = records.load(part, filters)
-            found += [self._shown(known[number]) for number in part if number in known]
-        return Finds(found)
+            for record in (known[number] for number in part if number in known):
+                if self._is_useful(record.status, record.valid_until):
+                    (stood_for if record.status in STOOD_FOR else found).append(self._shown(record))
+        return Finds(found + stood_for)
 
     def _shown(self, record: MemoryRecord) -> RecalledMemory:
         """A memory that nothing was asked of, so that it has no relevance."""
         recent = recency(_happened_at(record), self._now)
         final = self._weights.final(0.0, record.importance, recent)
-        return as_recalled(record, Scores(final, relevance=0.0, importance=record.importance, recency=recent))
+        scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
+        return as_recalled(record, scores, self._now)
 
 
 def visible_numbers(records: Records, memory_ids: Iterable[str], session_id: str) -> list[int]:
@@ -274,6 +292,10 @@ def _once(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
 
 def _happened_at(memory: MemoryRecord | RecalledMemory) -> float:
     return memory.created_at if memory.occurred_at is None else memory.occurred_at
+
+
+def _stood_for(memory: RecalledMemory) -> bool:
+    return memory.status in STOOD_FOR
 
 
 def _important(memory: RecalledMemory) -> tuple[float, float]:

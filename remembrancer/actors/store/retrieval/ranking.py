@@ -38,16 +38,27 @@ On 450 questions of LoCoMo the best cosine was below 0.45 for one in a hundred; 
 """
 NEAR_DUPLICATE_COSINE: Final = 0.95
 TRUSTED_SIZE: Final = 10
-"""Memories of a file from which on what BM25 says of it counts more beside other files than what it says inside it."""
+"""Memories with which a file's BM25 is measured half by the best of all files, and half by the best of its own."""
 SCOPE_TEMPER: Final = 0.05
-"""The power that a profile's weights are raised to, relative to the largest of them: 1 would be the third seed's."""
+"""The power that a profile's weights are raised to, relative to the largest of them.
+
+With 1, as the third seed has it, the scope decides and not the question. Of 495 questions of LoCoMo about conversations
+whose turns lay in three scopes at random, so many in 100 had an answer among the first five and the first ten: 63.9 and
+75.7 without weights, 63.9 and 74.8 with the power 0.05, 64.1 and 73.8 with 0.1, 62.7 and 72.5 with 0.15, 58.9 and 68.7
+with 0.25, 44.2 and 53.2 with 0.5, 34.9 and 40.8 with 1. So a profile decides between memories that match about equally.
+"""
 STATUS_FACTORS: Final[Mapping[Status, float]] = {
     "active": 1.0,
-    "consolidated": 0.95,
-    "promoted": 0.9,
+    "consolidated": 0.98,
+    "promoted": 0.95,
     "archived": 0.5,
 }
-"""What a memory's status makes of its final score. Nothing is hidden: of what matches, it only comes later."""
+"""What a memory's status makes of its final score. Nothing is hidden: of what matches, it only comes later.
+
+With every topic of three conversations of LoCoMo summed up, 64.2 questions in 100 had an answer among the first five
+(of the sources, not of the summaries), and 75.6 among the first ten; 63.8 and 76.0 before. With 0.9 for what is
+consolidated these are 64.2 and 73.9, and the first memory is the answer for 33.1 instead of 37.8.
+"""
 EXPIRED_FACTOR: Final = 0.7
 """For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well."""
 
@@ -111,11 +122,11 @@ def best_passages(
 def side_by_side(files: Sequence[Mapping[int, Signals]], sizes: Sequence[int]) -> dict[tuple[int, int], Signals]:
     """The candidates of several files, by the file's place and the memory's number, with signals that can be compared.
 
-    A cosine means the same everywhere. BM25 does not: it weighs a word by its rarity in its own file, about as much as
-    the logarithm of the file's size (`sizes`: memories); and in a file of three no word is rare. So the larger a file,
-    the more its BM25 is measured, less that logarithm, by the best of all files; else by the best of its own. By the
-    best of its own alone, every file has a best match, however bad: of 495 questions about conversations whose turns
-    lay in two files, 62.1 in 100 had an answer among the first five; so measured it is SHARED, and 63.8 in one file.
+    A cosine means the same everywhere. BM25 does not: it weighs a word by its rarity in its own file, which grows with
+    the logarithm of the file's size (`sizes`: memories), and in a file of three no word is rare. So BM25 is divided by
+    that logarithm and by what this makes of the best of all files; the smaller a file, the more also by the best of its
+    own alone, by which every file has a perfect match, however bad it is: of 495 questions of LoCoMo about
+    conversations in two files, it left 61 in 100 with an answer among the first five, and this way it is 64 as in one.
     """
     rarity = [math.log(2.0 + size) for size in sizes]
     bests = [max((each.bm25 for each in file.values() if each.bm25 is not None), default=0.0) for file in files]

@@ -65,8 +65,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     """The entries by their final scores, each thing said once.
 
     Of memories that say the same in several scopes one stands for all, with the scores of the first of them. A memory
-    that was derived from others is left out where one of these comes before it: that says better what is asked for.
-    Its sources always keep their places.
+    that was derived from others is left out where one of these comes before it: that says better what is asked for
+    (unless it stands for something else). Its sources always keep their places.
     """
     ordered = sorted(entries, key=lambda entry: -entry.scores.final)
     scoped = [
@@ -77,7 +77,8 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     said: set[str] = set()
     for group in deduplicate(scoped, [entry.vector for entry in ordered]):
         entry = ordered[group.place]
-        if said.isdisjoint(entry.record.derived_from):
+        sources = entry.record.derived_from
+        if said.isdisjoint(sources) or not set(sources).issuperset(group.stands_for):
             said.update((entry.record.id, *group.stands_for))
             found_in = group.found_in if len(group.found_in) > 1 else ()
             scores = ordered[group.best_place].scores

@@ -1,0 +1,153 @@
+"""What lies in a home's records, as far as the week is about it. Read from the files, while a runtime may be up."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.config.project import project_of
+from remembrancer.protocol.kinds import Kind, Scope, Status
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.session_life import SessionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A memory that is not forgotten. `sessions` are those that it was shown to."""
+
+    sessions: frozenset[str]
+    id: str
+    content: str
+    kind: Kind
+    scope: Scope
+    status: Status
+    importance: float
+    confidence: float
+    access_count: int
+    valid_until: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """An entry of the promotion log. `by` is the sort of run that did it, None where somebody asked for it."""
+
+    memory_id: str
+    to_scope: Scope
+    score: float | None
+    source_session: str
+    merged_into: str | None
+    by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnd:
+    """A session of the registry. `turns` and `tool_calls` count what hooks reported of it."""
+
+    status: SessionStatus
+    ended: bool
+    summary: str | None
+    promoted: int
+    turns: int
+    tool_calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """All of one file. `patterns`: the projects in which a memory of the user was observed."""
+
+    memories: dict[str, Held] = field(default_factory=dict)
+    links: frozenset[tuple[str, str, str]] = frozenset()
+    """Source, target, relation."""
+    promotions: tuple[Promotion, ...] = ()
+    sessions: dict[str, SessionEnd] = field(default_factory=dict)
+    patterns: dict[str, frozenset[str]] = field(default_factory=dict)
+
+
+def read_user(home: Path) -> File:
+    """The user's file."""
+    return _read(RuntimePaths(home).user_database)
+
+
+def read_project(home: Path, directory: Path) -> File:
+    """The file of the project that a directory belongs to."""
+    return _read(RuntimePaths(home).project_database(project_of(directory).id))
+
+
+def session_status(home: Path, directory: Path, session_id: str) -> tuple[SessionStatus, int, int] | None:
+    """A session's status, and how many of its turns and tool calls are recorded; None while it is not registered."""
+    with _rows(RuntimePaths(home).project_database(project_of(directory).id)) as connection:
+        if connection is None:
+            return None
+        found: tuple[SessionStatus, int, int] | None = connection.execute(
+            """SELECT status, (SELECT count(*) FROM turns WHERE session_id = ?1),
+               (SELECT count(*) FROM tool_calls WHERE session_id = ?1) FROM sessions WHERE session_id = ?1""",
+            (session_id,),
+        ).fetchone()
+        return found
+
+
+@contextmanager
+def _rows(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """A connection that only reads; None where there is no file, or one that is just being made."""
+    if not path.exists():
+        yield None
+        return
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        is_made = connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        yield connection if is_made else None
+
+
+def _read(path: Path) -> File:
+    with _rows(path) as connection:
+        if connection is None:
+            return File()
+        return File(
+            _memories(connection),
+            frozenset(
+                connection.execute(
+                    """SELECT a.id, b.id, l.relation FROM memory_links AS l
+                       JOIN memories AS a ON a.number = l.source JOIN memories AS b ON b.number = l.target"""
+                )
+            ),
+            tuple(
+                Promotion(*row)
+                for row in connection.execute(
+                    """SELECT p.memory_id, p.to_scope, p.score, p.source_session, p.merged_into, r.kind
+                       FROM promotion_log AS p LEFT JOIN runs AS r ON r.run_id = p.run_id ORDER BY p.sequence"""
+                )
+            ),
+            _sessions(connection),
+            {
+                memory_id: frozenset(json.loads(projects))
+                for memory_id, projects in connection.execute(
+                    "SELECT memory_id, source_projects FROM cross_project_patterns"
+                )
+            },
+        )
+
+
+def _memories(connection: sqlite3.Connection) -> dict[str, Held]:
+    shown: dict[str, set[str]] = {}
+    for memory_id, session_id in connection.execute(
+        "SELECT m.id, s.session_id FROM memory_sessions AS s JOIN memories AS m ON m.number = s.memory"
+    ):
+        shown.setdefault(memory_id, set()).add(session_id)
+    rows = connection.execute(
+        """SELECT id, content, kind, scope, status, importance, confidence, access_count, valid_until
+           FROM memories WHERE forgotten_at IS NULL ORDER BY number"""
+    )
+    return {row[0]: Held(frozenset(shown.get(row[0], ())), *row) for row in rows}
+
+
+def _sessions(connection: sqlite3.Connection) -> dict[str, SessionEnd]:
+    rows = connection.execute(
+        """SELECT session_id, status, ended_at IS NOT NULL, summary, memories_promoted,
+           (SELECT count(*) FROM turns AS t WHERE t.session_id = s.session_id),
+           (SELECT count(*) FROM tool_calls AS c WHERE c.session_id = s.session_id) FROM sessions AS s"""
+    )
+    return {row[0]: SessionEnd(row[1], bool(row[2]), *row[3:]) for row in rows}

@@ -1,0 +1,418 @@
+"""The consolidator's work on a real store: what is promoted, merged, summed up and tidied, and never done twice."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+from remembrancer.actors.consolidator.duty_loop import DutyLoop
+from remembrancer.actors.consolidator.store_access import all_memories
+from remembrancer.actors.consolidator.store_link import StoreLink
+from remembrancer.actors.consolidator.work.registry import HANDLERS
+from remembrancer.actors.consolidator.work.rules import rules_of
+from remembrancer.actors.consolidator.work.to_user import promote_to_user
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import (
+    Maintain,
+    Maintained,
+    Material,
+    ReadMemories,
+    Reflect,
+    Reflected,
+    SessionRead,
+)
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.kinds import type_of_kind
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted
+from remembrancer.protocol.runs import UndoRun
+from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.writes import Applied, EntityRef, Operation, ProjectRef
+from tests.actors.store_process import StoreRig, store_rig
+from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
+
+pytestmark = pytest.mark.anyio
+
+CONVENTION = "every public function of the billing service carries a docstring with its units and errors"
+SAME = CONVENTION + ", without exception"
+
+OBSERVATIONS = (
+    "the checkout test ran into its timeout on the shared runner again",
+    "the checkout test needs forty seconds on the shared runner, near its timeout",
+    "the checkout test ran into its timeout again on the slow shared runner",
+    "raising the timeout of the checkout test on the shared runner helped",
+)
+STEPS = (
+    "To release a version: run the whole test suite, then tag the commit and push the tag",
+    "Before you release a version, run the whole test suite, tag the commit and push the tag",
+    "Release a version so: run the whole test suite, tag the commit, push the tag, then publish",
+)
+COPY = "the staging database is restored from the backup of the night before"
+
+
+class Workplace:
+    """A store with an embedder, and a consolidator's own link to it."""
+
+    def __init__(self, rig: StoreRig, link: StoreLink) -> None:
+        self.rig = rig
+        self.link = link
+        self._operations = 0
+
+    async def start(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
+        await self._do(StartSession(session_id), session_id, project)
+
+    async def end(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
+        """End a session, and wait until that was dealt with."""
+        await self._do(EndSession(session_id), session_id, project)
+        with anyio.fail_after(20):
+            while True:
+                entry = (await self.link.read_session(project, session_id)).entry
+                if entry is not None and entry.status != "active":
+                    return
+                await anyio.sleep(0.02)
+
+    async def note(self, content: str, **fields: Any) -> str:
+        """A memory of a session; its id."""
+        fields = {"scope": "session", "kind": "convention", **fields}
+        return await self.rig.gateway.store(content, type=type_of_kind(fields["kind"]), **fields)
+
+    async def memories(self, project: ProjectRef | None = PROJECT, **fields: Any) -> dict[str, Material]:
+        found = await all_memories(self.link, ReadMemories(project, **fields))
+        return {memory.id: memory for memory in found}
+
+    async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
+        return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
+
+    async def until(self, memory_id: str, project: ProjectRef = PROJECT, **fields: Any) -> None:
+        """Wait until a memory is so."""
+        with anyio.fail_after(20):
+            while True:
+                memory = (await self.memories(project))[memory_id]
+                if all(getattr(memory, name) == value for name, value in fields.items()):
+                    return
+                await anyio.sleep(0.02)
+
+    async def session(self, session_id: str = SESSION) -> SessionRead:
+        return await self.link.read_session(PROJECT, session_id)
+
+    async def _do(self, change: Any, session_id: str, project: ProjectRef) -> None:
+        self._operations += 1
+        name = f"{type(change).__name__}-{self._operations}"
+        await self.rig.gateway.submit(
+            change_operation(name, change, session_id=session_id, project=project, requested_at=time.time())
+        )
+
+
+@asynccontextmanager
+async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterator[Workplace]:
+    """A store, an embedder, and a consolidator at work."""
+    async with store_rig(home) as rig:
+        await rig.worker()
+        link = StoreLink(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
+        async with link, anyio.create_task_group() as tasks:
+            loop = DutyLoop(link, HANDLERS, settings or Settings(), time.time)
+            tasks.start_soon(loop.run)
+            yield Workplace(rig, link)
+            assert loop.vitals().failed == 0, loop.vitals()
+            tasks.cancel_scope.cancel()
+
+
+async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its_session(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        kept = await place.note(CONVENTION, importance=0.8, confidence=0.8)
+        left = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
+        scratch = await place.note("try the other flag", kind="scratchpad", importance=1.0, confidence=1.0)
+        await place.end()
+        memories = await place.memories()
+        assert (memories[kept].scope, memories[kept].status) == ("project", "active")
+        assert memories[left].scope == memories[scratch].scope == "session"
+        read = await place.session()
+        assert read.promoted == 1
+        assert read.entry is not None
+        assert (read.entry.status, read.entry.memories_promoted) == ("completed", 1)
+        assert read.entry.summary is not None
+        assert CONVENTION in read.entry.summary
+
+
+async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        known = await place.note(CONVENTION, scope="project", importance=0.5, confidence=0.6)
+        said_again = await place.note(SAME, importance=0.9, confidence=0.7, tags=("docs",))
+        await place.end()
+        memories = await place.memories()
+        assert (memories[said_again].scope, memories[said_again].status) == ("session", "promoted")
+        target = memories[known]
+        assert (target.importance, target.confidence, target.access_count) == (0.9, 0.65, 1)
+        assert target.tags == ("docs",)
+        shown = await place.show(known)
+        (step,) = shown.memory.promotion_chain
+        assert (step.action, step.memory_id, step.session_id, step.content) == ("merged", said_again, SESSION, SAME)
+        assert [(each.memory_id, each.merged_into) for each in shown.promotions] == [(said_again, known)]
+
+
+async def test_of_two_that_say_the_same_the_stronger_is_promoted_and_the_other_merged_into_it(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        weaker = await place.note(SAME, importance=0.7, confidence=0.8)
+        stronger = await place.note(CONVENTION, importance=0.9, confidence=0.8)
+        await place.end()
+        memories = await place.memories()
+        assert (memories[stronger].scope, memories[stronger].status) == ("project", "active")
+        assert (memories[weaker].scope, memories[weaker].status) == ("session", "promoted")
+        assert memories[stronger].confidence == 0.85
+        assert (await place.session()).promoted == 2
+
+
+async def test_what_contradicts_the_project_is_not_merged_into_it_but_stands_beside_it(home: Path) -> None:
+    old, new = "The billing service keeps its data in Postgres 15", "The billing service keeps its data in Postgres 16"
+    async with workplace(home) as place:
+        await place.start()
+        entities = (EntityRef("billing service", "service", "about"),)
+        before = await place.note(old, scope="project", kind="fact", related_entities=entities)
+        after = await place.note(new, kind="fact", importance=0.8, confidence=0.8, related_entities=entities)
+        await place.end()
+        memories = await place.memories()
+        assert memories[after].scope == "project"
+        assert memories[before].content == old
+        shown = await place.show(before)
+        assert [(link.relation, link.target) for link in shown.incoming if link.relation == "contradicts"] == [
+            ("contradicts", after)
+        ]
+
+
+async def test_what_reaches_the_higher_score_does_not_wait_for_the_end(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        kept = await place.note(CONVENTION, importance=1.0, confidence=1.0)
+        left = await place.note("indentation is four blanks everywhere", importance=0.9, confidence=0.9)
+        await place.until(kept, scope="project")
+        memories = await place.memories()
+        assert memories[left].scope == "session"
+        entry = (await place.session()).entry
+        assert entry is not None
+        assert entry.status == "active"
+        await place.end()
+        entry = (await place.session()).entry
+        assert entry is not None
+        assert entry.memories_promoted == 2
+
+
+async def test_related_observations_become_one_fact_of_their_session_and_stay_to_be_found(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
+        await place.end()
+        memories = await place.memories()
+        (made,) = [memory for memory in memories.values() if memory.is_derived]
+        assert (made.kind, made.scope, made.session_id) == ("fact", "session", SESSION)
+        assert set(made.derived_from) == set(notes)
+        assert {memories[note].status for note in notes} == {"consolidated"}
+        assert set(await place.rig.gateway.found("checkout test timeout runner", strategy="keyword")) > set(notes)
+
+
+async def test_a_session_that_begins_again_and_ends_again_does_nothing_twice(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        kept = await place.note(CONVENTION, importance=0.8, confidence=0.8)
+        await place.end()
+        before = (await place.memories())[kept]
+        await place.start()
+        await place.end()
+        assert (await place.memories())[kept] == before
+        entry = (await place.session()).entry
+        assert entry is not None
+        assert entry.memories_promoted == 1
+
+
+async def test_two_projects_that_end_at_once_keep_to_themselves(home: Path) -> None:
+    async with workplace(home) as place:
+        for project in (PROJECT, OTHER_PROJECT):
+            await place.start(project=project)
+        one = await place.note(CONVENTION, importance=0.8, confidence=0.8)
+        two = await place.note(SAME, importance=0.8, confidence=0.8, project=OTHER_PROJECT)
+        async with anyio.create_task_group() as tasks:
+            for project in (PROJECT, OTHER_PROJECT):
+                tasks.start_soon(place.end, SESSION, project)
+        assert (await place.memories())[one].scope == "project"
+        assert (await place.memories(OTHER_PROJECT))[two].scope == "project"
+        assert len(await place.memories()) == len(await place.memories(OTHER_PROJECT)) == 1
+
+
+async def test_what_three_sessions_used_goes_to_the_user_and_what_another_project_knows_is_merged_into_it(
+    home: Path,
+) -> None:
+    text = "prefer small commits with a reason in each message over a large commit at the end"
+    again = "prefer small commits with a reason in each message over a large commit at the end, always"
+    async with workplace(home) as place:
+        fields = {"scope": "project", "kind": "preference", "importance": 0.8, "confidence": 0.8}
+        one = await place.note(text, **fields)
+        two = await place.note(again, project=OTHER_PROJECT, **fields)
+        for project, memory_id in ((PROJECT, one), (OTHER_PROJECT, two)):
+            await place.start("session:last", project)
+            for session_id in ("session:a", "session:b", "session:c"):
+                await place.rig.gateway.ask(NoteAccess(project, session_id, (memory_id,)), Noted)
+            await place.until(memory_id, project, sessions_accessed=3)
+            await place.end("session:last", project)
+        assert one not in await place.memories()
+        assert (await place.memories(OTHER_PROJECT))[two].status == "promoted"
+        shared = await place.memories(None)
+        assert list(shared) == [one]
+        assert shared[one].confidence == 0.9
+        shown = await place.show(one)
+        assert shown.observed_in == (PROJECT.id, OTHER_PROJECT.id)
+        assert [(step.action, step.source_project) for step in shown.memory.promotion_chain] == [
+            ("promoted", PROJECT.id),
+            ("merged", OTHER_PROJECT.id),
+        ]
+
+
+async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
+        request = Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1")
+        plan = await place.rig.gateway.ask(msgspec.structs.replace(request, dry_run=True), Reflected)
+        assert plan.run_id is None
+        assert {memory.status for memory in (await place.memories()).values()} == {"active"}
+        (planned,) = plan.memories
+        assert set(planned.sources) == set(OBSERVATIONS)
+
+        done = await place.rig.gateway.ask(request, Reflected)
+        assert done.run_id is not None
+        assert [memory.id for memory in done.memories] == [planned.id]
+        assert (done.analyzed, done.skipped) == (len(notes), 0)
+        before = await place.memories()
+        assert await place.rig.gateway.ask(request, Reflected) == done
+        assert await place.memories() == before
+
+        undo = change_operation("undo", UndoRun(done.run_id, "project"))
+        await place.rig.gateway.submit(undo)
+        memories = await place.memories()
+        assert set(memories) == set(notes)
+        assert {memory.status for memory in memories.values()} == {"active"}
+
+
+async def test_a_summary_that_somebody_else_wrote_takes_the_place_of_ours(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        for text in OBSERVATIONS:
+            await place.note(text, kind="observation", importance=0.3)
+        request = Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2", dry_run=True)
+        (planned,) = (await place.rig.gateway.ask(request, Reflected)).memories
+        texts = {planned.id: "The checkout test is slow on the shared runner."}
+        wanted = msgspec.structs.replace(request, dry_run=False, summaries=texts)
+        done = await place.rig.gateway.ask(wanted, Reflected)
+        assert [memory.content for memory in done.memories] == list(texts.values())
+
+
+async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(home: Path) -> None:
+    async with workplace(home) as place:
+        for number, text in enumerate(STEPS):
+            session_id = f"session:{number}"
+            await place.start(session_id)
+            await place.note(text, kind="procedure", scope="project", session_id=session_id)
+        await place.rig.gateway.until_embedded()
+        request = Reflect(PROJECT, "session:0", "session:0", "extract_patterns", operation_id="reflection-3")
+        done = await place.rig.gateway.ask(request, Reflected)
+        (pattern,) = done.patterns
+        assert pattern.frequency == 3
+        made = (await place.memories())[pattern.memory_id or ""]
+        assert (made.kind, made.scope, made.type) == ("procedure", "project", "procedural")
+        await place.rig.gateway.until_embedded()
+        again = msgspec.structs.replace(request, operation_id="reflection-4")
+        (known,) = (await place.rig.gateway.ask(again, Reflected)).patterns
+        assert known.memory_id == made.id
+        assert len(await place.memories()) == len(STEPS) + 1
+
+
+async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(home: Path) -> None:
+    async with workplace(home) as place:
+        ids = [await place.note(COPY, scope="project", kind="fact", importance=0.5 + n / 10) for n in range(3)]
+        await place.rig.gateway.until_embedded()
+        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
+        done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        assert done.duplicates == plan.duplicates == 2
+        assert set(done.duplicate_ids) == set(plan.duplicate_ids) == set(ids[:2])
+        memories = await place.memories()
+        assert [memories[each].status for each in ids] == ["consolidated", "consolidated", "active"]
+        again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        assert again == Maintained(PROJECT.id, examined=1)
+        assert plan.run_ids == again.run_ids == ()
+
+
+class Dying(StoreLink):
+    """A link whose owner dies after so many operations: the last one is applied, and nobody hears of it."""
+
+    def __init__(self, home: Path, operations: int) -> None:
+        super().__init__(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
+        self._left = operations
+
+    async def submit(self, operation: Operation) -> Applied:
+        applied = await super().submit(operation)
+        self._left -= 1
+        if self._left == 0:
+            raise Died
+        return applied
+
+
+class Died(Exception):
+    """The consolidator is no more."""
+
+
+async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_and_counted_once(home: Path) -> None:
+    text = "prefer small commits with a reason in each message over a large commit at the end"
+    rules = rules_of(Settings())
+    async with store_rig(home) as rig:
+        await rig.worker()
+        known = await rig.gateway.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)
+        projects = [ProjectRef(f"p_{number:012x}", f"/work/shop{number}") for number in range(1, 5)]
+        for deaths, project in enumerate(projects, start=1):
+            memory_id = await rig.gateway.store(
+                f"{text}, always", project=project, kind="preference", importance=0.8, confidence=0.8
+            )
+            for session_id in ("session:a", "session:b", "session:c"):
+                await rig.gateway.ask(NoteAccess(project, session_id, (memory_id,)), Noted)
+            await rig.gateway.until_embedded(project)
+            async with Dying(home, 0) as link:
+                place = Workplace(rig, link)
+                await place.until(memory_id, project, sessions_accessed=3)
+            async with Dying(home, deaths) as link:
+                with contextlib.suppress(Died):
+                    await promote_to_user(link, project, rules, time.time)
+            async with Dying(home, 0) as link:
+                await promote_to_user(link, project, rules, time.time)
+                assert (await Workplace(rig, link).memories(project))[memory_id].status == "promoted"
+        async with Dying(home, 0) as link:
+            place = Workplace(rig, link)
+            (user,) = (await place.memories(None)).values()
+            assert (user.id, user.confidence, user.access_count) == (known, 0.6, 4)
+            shown = await place.show(known)
+            assert [step.source_project for step in shown.memory.promotion_chain] == [each.id for each in projects]
+            assert shown.observed_in == tuple(project.id for project in projects)
+
+
+async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        await place.note("the only thing that is known", scope="project", kind="fact")
+        await place.rig.gateway.until_embedded()
+        wal = home / "projects" / PROJECT.id / "memory.db-wal"
+        before = wal.read_bytes()
+        for request in (
+            Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-5"),
+            Maintain(PROJECT, dry_run=True),
+            Maintain(None, dry_run=True),
+        ):
+            await place.rig.gateway.ask(request, (Reflected if isinstance(request, Reflect) else Maintained))
+        assert wal.read_bytes() == before

@@ -1,0 +1,253 @@
+"""A recall over three scopes: each has its say, none crowds out another, and nobody sees what is not theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
+from remembrancer.actors.store.retrieval.context import Gathering
+from remembrancer.actors.store.retrieval.profiles import PROFILES
+from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.protocol.kinds import STATUSES, Scope, Status
+from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Strategy
+from remembrancer.protocol.runs import AddLink, ApplyRun, ReviseMemory
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import StoreMemory, UpdateMemory
+from tests.actors.store_process import vector_of
+from tests.operations import (
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+
+pytestmark = pytest.mark.anyio
+MODEL = "words"
+NOW = REQUESTED_AT + 60.0
+
+
+class Files:
+    """A project's file and the user's, with vectors made of words, and what asks them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.project = SqliteRecords(directory / "project.db", PROJECT.id, lambda: REQUESTED_AT)
+        self.user = SqliteRecords(directory / "user.db", "user", lambda: REQUESTED_AT)
+        self.indexes = {each.name: PassageIndex(each, MODEL) for each in (self.project, self.user)}
+        self.threads = ThreadPoolExecutor(2)
+        self._made = 0
+
+    def store(self, content: str, scope: Scope = "project", *, embedded: bool = True, **fields: Any) -> str:
+        """Store a memory; its id."""
+        self._made += 1
+        operation = store_operation(f"op-{self._made}", content, scope=scope, **fields)
+        records = self.user if scope == "user" else self.project
+        (outcome,) = records.apply([operation])
+        assert outcome.to_embed is not None
+        if embedded:
+            passages = (Passage(0, len(content)),)
+            made = EmbeddedMemory(outcome.to_embed, digest_of(content), passages, vector_of(content).reshape(1, -1))
+            self.indexes[records.name].add(records.save_embeddings(MODEL, [made]))
+        assert isinstance(operation.change, StoreMemory)
+        return memory_id_of(operation)
+
+    def revise(self, memory_id: str, status: Status) -> None:
+        """Give a memory of the project another status."""
+        self._made += 1
+        run = ApplyRun(
+            f"run-{self._made}",
+            "project",
+            "maintenance",
+            "decay_archive",
+            (ReviseMemory(memory_id, "archived", status=status),),
+        )
+        self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
+
+    def derive(self, memory_id: str, *sources: str) -> None:
+        """Say that a memory of the project was derived from others."""
+        self._made += 1
+        links = tuple(AddLink(memory_id, source, "derived_from") for source in sources)
+        run = ApplyRun(f"run-{self._made}", "project", "consolidation", "summarize_cluster", links)
+        self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
+
+    def sources(self) -> list[Source]:
+        return [Source(each, self.indexes[each.name]) for each in (self.project, self.user)]
+
+    async def recall(self, query: str, session_id: str = SESSION, **fields: Any) -> Recalled:
+        request = Recall(PROJECT, session_id, query, **fields)
+        answer, _ = await recall(request, self.sources(), _vector, self.threads, NOW)
+        return answer
+
+    async def found(self, query: str, session_id: str = SESSION, **fields: Any) -> list[str]:
+        return [memory.id for memory in (await self.recall(query, session_id, **fields)).memories]
+
+
+async def _vector(text: str) -> Vectors:
+    return vector_of(text)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Files]:
+    made = Files(tmp_path)
+    yield made
+    made.threads.shutdown()
+    made.project.close()
+    made.user.close()
+
+
+STRATEGIES: Sequence[Strategy] = ("hybrid", "vector", "keyword")
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_the_few_memories_of_a_session_are_not_crowded_out_by_the_many_of_its_project(
+    files: Files, strategy: Strategy
+) -> None:
+    mine = files.store("the lantern", "session")
+    for number in range(2 * CANDIDATES):
+        files.store(f"the lantern by the near mole, number {number}")
+    found = await files.found("the lantern by the near mole", strategy=strategy, limit=4 * CANDIDATES)
+    assert mine in found
+    assert found.index(mine) >= CANDIDATES, "many match better"
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_a_session_with_very_many_memories_is_searched_like_everything_else(
+    files: Files, strategy: Strategy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("remembrancer.actors.store.retrieval.candidates.FEW", 5)
+    mine = [files.store(f"the red lantern number {number}", "session") for number in range(20)]
+    for number in range(60):
+        files.store(f"the blue lantern number {number}")
+    found = await files.found("red lantern", strategy=strategy, limit=100)
+    assert set(mine) <= set(found)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+async def test_no_scope_shows_a_session_what_another_one_keeps(files: Files, strategy: Strategy) -> None:
+    theirs = [files.store(f"their lantern {number}", "session", session_id=OTHER_SESSION) for number in range(60)]
+    mine = files.store("my lantern", "session")
+    shared = files.store("the lantern of the project")
+    for scopes in ((), ("session",), ("session", "project"), ("session", "project", "user")):
+        found = await files.found("lantern", strategy=strategy, limit=100, scopes=scopes)
+        assert mine in found
+        assert not set(theirs).intersection(found)
+        assert (shared in found) == (scopes != ("session",))
+        assert mine not in await files.found("lantern", OTHER_SESSION, strategy=strategy, limit=100, scopes=scopes)
+        assert mine not in await files.found("lantern", "", strategy=strategy, limit=100, scopes=scopes)
+
+
+@pytest.mark.parametrize("profile", sorted(PROFILES))
+async def test_each_profile_orders_what_matches_equally_as_its_table_says(files: Files, profile: ProfileName) -> None:
+    files.store("lantern one", "session")
+    files.store("lantern two", "project")
+    for word in ("three", "four"):  # a word is as rare in the one file as in the other
+        files.store(f"lantern {word}", "user")
+    for records_scope in ("project", "user"):
+        for number in range(8):
+            files.store(f"something else {number}", "user" if records_scope == "user" else "project")
+    answer = await files.recall("lantern", strategy="keyword", profile=profile)
+    assert answer.profile == profile
+    scopes = list(dict.fromkeys(memory.scope for memory in answer.memories))
+    weights = [PROFILES[profile].of(scope) for scope in scopes]
+    assert weights == sorted(weights, reverse=True)
+    factors = {memory.scope: memory.scores.scope for memory in answer.memories}
+    assert factors[scopes[0]] == 1.0
+    assert all(factor is not None and 0 < factor <= 1 for factor in factors.values())
+
+
+async def test_a_profile_is_chosen_from_the_question_and_said(files: Files) -> None:
+    assert (await files.recall("lantern")).profile == "new_project"
+    files.store("a lantern", "session")
+    assert (await files.recall("lantern")).profile == "new_project"
+    files.store("a lantern")
+    assert (await files.recall("lantern")).profile == "default"
+    assert (await files.recall("why does the lantern crash?")).profile == "debugging"
+    assert (await files.recall("lantern", scopes=("project",))).profile is None
+    assert (await files.recall("lantern", scopes=("project",))).memories[0].scores.scope is None
+
+
+async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: Files) -> None:
+    text = "the keeper prefers the brass lantern with the short wick and the blue glass"
+    narrow = files.store(text, tags=("light",))
+    broad = files.store(f"{text} today", "user", tags=("taste",))
+    other = files.store("a lantern")
+    answer = await files.recall(text)
+    assert [memory.id for memory in answer.memories] == [broad, other]
+    assert answer.total_matched == 2
+    kept = answer.memories[0]
+    assert (kept.stands_for, kept.found_in, kept.tags) == ((narrow,), ("project", "user"), ("taste", "light"))
+    again = await files.recall(text, scopes=("project",))
+    assert narrow in {memory.id for memory in again.memories}
+
+
+async def test_what_is_forgotten_or_over_stands_for_nothing(files: Files) -> None:
+    text = "the keeper prefers the brass lantern with the short wick and the blue glass"
+    narrow = files.store(text)
+    over = files.store(f"{text} today", "user", valid_until=NOW - 1)
+    answer = await files.recall(text)
+    assert [memory.id for memory in answer.memories] == [narrow, over]
+    assert answer.memories[1].valid_until == NOW - 1
+
+
+async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Files) -> None:
+    stored = {status: files.store("the lantern by the mole") for status in reversed(STATUSES)}
+    for status, memory_id in stored.items():
+        files.revise(memory_id, status)
+    answer = await files.recall("lantern by the mole")
+    assert [memory.status for memory in answer.memories] == ["active", "consolidated", "promoted", "archived"]
+    assert [memory.id for memory in answer.memories] == [stored[memory.status] for memory in answer.memories]
+    assert all(memory.strength is not None for memory in answer.memories)
+
+
+async def test_what_is_not_valid_any_more_comes_after_what_is_even_if_that_matches_less(files: Files) -> None:
+    over = [files.store(f"the lantern burns oil {number}", valid_until=NOW - 1) for number in range(20)]
+    current = files.store("the lantern burns petroleum")
+    found = await files.found("the lantern burns oil", limit=3)
+    assert found[0] == current
+    assert set(found[1:]) <= set(over)
+
+
+async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(files: Files) -> None:
+    one = files.store("the lantern burns oil")
+    two = files.store("the keeper sleeps at noon")
+    summary = files.store("the lantern burns oil and the keeper of it sleeps at noon")
+    files.derive(summary, one, two)
+    for source in (one, two):
+        files.revise(source, "consolidated")
+    assert await files.found("the lantern burns oil") == [one]
+    found = await files.found("oil lantern of the keeper who sleeps at noon")
+    assert found[0] == summary
+    assert set(found[1:]) == {one, two}
+
+
+async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Files) -> None:
+    files.store("a lantern")
+    scopes: Sequence[Scope] = ("session", "project", "user")
+    waiting = {files.store(f"harbour {scope}", scope, embedded=False) for scope in scopes}
+    assert waiting <= set(await files.found("harbour"))
+
+
+async def test_a_context_leaves_out_what_is_archived_or_over_and_has_what_is_stood_for_last(files: Files) -> None:
+    archived = files.store("the lantern is archived")
+    stood_for = files.store("the lantern is stood for", importance=1.0)
+    over = files.store("the lantern is over", importance=0.9)
+    active = files.store("the lantern is there", importance=0.1)
+    files.revise(archived, "archived")
+    files.revise(stood_for, "consolidated")
+    files.project.apply([change_operation("end", UpdateMemory(over, valid_until=NOW - 1))])
+    project, user = files.sources()
+    for task in ("", "the lantern is stood for"):
+        request = GatherContext(PROJECT, SESSION, task=task, sections=("project_context",))
+        gathered = await Gathering(request, project, user, _vector, files.threads, NOW).gathered()
+        assert [memory.id for memory in gathered.sections[0].memories] == [active, stood_for]

@@ -1,0 +1,154 @@
+"""A memory is shown with why it is where it is, a session and the graph with their topics: by a real store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.reads import (
+    DescribeSession,
+    GetMemory,
+    GraphFound,
+    MemoryShown,
+    SearchGraph,
+    SessionDescription,
+)
+from remembrancer.protocol.runs import (
+    AddLink,
+    AddMemory,
+    ApplyRun,
+    ChainLink,
+    LogPromotion,
+    NewMemory,
+    ReviseMemory,
+    SaveTopics,
+    Topic,
+)
+from remembrancer.protocol.session_life import RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.writes import Change, EntityRef, PromoteMemory
+from tests.actors.store_process import StoreRig, store_rig
+from tests.operations import (
+    OTHER_PROJECT,
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+
+pytestmark = pytest.mark.anyio
+SUMMARY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def a_run_with(*topics: Topic) -> ApplyRun:
+    return ApplyRun("topics", "project", "maintenance", "promote", (SaveTopics(topics),))
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+async def do(rig: StoreRig, name: str, change: Change, session_id: str = SESSION) -> None:
+    await rig.gateway.submit(change_operation(name, change, session_id=session_id))
+
+
+async def stored(rig: StoreRig, content: str, **fields: Any) -> str:
+    """A memory of 14 November 2023."""
+    operation = store_operation(content, content, **fields)
+    await rig.gateway.submit(operation)
+    return memory_id_of(operation)
+
+
+async def show(rig: StoreRig, memory_id: str, session_id: str = SESSION) -> MemoryShown:
+    return await rig.gateway.ask(GetMemory(PROJECT, session_id, memory_id), MemoryShown)
+
+
+async def test_a_memory_says_its_strength_and_why_it_stays_in_its_session(rig: StoreRig) -> None:
+    memory_id = await stored(rig, "a lantern", scope="session", importance=0.4, confidence=0.5)
+    shown = await show(rig, memory_id)
+    assert shown.strength == 0.2
+    assert shown.is_stale
+    assert shown.reasons == (
+        f"Stored by session {SESSION} on 2023-11-14.",
+        "Not promoted to the project: its score 0.37 is below 0.6.",
+    )
+
+
+async def test_a_promotion_that_was_asked_for_is_told_with_its_reason(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("a lantern", scope="session")
+    await do(rig, "p", PromoteMemory(memory_id, "user", "of use everywhere"))
+    shown = await show(rig, memory_id)
+    assert shown.memory.scope == "user"
+    assert any(
+        sentence.startswith("Promoted from the session to the user on ") and sentence.endswith(": of use everywhere.")
+        for sentence in shown.reasons
+    )
+    assert [(entry.reason, entry.to_scope) for entry in shown.promotions] == [("explicit", "user")]
+
+
+async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
+    source = await stored(rig, "the lantern is lit", scope="session", type="episodic")
+    step = ChainLink("session", source, REQUESTED_AT, score=0.71, reason="its score 0.71 reaches 0.6")
+    new = NewMemory(SUMMARY, "lanterns are lit", "fact", "project", SESSION)
+    run = ApplyRun(
+        "run",
+        "project",
+        "session_end",
+        "promote",
+        (
+            ReviseMemory(source, "promoted", scope="project", chain=step, accessed=True),
+            LogPromotion(source, "observation", "session", "project", "importance", SESSION, 0.71),
+            AddMemory(new),
+            AddLink(SUMMARY, source, "derived_from"),
+            ReviseMemory(source, "consolidated", status="consolidated"),
+        ),
+        SESSION,
+    )
+    await do(rig, "run", run, "")
+    shown = await show(rig, source, OTHER_SESSION)
+    assert shown.memory.status == "consolidated"
+    assert [(link.target, link.relation) for link in shown.incoming] == [(SUMMARY, "derived_from")]
+    assert shown.reasons == (
+        f"Stored by session {SESSION} on 2023-11-14.",
+        "Promoted from the session to the project on 2023-11-14 with the score 0.71: its score 0.71 reaches 0.6.",
+        f"Consolidated: {SUMMARY} stands for it. It is still found, ranked a little lower.",
+    )
+    assert (await show(rig, SUMMARY)).reasons[0].startswith("Derived from 1 memory for the project")
+
+
+async def test_what_links_to_a_memory_from_another_session_is_not_shown(rig: StoreRig) -> None:
+    shared = await rig.gateway.store("a lantern")
+    secret = await rig.gateway.store("a secret lantern", scope="session", session_id=OTHER_SESSION)
+    run = ApplyRun("run", "project", "maintenance", "contradict", (AddLink(secret, shared, "contradicts"),))
+    await do(rig, "run", run, "")
+    mine = await show(rig, shared)
+    assert mine.incoming == ()
+    assert not any(secret in sentence for sentence in mine.reasons)
+    assert [link.target for link in (await show(rig, shared, OTHER_SESSION)).incoming] == [secret]
+    with pytest.raises(NotFound):
+        await show(rig, secret)
+
+
+async def test_a_session_and_the_graph_are_described_with_their_topics(rig: StoreRig) -> None:
+    entities = (EntityRef("Lamp", "component", "is"), EntityRef("Oil", "component", "burns"))
+    await do(rig, "s", StartSession(SESSION))
+    await rig.gateway.store("the lamp burns oil", related_entities=entities)
+    await do(rig, "t", a_run_with(Topic("light", ("Lamp", "Oil"))), "")
+    turns = (Turn("user", "hello", REQUESTED_AT),)
+    calls = (ToolCall("Bash", REQUESTED_AT, success=False), ToolCall("Read", REQUESTED_AT))
+    await do(rig, "e", RecordEvents(SESSION, turns, calls))
+    story = await rig.gateway.ask(DescribeSession(PROJECT, SESSION), SessionDescription)
+    assert (story.status, story.turns, story.tool_calls, story.tool_failures) == ("active", 1, 2, 1)
+    assert story.topics == ("light",)
+    found = await rig.gateway.ask(SearchGraph(PROJECT, SESSION), GraphFound)
+    assert found.topics == (Topic("light", ("Lamp", "Oil")),)
+    elsewhere = await rig.gateway.ask(SearchGraph(OTHER_PROJECT, SESSION), GraphFound)
+    assert elsewhere.topics == ()

@@ -1,0 +1,160 @@
+"""`kill -9` while the end of a session is dealt with: it is finished later, nothing is half done, nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import pytest
+
+from remembrancer.protocol.control import PeerGone, Ready
+from remembrancer.protocol.kinds import Kind, type_of_kind
+from remembrancer.protocol.session_life import EndSession, StartSession
+from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
+from tests.operations import PROJECT, SESSION, change_operation
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+
+THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
+KILLS = 5
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """Random moments, and the seed in the output of a failed test."""
+    seed = int(os.environ.get("REMEMBRANCER_TEST_SEED", time.time_ns() % 1_000_000))
+    print(f"REMEMBRANCER_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+class Ending:
+    """A session with sixty memories whose end is dealt with under fire."""
+
+    def __init__(self, rig: StoreRig, worker: Worker) -> None:
+        self.rig = rig
+        self.worker = worker
+        self.consolidator: Launched
+        self.promoted: list[str] = []
+        self.merged: list[str] = []
+        self.contents: dict[str, str] = {}
+        self.before = 0
+
+    async def begin(self) -> None:
+        await self.submit("start", StartSession(SESSION))
+        for place, thing in enumerate(THINGS):
+            text = f"{thing} {thing} rule {thing}{place} keeps {thing} safe with {thing} checks in {thing} code"
+            self.promoted.append(await self.note(text, "convention", 0.9))
+            self.merged.append(await self.note(f"{text} always", "convention", 0.8))
+            await self.note(f"scribble {thing}", "scratchpad", 1.0)
+            for seen in range(3):
+                await self.note(f"{thing} incident: {thing} stopped {thing} night{seen} alarm", "observation", 0.3)
+        await self.rig.gateway.until_embedded()
+        await self.submit("end", EndSession(SESSION))
+        self.before = self.steps_done()
+
+    async def note(self, text: str, kind: Kind, importance: float) -> str:
+        memory_id = await self.rig.gateway.store(
+            text, scope="session", kind=kind, type=type_of_kind(kind), importance=importance, confidence=0.8
+        )
+        self.contents[memory_id] = text
+        return memory_id
+
+    async def submit(self, name: str, change: StartSession | EndSession) -> None:
+        await self.rig.gateway.submit(change_operation(name, change, requested_at=time.time()))
+
+    async def employ(self) -> None:
+        """Start a consolidator, and wait until it is ready."""
+        self.consolidator = self.rig.launch("consolidator")
+        await self.rig.launcher.expect(Ready)
+
+    async def dismiss(self) -> None:
+        """Kill the consolidator; the launcher says so."""
+        await self.consolidator.kill()
+        gone = PeerGone("consolidator", self.consolidator.spec.incarnation)
+        await self.rig.launcher.tell(self.rig.store, gone)
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        path = self.rig.home / "projects" / PROJECT.id / "memory.db"
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            return connection.execute(query).fetchall()
+
+    def is_closed(self) -> bool:
+        return self.rows("SELECT status FROM sessions") == [("completed",)]
+
+    def steps_done(self) -> int:
+        """The transactions of the end that have been committed: promotions, summaries, the closing."""
+        ((count,),) = self.rows("SELECT count(*) FROM applied_operations WHERE operation_id NOT LIKE '%-%'")
+        assert isinstance(count, int)
+        return count
+
+    async def moment(self, shot: int, dice: random.Random) -> None:
+        """Wait for a moment between two steps, or in the middle of one."""
+        with anyio.fail_after(PATIENCE_S):
+            while self.steps_done() < self.before + shot // 2 and not self.is_closed():  # noqa: ASYNC110 - as below
+                await anyio.sleep(0.001)
+        if shot % 2:
+            await anyio.sleep(dice.uniform(0.0, 0.08))
+
+    async def finish(self) -> None:
+        with anyio.fail_after(PATIENCE_S):
+            while not self.is_closed():  # noqa: ASYNC110 - it is another process that writes
+                await anyio.sleep(0.02)
+
+    def check(self) -> None:
+        """Everything was promoted, merged and summed up exactly once, and everything is still there."""
+        rows = self.rows("SELECT id, scope, status, confidence, content, promotion_chain FROM memories")
+        memories = {str(row[0]): row for row in rows}
+        assert all(memories[memory_id][4] == text for memory_id, text in self.contents.items())
+        assert self.rows("SELECT count(*) FROM memories WHERE forgotten_at IS NOT NULL") == [(0,)]
+        log = Counter(row[0] for row in self.rows("SELECT memory_id FROM promotion_log"))
+        assert log == Counter([*self.promoted, *self.merged])
+        for kept, gone in zip(self.promoted, self.merged, strict=True):
+            assert memories[kept][1:4] == ("project", "active", 0.85)
+            steps = [(step.get("action", "promoted"), step["memory_id"]) for step in json.loads(str(memories[kept][5]))]
+            assert steps == [("promoted", kept), ("merged", gone)]
+            assert memories[gone][1:3] == ("session", "promoted")
+        sources = self.rows(
+            """SELECT s.id, s.status, count(*) FROM memory_links AS l JOIN memories AS s ON s.number = l.target
+               WHERE l.relation = 'derived_from' GROUP BY s.id"""
+        )
+        assert {row[1:] for row in sources} == {("consolidated", 1)}
+        assert {row[0] for row in sources} == {row[0] for row in rows if row[2] == "consolidated"}
+        assert self.rows("SELECT memories_promoted FROM sessions") == [(len(self.promoted) + len(self.merged),)]
+
+
+async def under_fire(home: Path, shoot: Callable[[Ending, int], Awaitable[None]]) -> None:
+    async with store_rig(home) as rig:
+        ending = Ending(rig, await rig.worker())
+        await ending.begin()
+        await ending.employ()
+        for shot in range(KILLS):
+            await shoot(ending, shot)
+        await ending.finish()
+        ending.check()
+
+
+async def test_the_end_of_a_session_bears_the_death_of_the_consolidator(home: Path, dice: random.Random) -> None:
+    async def shoot(ending: Ending, shot: int) -> None:
+        await ending.moment(shot, dice)
+        await ending.dismiss()
+        await ending.employ()
+
+    await under_fire(home, shoot)
+
+
+async def test_the_end_of_a_session_bears_the_death_of_the_store(home: Path, dice: random.Random) -> None:
+    async def shoot(ending: Ending, shot: int) -> None:
+        await ending.moment(shot, dice)
+        await ending.rig.restart()
+        ending.worker.announce()
+
+    await under_fire(home, shoot)

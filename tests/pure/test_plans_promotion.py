@@ -1,0 +1,128 @@
+"""What becomes of memories that are promoted: plans, without a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from remembrancer.actors.consolidator.work.promoting import Near, PromotionPlan, plan_promotions
+from remembrancer.actors.consolidator.work.rules import WorkRules
+from remembrancer.actors.consolidator.work.session_end import promoted_of, session_parts
+from remembrancer.actors.consolidator.work.summing_up import plan_summaries
+from remembrancer.actors.consolidator.work.writing import Group
+from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
+from remembrancer.protocol.writes import EntityRef
+from tests.pure.consolidator_world import NOW, SESSION, carried_out, contents, direction, material, materials
+
+RULES = WorkRules()
+
+
+def strong(number: int, content: str, **fields: Any) -> Material:
+    return material(number, content, **{"importance": 0.9, "confidence": 0.8, **fields})
+
+
+def plan(memories: list[Material], known: Near | None = None) -> PromotionPlan:
+    promoted = promoted_of(memories, RULES, NOW)
+    return plan_promotions(promoted, known or {}, NOW, RULES.promotion, RULES.contradictions)
+
+
+def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
+    arriving = strong(1, "tests run before each push")
+    target = material(2, "tests run before each push, always", scope="project", importance=0.5, confidence=0.99)
+    made = plan([arriving], {arriving.id: [(target, 0.9)]})
+    ((source, merging, link, log),) = made.groups
+    assert isinstance(source, ReviseMemory)
+    assert (source.memory_id, source.status, source.expected_version) == (arriving.id, "promoted", 1)
+    assert isinstance(merging, ReviseMemory)
+    assert (merging.importance, merging.confidence, merging.accessed, merging.only_with) == (
+        0.9,
+        1.0,
+        True,
+        arriving.id,
+    )
+    assert merging.chain is not None
+    assert (merging.chain.action, merging.chain.content) == ("merged", arriving.content)
+    assert link == AddLink(arriving.id, target.id, "supports", 0.9)
+    assert isinstance(log, LogPromotion)
+    assert log.merged_into == target.id
+    assert made.moved == ()
+
+
+def test_a_cosine_at_the_threshold_is_not_enough() -> None:
+    arriving = strong(1, "tests run before each push")
+    target = material(2, "tests run before each push, always", scope="project")
+    made = plan([arriving], {arriving.id: [(target, 0.85)]})
+    assert made.moved == (arriving.id,)
+
+
+def test_what_was_superseded_takes_nothing_in() -> None:
+    arriving = strong(1, "tests run before each push")
+    target = material(2, "tests run before each push", scope="project", valid_until=NOW - 1)
+    made = plan([arriving], {arriving.id: [(target, 1.0)]})
+    assert made.moved == (arriving.id,)
+
+
+def test_what_says_the_contrary_is_promoted_and_linked_however_near_it_is() -> None:
+    entities = (EntityRef("api", "service", "about"),)
+    arriving = strong(1, "the api listens on port 8443", kind="fact", entities=entities)
+    target = material(
+        2, "the api listens on port 8080", kind="fact", scope="project", entities=entities, created_at=NOW - 90_000
+    )
+    made = plan([arriving], {arriving.id: [(target, 0.97)]})
+    assert made.moved == (arriving.id,)
+    links = [edit for edit in made.groups[0] if isinstance(edit, AddLink)]
+    assert [(link.source, link.target, link.relation) for link in links] == [(arriving.id, target.id, "contradicts")]
+
+
+def test_several_merges_into_one_memory_follow_each_other_in_versions_and_confidence() -> None:
+    first, second = strong(1, "tests run first"), strong(2, "the tests run first", vector=direction(0.0, 1.0))
+    target = material(3, "tests run first, always", scope="project", confidence=0.5, version=4)
+    made = plan([first, second], {each.id: [(target, 0.95)] for each in (first, second)})
+    merges = [edit for group in made.groups for edit in group if isinstance(edit, ReviseMemory) and edit.only_with]
+    assert [(edit.expected_version, edit.confidence) for edit in merges] == [(4, 0.55), (5, 0.6)]
+
+
+@given(materials())
+def test_the_end_of_a_session_loses_nothing_and_changes_no_memory_behind_the_back_of_another_edit(
+    memories: list[Material],
+) -> None:
+    after = carried_out(memories, end_of(memories))
+    assert contents(memories) <= contents(after)
+    by_id = {memory.id: memory for memory in after}
+    assert all(by_id[memory.id].importance >= memory.importance for memory in memories)
+
+
+@given(materials())
+def test_a_session_that_ends_again_and_again_comes_to_rest(memories: list[Material]) -> None:
+    for _ in range(len(memories) + 1):
+        groups = end_of(memories)
+        if not groups:
+            return
+        memories = carried_out(memories, groups)
+    pytest.fail("there was always something to do")
+
+
+@given(materials())
+def test_what_was_promoted_is_not_promoted_again(memories: list[Material]) -> None:
+    first = plan(memories)
+    assert plan(carried_out(memories, first.groups)).groups == ()
+
+
+@given(materials())
+def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memories: list[Material]) -> None:
+    def parts(given_memories: list[Material]) -> list[ApplyRun]:
+        promotions = plan(given_memories)
+        left = [memory for memory in given_memories if memory.id not in promotions.changed]
+        return session_parts("run", SESSION, promotions, plan_summaries(left, NOW, RULES.clusters))
+
+    assert parts(memories) == parts(list(reversed(memories)))
+
+
+def end_of(memories: list[Material]) -> list[Group]:
+    """All that the end of a session does."""
+    promotions = plan(memories)
+    left = [memory for memory in memories if memory.id not in promotions.changed]
+    return [*promotions.groups, *(derived.group for derived in plan_summaries(left, NOW, RULES.clusters))]

@@ -1,0 +1,174 @@
+"""What related memories are summed up in, and which themes are found: plans, without a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+
+from remembrancer.actors.consolidator.reflection.sentences import split_sentences
+from remembrancer.actors.consolidator.work.patterns import name_of, plan_patterns
+from remembrancer.actors.consolidator.work.rules import WorkRules
+from remembrancer.actors.consolidator.work.session_summary import LONGEST, session_summary
+from remembrancer.actors.consolidator.work.summing_up import Derived, plan_summaries
+from remembrancer.actors.consolidator.work.writing import PART_EDITS, Head, parts_of
+from remembrancer.protocol.consolidation import Material, SessionRead, ToolUse
+from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
+from remembrancer.protocol.writes import EntityRef, ProjectRef
+from tests.pure.consolidator_world import NOW, direction, material, materials
+
+RULES = WorkRules()
+
+
+def observations(count: int = 4, **fields: Any) -> list[Material]:
+    return [
+        material(number, f"The queue was full at {number} o'clock", kind="observation", **fields)
+        for number in range(1, count + 1)
+    ]
+
+
+def summed_up(memories: list[Material]) -> list[Derived]:
+    return plan_summaries(memories, NOW, RULES.clusters)
+
+
+def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
+    sources = observations(importance=0.3, confidence=0.6, tags=("queue",))
+    sources[1] = msgspec.structs.replace(
+        sources[1], importance=0.7, tags=("queue", "night"), entities=(EntityRef("queue", "service", "about"),)
+    )
+    (made,) = summed_up(sources)
+    assert (made.memory.kind, made.memory.scope, made.memory.session_id) == ("fact", "session", sources[0].session_id)
+    assert (made.memory.importance, made.memory.confidence) == (0.7, 0.65)
+    assert made.memory.tags == ("queue",)
+    assert made.memory.entities == (("queue", "service", "about"),)
+    assert made.memory.occurred_at == sources[-1].happened_at
+    marks = [edit for edit in made.group if isinstance(edit, ReviseMemory)]
+    assert [(edit.memory_id, edit.status, edit.expected_version) for edit in marks] == [
+        (source.id, "consolidated", 1) for source in sources
+    ]
+    links = [edit for edit in made.group if isinstance(edit, AddLink)]
+    assert {(link.source, link.target, link.relation) for link in links} == {
+        (made.memory.id, source.id, "derived_from") for source in sources
+    }
+
+
+def test_a_text_that_was_given_for_a_cluster_is_its_content_and_a_blank_one_is_not() -> None:
+    sources = observations()
+    (made,) = summed_up(sources)
+    (told,) = plan_summaries(sources, NOW, RULES.clusters, {made.memory.id: " The queue fills up in the morning. "})
+    assert told.memory.content == "The queue fills up in the morning."
+    (blank,) = plan_summaries(sources, NOW, RULES.clusters, {made.memory.id: "  "})
+    assert blank.memory == made.memory
+
+
+def test_the_id_of_what_is_made_changes_with_its_sources() -> None:
+    sources = observations()
+    changed = [msgspec.structs.replace(sources[0], version=2), *sources[1:]]
+    (one,), (two,) = summed_up(sources), summed_up(changed)
+    assert one.memory.id != two.memory.id
+
+
+def test_sessions_and_scopes_are_never_mixed() -> None:
+    mine, theirs = observations(2), observations(2, session_id="session:two")
+    assert summed_up([*mine, *(msgspec.structs.replace(each, id=each.id + "x") for each in theirs)]) == []
+
+
+def test_scratchpads_superseded_and_derived_memories_are_left_alone() -> None:
+    assert summed_up([msgspec.structs.replace(each, kind="scratchpad") for each in observations()]) == []
+    assert summed_up(observations(valid_until=NOW - 1)) == []
+    assert summed_up(observations(is_derived=True)) == []
+    assert summed_up(observations(vector=b"")) == []
+
+
+@given(materials(kind="observation"))
+def test_what_is_made_consists_of_sentences_of_its_sources(memories: list[Material]) -> None:
+    for made in summed_up(memories):
+        said = {sentence.rstrip(".") for source in made.sources for sentence in split_sentences(source.content)}
+        assert {sentence.rstrip(".") for sentence in split_sentences(made.memory.content)} <= said
+        assert len({source.id for source in made.sources}) == len(made.sources) >= RULES.clusters.min_size
+
+
+def test_a_theme_is_a_procedure_only_once() -> None:
+    steps = [
+        material(
+            number,
+            "To release, run the tests, tag the commit and push the tag",
+            kind="procedure",
+            scope="project",
+            session_id=f"session:{number}",
+            vector=direction(1.0, number / 20),
+        )
+        for number in range(3)
+    ]
+    (plan,) = plan_patterns(steps, NOW, RULES.themes, "one")
+    assert plan.derived is not None
+    assert plan.pattern.frequency == 3
+    assert plan.pattern.memory_id == plan.derived.memory.id
+    assert not any(isinstance(edit, ReviseMemory) for edit in plan.derived.group)
+    made = material(
+        9, plan.derived.memory.content, kind="procedure", scope="project", session_id="session:2", is_derived=True
+    )
+    (again,) = plan_patterns([*steps, made], NOW, RULES.themes, "one")
+    assert again.derived is None
+    assert again.pattern.memory_id == made.id
+
+
+def test_a_procedure_that_a_session_s_own_memory_is_part_of_stays_in_the_session() -> None:
+    steps = [
+        material(
+            number,
+            "Run the tests, then tag the commit",
+            kind="procedure",
+            scope="session" if number == 2 else "project",
+            session_id=f"session:{number}",
+        )
+        for number in range(3)
+    ]
+    (plan,) = plan_patterns(steps, NOW, RULES.themes, "one")
+    assert plan.derived is not None
+    assert (plan.derived.memory.scope, plan.derived.memory.session_id) == ("session", "session:2")
+
+
+def test_a_project_is_called_after_its_directory() -> None:
+    assert name_of(ProjectRef("p", "/work/shop/.git")) == "shop"
+    assert name_of(ProjectRef("p", "/srv/shop.git")) == "shop"
+    assert name_of(ProjectRef("p", "/work/shop")) == "shop"
+
+
+@given(materials(kind="observation"))
+def test_a_group_is_never_divided_and_the_log_names_each_source_once(memories: list[Material]) -> None:
+    made = summed_up(memories) * 20
+    sources = [source.id for derived in summed_up(memories) for source in derived.sources]
+    parts = parts_of(
+        Head("run", "project", "consolidation", "summarize_cluster"), [each.group for each in made], sources=sources
+    )
+    assert [edit for part in parts for edit in part.edits] == [edit for each in made for edit in each.group]
+    assert [part.part for part in parts] == list(range(len(parts)))
+    for part in parts:
+        assert len(part.edits) <= PART_EDITS
+        assert isinstance(part.edits[0], AddMemory)
+
+
+def test_a_session_s_summary_has_its_sentences_its_topics_and_its_tools() -> None:
+    memories = [
+        material(1, "Payments are retried three times.", entities=(EntityRef("payments", "service", "about"),)),
+        material(2, "The retry interval doubles each time", tags=("retries",)),
+    ]
+    tools = (ToolUse("Bash", 12, 10), ToolUse("Edit", 1, 1))
+    assert session_summary(memories, SessionRead(None, tools=tools)) == (
+        "Payments are retried three times. The retry interval doubles each time. Topics: payments, retries. "
+        "Tools: Bash 12 times (2 failed), Edit once."
+    )
+
+
+def test_a_session_without_memories_is_summed_up_from_its_turns_and_one_without_anything_not_at_all() -> None:
+    read = SessionRead(None, 2, (("user", "Why is the build slow?"), ("tool", "irrelevant output")))
+    assert session_summary([], read) == "Why is the build slow?"
+    assert session_summary([], SessionRead(None)) is None
+
+
+@given(materials())
+def test_a_session_s_summary_is_short(memories: list[Material]) -> None:
+    long = [msgspec.structs.replace(each, content=each.content * 40, tags=(each.content * 3,)) for each in memories]
+    assert len(session_summary(long, SessionRead(None)) or "") <= LONGEST

@@ -1,0 +1,77 @@
+"""What maintenance changes: plans, without a store."""
+
+from __future__ import annotations
+
+from hypothesis import given
+
+from remembrancer.actors.consolidator.work.rules import WorkRules
+from remembrancer.actors.consolidator.work.tidying import (
+    CopyFinder,
+    plan_archiving,
+    plan_contradictions,
+    plan_copies,
+)
+from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.runs import AddLink, ReviseMemory
+from remembrancer.protocol.writes import EntityRef
+from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
+
+RULES = WorkRules()
+
+
+def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
+    weak = material(1, scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
+    fresh = material(2, scope="project", importance=0.1)
+    old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
+    archived, deleted = plan_archiving([weak, fresh, old], NOW, RULES.maintenance)
+    assert [change.memory_id for change in archived] == [weak.id]
+    assert [change.memory_id for change in deleted] == [old.id]
+    ((revision,),) = [change.group for change in deleted]
+    assert isinstance(revision, ReviseMemory)
+    assert revision.forget == "maintenance: archived for 90 days"
+
+
+@given(materials(scope="project", created_at=NOW - 100 * DAY_S))
+def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Material]) -> None:
+    archived, deleted = plan_archiving(memories, NOW, RULES.maintenance)
+    assert deleted == []
+    after = carried_out(memories, [change.group for change in archived])
+    assert contents(after) == contents(memories)
+    # Archiving makes a version, so that the time until it is forgotten begins then.
+    again = [memory for memory in after if memory.status != "archived"]
+    assert plan_archiving(again, NOW, RULES.maintenance) == ([], [])
+
+
+@given(materials(scope="project"))
+def test_of_copies_exactly_one_stays(memories: list[Material]) -> None:
+    finder = CopyFinder()
+    for memory in memories:
+        finder.add(memory)
+    named = {memory_id for group in finder.groups() for memory_id in group}
+    changes = plan_copies([memory for memory in memories if memory.id in named], NOW)
+    assert changes == plan_copies(memories, NOW)
+    after = carried_out(memories, [change.group for change in changes])
+    active = [memory.content for memory in after if memory.status == "active"]
+    assert len(active) == len(set(active)) == len(contents(memories))
+    links = [edit for change in changes for edit in change.group if isinstance(edit, AddLink)]
+    assert all((link.relation, link.strength) == ("similar_to", 1.0) for link in links)
+    assert plan_copies([memory for memory in after if memory.status == "active"], NOW) == []
+
+
+def test_a_contradiction_is_proposed_from_the_newer_to_the_older_and_changes_neither() -> None:
+    entities = (EntityRef("api", "service", "about"),)
+    older = material(
+        1, "the api listens on port 8080", kind="fact", scope="project", entities=entities, created_at=NOW - 90_000
+    )
+    newer = material(2, "the api listens on port 8443", kind="fact", scope="project", entities=entities)
+    near = {newer.id: [(older, 0.95)], older.id: [(newer, 0.95)]}
+    changes = plan_contradictions([older, newer], near, NOW, RULES.contradictions)
+    ((link,),) = [change.group for change in changes]
+    assert isinstance(link, AddLink)
+    assert (link.source, link.target, link.relation) == (newer.id, older.id, "contradicts")
+
+
+def test_what_was_superseded_is_contradicted_no_more() -> None:
+    older = material(1, "the api listens on port 8080", kind="fact", scope="project", valid_until=NOW - 1)
+    newer = material(2, "the api listens on port 8443", kind="fact", scope="project")
+    assert plan_contradictions([newer], {newer.id: [(older, 0.95)]}, NOW, RULES.contradictions) == []

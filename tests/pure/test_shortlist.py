@@ -1,0 +1,171 @@
+"""An answer says each thing once, and what is out of date after the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
+from remembrancer.actors.store.retrieval.shortlist import Entry, each_once, is_over, strength_of
+from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.protocol.kinds import SCOPES, Scope
+from remembrancer.protocol.reads import Scores
+from remembrancer.protocol.writes import SourceRef
+
+NOW = 1_700_000_000.0
+EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
+NORTH: Vectors = np.array([0.0, 1.0], dtype=np.float32)
+
+
+def entry(
+    memory_id: str, final: float, *, scope: Scope = "project", vector: Vectors | None = None, **fields: Any
+) -> Entry:
+    """A memory with this final score; `fields` are those of its record, and `strength`."""
+    strength = fields.pop("strength", 0.25)
+    record = MemoryRecord(
+        number=1,
+        id=memory_id,
+        content=memory_id,
+        type="semantic",
+        scope=scope,
+        importance=0.5,
+        tags=fields.pop("tags", ()),
+        source=SourceRef(),
+        version=1,
+        created_at=NOW,
+        occurred_at=None,
+        access_count=0,
+        forgotten=False,
+        near_duplicates=(),
+        **fields,
+    )
+    return Entry((0, 1), record, Scores(final, relevance=final, importance=0.5, recency=1.0), strength, vector)
+
+
+def ids(entries: Sequence[Entry]) -> list[str]:
+    return [each.record.id for each in entries]
+
+
+def test_the_broader_of_two_that_say_the_same_stands_for_both_at_the_better_place() -> None:
+    found = each_once(
+        [
+            entry("mine", 0.9, scope="session", vector=EAST, tags=("a", "b")),
+            entry("other", 0.8, vector=NORTH),
+            entry("users", 0.3, scope="user", vector=EAST, tags=("b", "c")),
+        ]
+    )
+    assert ids(found) == ["users", "other"]
+    assert found[0].scores.final == 0.9
+    assert (found[0].tags, found[0].found_in, found[0].stands_for) == (("b", "c", "a"), ("session", "user"), ("mine",))
+    assert (found[1].found_in, found[1].stands_for) == ((), ())
+
+
+def test_a_narrower_memory_that_is_much_stronger_stands_for_the_broader_one() -> None:
+    found = each_once(
+        [
+            entry("users", 0.9, scope="user", vector=EAST, strength=0.1),
+            entry("mine", 0.5, vector=EAST, strength=0.3),
+        ]
+    )
+    assert ids(found) == ["mine"]
+    assert found[0].stands_for == ("users",)
+
+
+def test_memories_of_one_scope_stay_apart_however_alike_they_are() -> None:
+    assert ids(each_once([entry("one", 0.9, vector=EAST), entry("two", 0.8, vector=EAST)])) == ["one", "two"]
+
+
+def test_a_memory_that_is_in_two_files_for_a_moment_is_shown_as_the_later_one_has_it() -> None:
+    found = each_once(
+        [entry("moved", 0.9, updated_at=1.0), entry("moved", 0.4, scope="user", updated_at=2.0), entry("else", 0.1)]
+    )
+    assert ids(found) == ["moved", "else"]
+    assert found[0].record.scope == "user"
+    assert found[0].stands_for == ()
+
+
+def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better() -> None:
+    found = each_once(
+        [entry("one", 0.9), entry("summary", 0.8, derived_from=("one", "two")), entry("two", 0.7), entry("else", 0.6)]
+    )
+    assert ids(found) == ["one", "two", "else"]
+
+
+def test_a_summary_that_says_it_best_comes_first_and_its_sources_keep_their_places() -> None:
+    found = each_once(
+        [entry("summary", 0.9, derived_from=("one", "two")), entry("one", 0.8), entry("else", 0.7), entry("two", 0.6)]
+    )
+    assert ids(found) == ["summary", "one", "else", "two"]
+
+
+def test_a_source_that_another_scope_says_as_well_keeps_its_summary_out() -> None:
+    found = each_once(
+        [
+            entry("users", 0.9, scope="user", vector=EAST),
+            entry("one", 0.8, vector=EAST),
+            entry("summary", 0.7, vector=NORTH, derived_from=("one",)),
+        ]
+    )
+    assert ids(found) == ["users"]
+
+
+def test_a_summary_stays_where_it_stands_for_something_of_another_scope() -> None:
+    found = each_once(
+        [
+            entry("one", 0.9, vector=NORTH),
+            entry("summary", 0.8, scope="user", vector=EAST, derived_from=("one",)),
+            entry("mine", 0.7, vector=EAST),
+        ]
+    )
+    assert ids(found) == ["one", "summary"]
+    assert found[1].stands_for == ("mine",)
+
+
+entries = st.lists(
+    st.builds(
+        lambda number, final, scope, angle, sources: entry(
+            f"m{number}",
+            final,
+            scope=scope,
+            vector=np.array([np.cos(angle), np.sin(angle)], dtype=np.float32),
+            derived_from=sources,
+        ),
+        st.integers(0, 1000),
+        st.floats(0.0, 1.0),
+        st.sampled_from(SCOPES),
+        st.floats(0.0, 6.3),
+        st.lists(st.integers(0, 1000).map("m{}".format), max_size=2).map(tuple),
+    ),
+    max_size=12,
+    unique_by=lambda each: each.record.id,
+)
+
+
+@given(entries)
+def test_whatever_is_left_out_is_stood_for_in_the_answer_or_derived_from_what_is_there(found: list[Entry]) -> None:
+    kept = each_once(found)
+    finals = [each.scores.final for each in kept]
+    assert finals == sorted(finals, reverse=True)
+    said = {one for each in kept for one in (each.record.id, *each.stands_for)}
+    for each in found:
+        assert each.record.id in said or said.intersection(each.record.derived_from)
+
+
+def test_a_memory_is_over_when_its_last_moment_has_passed() -> None:
+    record = entry("one", 0.5).record
+    assert not is_over(record, NOW)
+    assert not is_over(replace(record, valid_until=NOW + 1), NOW)
+    assert is_over(replace(record, valid_until=NOW), NOW)
+
+
+def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:
+    record = replace(entry("one", 0.5).record, importance=0.8, confidence=0.5)
+    assert strength_of(record, NOW) == pytest.approx(0.4)
+    assert strength_of(record, NOW + 7 * DAY_S) == pytest.approx(0.2)
+    assert strength_of(replace(record, last_accessed_at=NOW + 7 * DAY_S), NOW + 7 * DAY_S) == pytest.approx(0.4)
