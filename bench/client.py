@@ -37,7 +37,8 @@ class StdioClient:
     """One session: `remembrancer mcp` as a child process. `environ` is laid over this process's environment."""
 
     def __init__(self, home: Path, *, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> None:
-        self._environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **(environ or {})}
+        inherited = {name: value for name, value in os.environ.items() if name != "CLAUDE_CODE_SESSION_ID"}
+        self._environ = {**inherited, "REMEMBRANCER_HOME": str(home), **(environ or {})}
         self._cwd = cwd or home
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Json]] = {}

@@ -21,7 +21,7 @@ def anyio_backend() -> str:
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty home with a path short enough for sockets. Fails the test that leaves a process of it behind."""
-    for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_"))]:
+    for variable in [name for name in os.environ if name.startswith(("REMEMBRANCER_", "MEMORY_", "CLAUDE_"))]:
         monkeypatch.delenv(variable)
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
     monkeypatch.setenv("REMEMBRANCER_HOME", str(directory))

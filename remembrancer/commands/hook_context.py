@@ -138,6 +138,7 @@ def _all_that_is_said(session: str, directory: str, environ: Mapping[str, str], 
     hello = {
         "link": LINK_VERSION,
         "version": __version__,
+        "passing": True,
         "bridge": new_identity(now).hex(),
         "session": session,
         "directory": directory,

@@ -92,7 +92,7 @@ class Workplace:
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
         return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
 
-    async def until(self, memory_id: str, project: ProjectRef = PROJECT, **fields: Any) -> None:
+    async def until(self, memory_id: str, project: ProjectRef | None = PROJECT, **fields: Any) -> None:
         """Wait until a memory is so."""
         with anyio.fail_after(20):
             while True:
@@ -115,11 +115,13 @@ class Workplace:
 @asynccontextmanager
 async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterator[Workplace]:
     """A store, an embedder, and a consolidator at work."""
-    async with store_rig(home) as rig:
+    async with store_rig(home, started=False) as rig:
+        rig.settings = settings or Settings()
+        await rig.start()
         await rig.worker()
         link = StoreLink(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
         async with link, anyio.create_task_group() as tasks:
-            loop = DutyLoop(link, HANDLERS, settings or Settings(), time.time)
+            loop = DutyLoop(link, HANDLERS, rig.settings, time.time)
             tasks.start_soon(loop.run)
             yield Workplace(rig, link)
             assert loop.vitals().failed == 0, loop.vitals()
@@ -416,3 +418,62 @@ async def test_what_has_nothing_to_do_writes_nothing(home: Path) -> None:
         ):
             await place.rig.gateway.ask(request, (Reflected if isinstance(request, Reflect) else Maintained))
         assert wal.read_bytes() == before
+
+
+async def test_maintenance_archives_the_weak_and_proposes_a_contradiction_once(home: Path) -> None:
+    long_ago = time.time() - 30 * 86_400
+    entities = (EntityRef("api", "service", "about"),)
+    async with workplace(home) as place:
+        weak = await place.note("a detail nobody needs", scope="project", importance=0.1, requested_at=long_ago)
+        fields = {"scope": "project", "kind": "fact", "importance": 0.9, "confidence": 0.9}
+        older = await place.note("the api listens on port 8080", related_entities=entities, **fields)
+        newer = await place.note("the api listens on port 8443", related_entities=entities, **fields)
+        await place.rig.gateway.until_embedded()
+        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
+        done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        for report in (plan, done):
+            assert (report.examined, report.archived, report.contradictions) == (3, 1, 1)
+            assert report.archived_ids == (weak,)
+        memories = await place.memories()
+        assert [memories[each].status for each in (weak, older, newer)] == ["archived", "active", "active"]
+        (found,) = [each for each in (await place.rig.gateway.recall("api port 8080")).memories if each.id == older]
+        assert found.possibly_superseded_by == (newer,)
+        again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        assert (again.archived, again.contradictions, again.run_ids) == (0, 0, ())
+        (run_id,) = done.run_ids
+        await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project")))
+        assert (await place.memories())[weak].status == "active"
+
+
+async def test_a_project_with_too_many_memories_is_consolidated_once(home: Path) -> None:
+    async with workplace(home, Settings(consolidation_threshold=3)) as place:
+        notes = [await place.note(text, kind="observation", scope="project", importance=0.3) for text in OBSERVATIONS]
+        await place.until(notes[0], status="consolidated")
+        memories = await place.memories()
+        (made,) = [memory for memory in memories.values() if memory.is_derived]
+        assert (made.kind, made.scope) == ("fact", "project")
+        assert {memories[note].status for note in notes} == {"consolidated"}
+
+
+async def test_where_it_is_switched_off_nothing_is_summed_up_without_being_asked_for(home: Path) -> None:
+    settings = Settings(consolidate_in_background=False)
+    async with workplace(home, settings) as place:
+        await place.start()
+        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
+        await place.end()
+        memories = await place.memories()
+        assert set(memories) == set(notes)
+        assert {memory.status for memory in memories.values()} == {"active"}
+
+
+async def test_the_user_s_memory_is_tidied_and_summed_up_as_a_project_s_is(home: Path) -> None:
+    async with workplace(home, Settings(consolidation_threshold=4)) as place:
+        copies = [await place.note(COPY, scope="user", kind="preference", importance=0.5 + n / 10) for n in range(2)]
+        await place.rig.gateway.until_embedded()
+        done = await place.rig.gateway.ask(Maintain(None), Maintained)
+        assert (done.place, done.duplicates, done.duplicate_ids) == ("user", 1, (copies[0],))
+        notes = [await place.note(text, kind="observation", scope="user", importance=0.3) for text in OBSERVATIONS]
+        await place.until(notes[0], None, status="consolidated")
+        memories = await place.memories(None)
+        (made,) = [memory for memory in memories.values() if memory.is_derived]
+        assert (made.kind, made.scope) == ("fact", "user")

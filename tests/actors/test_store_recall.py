@@ -81,8 +81,10 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(r
     answer = await gateway.recall("lantern keeper")
     assert set(the(answer.memories, first).near_duplicates) == {second}, "on both, and nothing of another session's"
     assert set(the(answer.memories, second).near_duplicates) == {first}
-    answer = await gateway.recall("lantern keeper", session_id=OTHER_SESSION)
+    answer = await gateway.recall("lantern keeper", session_id=OTHER_SESSION, scopes=("session",))
     assert set(the(answer.memories, theirs).near_duplicates) == {first, second}
+    answer = await gateway.recall("lantern keeper", session_id=OTHER_SESSION)
+    assert [memory.id for memory in answer.memories if theirs in memory.stands_for], "what the project says as well"
     unknown = await gateway.embedding_of("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert (unknown.embedded, unknown.error is None) == (False, False)
 

@@ -42,6 +42,10 @@ MEMORIES = st.builds(
     tags=TAGS,
     related_entities=ENTITIES.map(lambda found: tuple(dict.fromkeys(found))),
     metadata=METADATA,
+    kind=st.sampled_from(["fact", "preference"]),
+    summary=st.none() | st.just("in short"),
+    structured=METADATA,
+    valid_until=st.none() | st.just(9.0),
 )
 UPDATES = st.builds(
     UpdateMemory,
@@ -52,6 +56,13 @@ UPDATES = st.builds(
     metadata=st.none() | METADATA,
     add_entities=ENTITIES,
     remove_entities=st.lists(NAMES, max_size=2).map(tuple),
+    kind=st.none() | st.sampled_from(["fact", "decision"]),
+    summary=st.none() | st.sampled_from(["", "in brief"]),
+    structured=st.none() | METADATA,
+    confidence=st.none() | st.sampled_from([0.5, 0.7]),
+    domain=st.none() | st.sampled_from(["", "testing"]),
+    valid_from=st.none() | st.just(3.0),
+    valid_until=st.none() | st.sampled_from([7.0, 9.0]),
 )
 
 

@@ -17,7 +17,8 @@ from remembrancer.commands.week.fates import (
     TO_USER,
     TOO_LOW,
 )
-from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, Session, accesses, memories
+from remembrancer.commands.week.steps import Session
+from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, accesses, memories
 from remembrancer.protocol.dynamics import DAY_S, memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.rules import DEFAULT_MAINTENANCE, promotion_score

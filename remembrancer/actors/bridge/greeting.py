@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _SECRET_ENDINGS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 """Variables whose names end so stay where they are."""
+SESSION_VARIABLES = ("REMEMBRANCER_SESSION_ID", "MEMORY_SESSION_ID", "CLAUDE_CODE_SESSION_ID")
+"""What names the session, the first that is set."""
 _OF_SEEDS = ("MEMORY_LOG_LEVEL", "MEMORY_DEPLOYMENT_MODE")
 """Variables without our prefix that are settings of ours."""
 
@@ -32,8 +34,8 @@ def as_ulid(identity: bytes) -> str:
 
 
 def session_id(environ: Mapping[str, str], now: float) -> str:
-    """The session that the environment names, or a new one."""
-    named = environ.get("REMEMBRANCER_SESSION_ID") or environ.get("MEMORY_SESSION_ID")
+    """The session that the environment names, or a new one. Claude Code names its own, which its hooks speak of too."""
+    named = next((environ[name] for name in SESSION_VARIABLES if environ.get(name)), None)
     return named or f"session:{as_ulid(new_identity(now))}"
 
 

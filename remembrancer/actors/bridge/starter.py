@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import sys
 
+from remembrancer.actors.bridge.greeting import SESSION_VARIABLES
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
@@ -19,13 +21,7 @@ LONGEST_PAUSE_S = 30.0
 LOOK_AGAIN_S = 0.05
 """How long to wait before asking again whether a runtime is coming up that somebody else started."""
 _OF_ONE_SESSION = frozenset(
-    {
-        "REMEMBRANCER_PROJECT",
-        "REMEMBRANCER_SESSION_ID",
-        "REMEMBRANCER_TOOLSETS",
-        "REMEMBRANCER_BRIDGE_BUDGET_S",
-        "MEMORY_SESSION_ID",
-    }
+    {"REMEMBRANCER_PROJECT", "REMEMBRANCER_TOOLSETS", "REMEMBRANCER_BRIDGE_BUDGET_S", *SESSION_VARIABLES}
 )
 _SAID_OTHERWISE = frozenset({"REMEMBRANCER_HOME", "MEMORY_DB_PATH", "REMEMBRANCER_CONFIG", "MEMORY_CONFIG_PATH"})
 """A runtime is told absolute paths, because it works in another directory."""

@@ -34,6 +34,8 @@ class Hello(msgspec.Struct, frozen=True):
     project: str | None = None
     environment: dict[str, str] = {}
     pid: int = 0
+    passing: bool = False
+    """Whether it only asks on behalf of a session, and comes and goes without the session beginning or ending."""
 
 
 def read_hello(line: bytes) -> Hello:

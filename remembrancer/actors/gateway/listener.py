@@ -134,7 +134,8 @@ class Listener:
         key = f"{self._incarnation}-{next(self._numbers)}"
         session = Session(hello, key, tools, notices, reader, writer)
         self._sessions.add(session)
-        self._life.attend(session)
+        if not hello.passing:
+            self._life.attend(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
             await session.serve(self._server)

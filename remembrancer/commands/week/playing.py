@@ -16,9 +16,7 @@ from rich.markup import escape
 
 from remembrancer.commands.real_client import Json, call, command, server, until
 from remembrancer.commands.week.records import File, SessionEnd, read_project, read_user, session_status
-from remembrancer.commands.week.story import (
-    HOLIDAY_DAYS,
-    WEEK,
+from remembrancer.commands.week.steps import (
     Ask,
     AwaitPromotion,
     Hooks,
@@ -29,8 +27,8 @@ from remembrancer.commands.week.story import (
     Session,
     Step,
     Supersede,
-    memories,
 )
+from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, memories
 from remembrancer.commands.week.time_machine import let_pass
 from remembrancer.protocol.dynamics import DAY_S
 

@@ -21,7 +21,8 @@ from remembrancer.commands.week.fates import (
 )
 from remembrancer.commands.week.playing import Played
 from remembrancer.commands.week.records import Held, Promotion
-from remembrancer.commands.week.story import WEEK, Ask, ReadContext, SeekInVain, memories
+from remembrancer.commands.week.steps import Ask, ReadContext, SeekInVain
+from remembrancer.commands.week.story import WEEK, memories
 
 Happened = Callable[[Played], str]
 

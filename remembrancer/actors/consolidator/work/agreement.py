@@ -43,15 +43,15 @@ def says_the_same(
     return None
 
 
-def contradicted(
+def contradictions_with(
     memory: Material, near: Sequence[tuple[Material, float]], now: float, rules: ContradictionRules
-) -> list[tuple[Material, float]]:
-    """The older ones of these that a memory contradicts, each with how sure that is, in [0, 1]."""
+) -> list[Contradiction]:
+    """What a memory contradicts among these, and what contradicts it. The older one of each pair still holds."""
     found = []
     for other, cosine in near:
-        verdict = differing(memory, other, cosine, now, rules) if still_holds(other, now) else None
-        if verdict is not None and verdict.newer == memory.id:
-            found.append((other, verdict.strength))
+        verdict = differing(memory, other, cosine, now, rules)
+        if verdict is not None and still_holds(other if verdict.older == other.id else memory, now):
+            found.append(verdict)
     return found
 
 

@@ -30,7 +30,7 @@ async def consolidate(duty: ConsolidateDuty, store: StoreAccess, settings: Setti
         await _sum_up(store, project, run_id, rules, clock)
         tidying = Tidying(store, project, run_id, "consolidation", rules, clock)
         await tidying.deduplicate()
-        await tidying.find_contradictions(None)
+        await tidying.find_contradictions((await store.read_upkeep(project, 0.0)).done_at)
     if project is not None:
         await promote_to_user(store, project, rules, clock)
     place: Place = "user" if project is None else "project"

@@ -12,8 +12,8 @@ from remembrancer.actors.consolidator.promotion import (
     merged_confidence,
     merged_importance,
 )
-from remembrancer.actors.consolidator.reflection.contradictions import ContradictionRules
-from remembrancer.actors.consolidator.work.agreement import contradicted, other_words, says_the_same
+from remembrancer.actors.consolidator.reflection.contradictions import Contradiction, ContradictionRules
+from remembrancer.actors.consolidator.work.agreement import contradictions_with, other_words, says_the_same
 from remembrancer.actors.consolidator.work.facts import vectors_of
 from remembrancer.actors.consolidator.work.writing import Group
 from remembrancer.protocol.consolidation import Material
@@ -60,7 +60,7 @@ class _Plan:
     targets: dict[str, _Target] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
 
-    def promote(self, promoted: Promoted, contradicted: Sequence[tuple[Material, float]]) -> None:
+    def promote(self, promoted: Promoted, contradictions: Sequence[Contradiction]) -> None:
         memory, verdict = promoted.memory, promoted.verdict
         chain = ChainLink(
             "session",
@@ -79,7 +79,7 @@ class _Plan:
             reason=verdict.reason,
         )
         log = LogPromotion(memory.id, memory.kind, "session", "project", "importance", memory.session_id, verdict.score)
-        links = [AddLink(memory.id, other.id, "contradicts", strength) for other, strength in contradicted]
+        links = [AddLink(each.newer, each.older, "contradicts", each.strength) for each in contradictions]
         self.groups.append((revision, log, *links))
         self.targets[memory.id] = _Target(memory, memory.importance, memory.confidence, memory.version + 1)
 
@@ -144,7 +144,7 @@ def plan_promotions(
         )
         target = says_the_same(each.memory, others, now, rules.merge_cosine, contradictions)
         if target is None:
-            plan.promote(each, contradicted(each.memory, others, now, contradictions))
+            plan.promote(each, contradictions_with(each.memory, others, now, contradictions))
             moved.append(place)
         else:
             plan.merge(each, *target)

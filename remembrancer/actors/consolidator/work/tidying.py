@@ -14,7 +14,7 @@ from remembrancer.actors.consolidator.maintenance import (
 )
 from remembrancer.actors.consolidator.reflection.contradictions import ContradictionRules
 from remembrancer.actors.consolidator.reflection.duplicates import find_copies, normalised
-from remembrancer.actors.consolidator.work.agreement import contradicted, still_holds
+from remembrancer.actors.consolidator.work.agreement import contradictions_with, still_holds
 from remembrancer.actors.consolidator.work.facts import facts_of, strength_of
 from remembrancer.actors.consolidator.work.writing import Group
 from remembrancer.protocol.consolidation import Material
@@ -109,6 +109,8 @@ def plan_contradictions(
         if not still_holds(memory, now):
             continue
         others = [(other, cosine) for other, cosine in near.get(memory.id, ()) if other.type == "semantic"]
-        for other, strength in contradicted(memory, others, now, rules):
-            changes.append(Change(memory.id, (AddLink(memory.id, other.id, "contradicts", strength),)))
+        for found in contradictions_with(memory, others, now, rules):
+            if found.newer == memory.id:
+                link = AddLink(found.newer, found.older, "contradicts", found.strength)
+                changes.append(Change(memory.id, (link,)))
     return changes

@@ -48,6 +48,8 @@ def _joined(
 def _section_of(memory: RecalledMemory, match: float, request: GatherContext) -> Section | None:
     """Where a memory belongs, among the sections that are asked for; None where nothing speaks for it."""
     wanted = request.sections
+    if memory.status == "archived":
+        return None
     if memory.scope == "session":
         return "session_history" if "session_history" in wanted else None
     if memory.type == "procedural" and "relevant_procedures" in wanted:

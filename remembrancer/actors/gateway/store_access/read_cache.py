@@ -207,9 +207,12 @@ def _still_fits(old: RecalledMemory, new: RecalledMemory, request: GatewayReques
 
 
 def _matching(memories: Iterable[RecalledMemory], request: Recall) -> list[RecalledMemory]:
-    """Those that pass the filters and have a word of the query, the best first."""
+    """Those that pass the filters and have a word of the query, the best first, and what is archived last."""
     found = (rescored(memory, request.query) for memory in memories if passes(memory, request))
-    return sorted((memory for memory in found if memory is not None), key=lambda memory: -memory.scores.final)
+    return sorted(
+        (memory for memory in found if memory is not None),
+        key=lambda memory: (memory.status == "archived", -memory.scores.final),
+    )
 
 
 def passes(memory: RecalledMemory, request: Recall) -> bool:

@@ -46,7 +46,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
         clauses.append("m.session_id = ?")
         arguments.append(request.session_id)
     if request.min_sessions > 0:
-        clauses.append("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?")
+        clauses.append("m.number IN (SELECT memory FROM memory_sessions GROUP BY memory HAVING count(*) >= ?)")
         arguments.append(request.min_sessions)
     if request.made_by is not None:
         clauses.append("m.id IN (SELECT memory_id FROM run_changes WHERE run_id = ? AND edit = 'added')")

@@ -154,7 +154,10 @@ def _found(source: Source, question: Question, filters: Filters, counts: Counts,
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = {} if nearest is None else dict(nearest.best)
     if question.vector is not None and passages is not None:
-        cosines |= _cosines(records, passages.model, question.vector, [each for each in bm25 if each not in cosines])
+        seen = cosines if nearest is None else nearest.compared
+        unseen = [each for each in bm25 if each not in seen]
+        cosines |= {each: seen[each] for each in bm25 if each in seen}
+        cosines |= _cosines(records, passages.model, question.vector, unseen)
     numbers = list({**bm25, **cosines})
     known = {} if nearest is None else nearest.facts
     missing = [number for number in numbers if number not in known]
@@ -166,15 +169,20 @@ def _found(source: Source, question: Question, filters: Filters, counts: Counts,
 
 @dataclass(frozen=True, slots=True)
 class _Nearest:
-    """The cosines of the `CANDIDATES` nearest memories, nearest first; and what is known already for the ranking."""
+    """The cosines of the `CANDIDATES` nearest memories, nearest first, and what else the search came to know.
+
+    `compared` are the cosines of all the memories that were looked at, and `facts` what ranks some of them.
+    """
 
     best: Mapping[int, float]
+    compared: Mapping[int, float]
     facts: Mapping[int, RankingFacts]
 
 
 def _compared(records: Records, model: str, query: Vectors, few: Sequence[int]) -> _Nearest:
     """The nearest of a few memories, compared one by one."""
-    return _Nearest(_first(_cosines(records, model, query, few)), {})
+    compared = _cosines(records, model, query, few)
+    return _Nearest(_first(compared), compared, {})
 
 
 def _first_search(counts: Counts, filters: Filters) -> int:
@@ -212,7 +220,7 @@ def _nearest(records: Records, passages: Passages, query: Vectors, filters: Filt
             passing |= _cosines(records, passages.model, query, [number for number in numbers if number not in best])
             break
         limit = _deeper(limit, len(passing))
-    return _Nearest(_first(passing), allowed)
+    return _Nearest(_first(passing), passing, allowed)
 
 
 def _first(cosines: Mapping[int, float]) -> dict[int, float]:
