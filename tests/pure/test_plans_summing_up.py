@@ -162,6 +162,13 @@ def test_a_session_s_summary_has_its_sentences_its_topics_and_its_tools() -> Non
     )
 
 
+def test_the_most_important_goes_into_a_session_s_summary_however_often_something_else_was_said() -> None:
+    decision = material(1, "Money is kept as integer cents.", kind="decision", importance=0.9)
+    said_often = [material(number, f"The disk was full {number} times.", importance=0.4) for number in range(2, 60)]
+    text = session_summary([*said_often, decision], SessionRead(None)) or ""
+    assert text.startswith("Money is kept as integer cents. The disk was full 2 times.")
+
+
 def test_a_session_without_memories_is_summed_up_from_its_turns_and_one_without_anything_not_at_all() -> None:
     read = SessionRead(None, 2, (("user", "Why is the build slow?"), ("tool", "irrelevant output")))
     assert session_summary([], read) == "Why is the build slow?"

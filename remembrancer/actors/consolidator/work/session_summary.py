@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from remembrancer.actors.consolidator.reflection.summaries import Source, summarise
+from remembrancer.actors.consolidator.reflection.summaries import Source, join_sentences, one_line, summarise
 from remembrancer.protocol.consolidation import Material, SessionRead, ToolUse
+from remembrancer.protocol.kinds import Kind
 
 LONGEST: Final = 600
 SENTENCES: Final = 380
@@ -15,23 +16,40 @@ SENTENCES: Final = 380
 MOST_TOPICS: Final = 5
 MOST_TOOLS: Final = 4
 MOST_TURNS: Final = 50
-TURN_WEIGHT: Final = 0.3
-"""What is said counts for less than what somebody found worth remembering."""
+LINE: Final = 160
+"""Characters of one memory."""
+UNTOLD: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 
 
 def session_summary(memories: Sequence[Material], read: SessionRead) -> str | None:
     """At most 600 characters; None for a session of which nothing is known.
 
-    The sentences are taken from the session's memories word for word, or from its turns when there are none.
+    It says the most important memories of the session in a line each, word for word, in the order of their times, and
+    for those that were summed up their summary. Without memories it is made of the session's turns.
     """
-    known = [each for each in memories if each.kind != "scratchpad" and not each.is_derived]
-    known = known or [each for each in memories if not each.is_derived]
-    sources = [Source(each.content, each.importance) for each in sorted(known, key=lambda each: each.number)]
-    if not sources:
-        sources = [Source(text, TURN_WEIGHT) for role, text in read.turns if role in ("user", "assistant")]
-    said = summarise(sources, SENTENCES).text if sources else ""
-    parts = [_closed(said), _topics(known), _tools(read.tools)]
+    known = [each for each in memories if not each.is_derived]
+    parts = [_said(memories) or _turns(read), _topics(known), _tools(read.tools)]
     return _cut(" ".join(part for part in parts if part)) or None
+
+
+def _said(memories: Sequence[Material]) -> str:
+    told = [each for each in memories if each.status != "consolidated" and each.kind not in UNTOLD]
+    chosen: dict[int, str] = {}
+    for memory in sorted(told, key=lambda each: (-each.importance, each.number)):
+        line = one_line(memory.content, LINE)
+        longer = _joined({**chosen, memory.number: line})
+        if line and line not in chosen.values() and len(longer) <= SENTENCES:
+            chosen[memory.number] = line
+    return _joined(chosen)
+
+
+def _joined(lines: Mapping[int, str]) -> str:
+    return _closed(join_sentences(lines[number] for number in sorted(lines)))
+
+
+def _turns(read: SessionRead) -> str:
+    sources = [Source(text) for role, text in read.turns if role in ("user", "assistant")]
+    return _closed(summarise(sources, SENTENCES).text) if sources else ""
 
 
 def _topics(memories: Sequence[Material]) -> str:
