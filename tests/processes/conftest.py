@@ -14,7 +14,13 @@ from tests.processes.portable_rig import stop
 
 
 @pytest.fixture
-def without_embedders(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def without_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No maintenance archives what a test stores with dates of long ago."""
+    monkeypatch.setenv("REMEMBRANCER_CONSOLIDATOR", "0")
+
+
+@pytest.fixture
+def without_embedders(home: Path, without_upkeep: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is embedded unless a test starts some, so that no link between near-duplicates appears meanwhile. The
     runtime of the home is stopped at the end."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
@@ -23,7 +29,7 @@ def without_embedders(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
 
 
 @pytest.fixture
-def second(home: Path) -> Iterator[Path]:
+def second(home: Path, without_upkeep: None) -> Iterator[Path]:
     """Another empty home. Fails the test whose processes outlive it."""
     directory = Path(tempfile.mkdtemp(prefix="rmb-", dir="/tmp"))
     try:
