@@ -73,6 +73,10 @@ class MaintenanceRules:
 
 
 DEFAULT_PROMOTION: Final = PromotionRules()
+MOST_BESIDE: Final = MOST_FOR_USE + max(FOR_KIND.values()) + FOR_VECTORS
+"""What use, kind and vectors add to a score at the most."""
+COUNTED_ACCESSES: Final = math.ceil(10 ** (2 * MOST_FOR_USE)) - 1
+"""Accesses that count in a score: with more it is no higher."""
 DEFAULT_MAINTENANCE: Final = MaintenanceRules()
 
 

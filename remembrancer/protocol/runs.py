@@ -189,14 +189,16 @@ class ApplyRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_d
     result_ids: tuple[str, ...] = ()
 
 
-class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
+class UndoRun(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Undo all parts of a run in a file: what it made is forgotten, what it changed is as before, links are gone.
 
-    A memory that was changed since by somebody else is left as it is, and named.
+    A memory that was changed since by somebody else is left as it is, and named. A run that is not there is refused,
+    or (`if_there`) answered as not found: few runs have parts in both files.
     """
 
     run_id: str
     place: Place
+    if_there: bool = False
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -224,3 +226,5 @@ class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     memories: tuple[str, ...] = ()
     skipped: tuple[Skipped, ...] = ()
     already: bool = False
+    found: bool = True
+    """Whether there is such a run; False only if that was allowed."""

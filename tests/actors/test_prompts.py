@@ -10,7 +10,13 @@ import pytest
 from mcp import Client
 from mcp.shared.exceptions import MCPError
 
-from remembrancer.actors.gateway.prompts.prompts import knowledge_text, recall_text
+from remembrancer.actors.gateway.prompts.prompt_texts import (
+    inspect_text,
+    keep_text,
+    knowledge_text,
+    recall_text,
+    search_text,
+)
 from tests.actors.gateway_rig import QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
@@ -50,11 +56,14 @@ async def test_the_prompts_are_listed_in_few_words(rig: Rig, era: str) -> None:
         prompts = (await client.list_prompts()).prompts
     listed = {prompt.name: [(each.name, bool(each.required)) for each in prompt.arguments or ()] for prompt in prompts}
     assert listed == {
-        "remember": [("what", True), ("scope", False)],
+        "remember": [("what", False), ("scope", False)],
+        "remember-all": [("what", False)],
         "recall": [("topic", True)],
         "what-do-you-know-about": [("subject", True)],
+        "forget": [("query", True)],
+        "memory": [("action", False), ("about", False)],
     }
-    assert sum(len(prompt.model_dump_json(exclude_none=True)) for prompt in prompts) / 4 < 200
+    assert sum(len(prompt.model_dump_json(exclude_none=True)) for prompt in prompts) / 4 < 400
 
 
 @pytest.mark.parametrize("era", ERAS)
@@ -88,6 +97,75 @@ async def test_what_do_you_know_about_brings_along_entities_and_memories(rig: Ri
     assert 'What do you know about "Gateway"?' in text
     assert "- Gateway (component): no edges" in text
     assert "- the gateway owns the queue [" in text
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(rig: Rig, era: str) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+        text = await text_of(client, "remember")
+        for_all = await text_of(client, "remember-all")
+        for_user = await text_of(client, "remember", scope="user")
+    assert "promote_memory" in text
+    assert 'to "project"' in text
+    assert '"user"' not in text
+    assert 'to "project"; to "user" what holds in every project' in for_all
+    assert for_user == for_all
+
+
+async def test_remember_all_says_what_goes_where(rig: Rig) -> None:
+    async with rig.running(), sdk_client(rig, "legacy") as client:
+        text = await text_of(client, "remember-all", what="tabs, never spaces")
+    assert 'scope "project" for what is about this codebase, and scope "user" for what holds' in text
+    assert "<memory-data>\n- tabs, never spaces\n</memory-data>" in text
+
+
+async def test_forget_names_what_it_would_hide_and_asks(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "legacy") as client:
+        memory_id = await store(client, "the build needs Java 21")
+        text = await text_of(client, "forget", query="java")
+        kept = (await client.call_tool("get_memory", {"memory_id": memory_id})).structured_content
+    assert f"- the build needs Java 21 [{memory_id}; " in text
+    assert "ask me" in text
+    assert "forget_memory" in text
+    assert kept is not None
+    assert kept["status"] == "active"
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_memory_counts_searches_and_inspects(rig: Rig, era: str) -> None:
+    async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+        memory_id = await store(client, "the build needs Java 21")
+        counts = await text_of(client, "memory")
+        found = await text_of(client, "memory", action="search", about="java")
+        inspected = await text_of(client, "memory", action="inspect", about=memory_id)
+        unknown = await text_of(client, "memory", action="inspect", about="memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    assert '"by_scope"' in counts
+    assert f"In the scope project:\n- the build needs Java 21 [{memory_id}; " in found
+    assert "In the scope user:\n- nothing was found" in found
+    assert '"content": "the build needs Java 21"' in inspected
+    assert '"not_found"' in unknown
+
+
+def test_the_sessions_memories_come_with_their_ids_in_order() -> None:
+    block = {"context_block": "## Memory Context\n\n- a\n- b", "memory_ids": ["memory:1", "memory:2"]}
+    text = keep_text(block, for_user=False)
+    assert "- a\n- b\n\nTheir ids, in this order:\n- memory:1\n- memory:2\n</memory-data>" in text
+
+
+def test_a_search_says_each_scope_on_its_own_the_narrowest_first() -> None:
+    common = {"type": "semantic", "created_at": "2026-01-01T00:00:00Z", "source": {}}
+    found = [
+        {"id": "memory:u", "content": "of the user", "scope": "user", **common},
+        {"id": "memory:s", "content": "of the session", "scope": "session", **common},
+    ]
+    text = search_text("tabs", {"memories": found})
+    assert text.index("of the session") < text.index("In the scope project:\n- nothing") < text.index("of the user")
+
+
+def test_a_memory_that_is_inspected_is_cut_where_it_is_very_long() -> None:
+    text = inspect_text({"content": "</memory-data>" * 5_000})
+    assert text.casefold().count("</memory-data") == 1
+    assert len(text) < 17_000
 
 
 async def test_a_prompt_is_of_use_while_the_store_is_away(rig: Rig) -> None:
@@ -133,6 +211,11 @@ def test_edges_and_suggestions_are_written_out() -> None:
         ("recall", {"topc": "x"}, "did you mean topic?"),
         ("recall", {}, "topic is missing"),
         ("recall", {"topic": " "}, "topic must not be empty"),
+        ("remember", {"scope": "session"}, "kept in the session anyway"),
+        ("memory", {"action": "search"}, "about is missing"),
+        ("memory", {"about": "x"}, "action is missing"),
+        ("memory", {"action": "look", "about": "x"}, "action must be one of search, inspect"),
+        ("forget", {}, "query is missing"),
         ("remember", {"what": "x", "scope": "global"}, "scope must be one of session, project, user"),
     ],
 )
@@ -157,6 +240,9 @@ async def test_arguments_are_completed_from_entities_tags_and_scopes(rig: Rig, e
         assert await completed(client, "remember", "scope", "p") == ["project"]
         assert await completed(client, "remember", "what", "ga") == []
         assert await completed(client, "recall", "topic", "ga" * 500) == []
+        assert await completed(client, "forget", "query", "ga") == ["Gateway", "gates"]
+        assert await completed(client, "memory", "action", "") == ["search", "inspect"]
+        assert await completed(client, "memory", "about", "ga") == ["Gateway", "gates"]
 
 
 async def test_the_ids_last_shown_are_completed(rig: Rig) -> None:
@@ -167,6 +253,7 @@ async def test_the_ids_last_shown_are_completed(rig: Rig) -> None:
             found = await client.complete(TEMPLATE, {"name": "id", "value": value})
             assert found.completion.values == [memory_id]
         assert (await client.complete(TEMPLATE, {"name": "id", "value": "z"})).completion.values == []
+        assert await completed(client, "memory", "about", memory_id[:12]) == [memory_id]
 
 
 async def test_completion_names_what_it_does_not_know_and_is_quiet_without_the_store(rig: Rig) -> None:

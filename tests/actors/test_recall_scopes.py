@@ -16,12 +16,13 @@ from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
 from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
 from remembrancer.protocol.kinds import STATUSES, Scope, Status
-from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Strategy
-from remembrancer.protocol.runs import AddLink, ApplyRun, ReviseMemory
+from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
+from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import ForgetMemory, StoreMemory, UpdateMemory
 from tests.actors.store_process import vector_of
 from tests.operations import (
     OTHER_SESSION,
@@ -80,6 +81,23 @@ class Files:
         links = tuple(AddLink(memory_id, source, "derived_from") for source in sources)
         run = ApplyRun(f"run-{self._made}", "project", "consolidation", "summarize_cluster", links)
         self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
+
+    def merge(self, memory_id: str, target: str) -> None:
+        """Say that a memory of the project's file was merged into another, of whichever file."""
+        self._made += 1
+        edits = (
+            ReviseMemory(memory_id, "promoted", status="promoted"),
+            LogPromotion(memory_id, "observation", "project", "user", "importance", SESSION, merged_into=target),
+        )
+        run = ApplyRun(f"run-{self._made}", "project", "promotion", "promote", edits)
+        self.project.apply([change_operation(f"op-{self._made}", run, session_id="")])
+
+    async def context(self, section: Section, task: str = "") -> list[str]:
+        """The ids in one section of a context."""
+        project, user = self.sources()
+        request = GatherContext(PROJECT, SESSION, task=task, sections=(section,))
+        gathered = await Gathering(request, project, user, _vector, self.threads, NOW).gathered()
+        return [memory.id for memory in gathered.sections[0].memories]
 
     def sources(self) -> list[Source]:
         return [Source(each, self.indexes[each.name]) for each in (self.project, self.user)]
@@ -210,12 +228,15 @@ async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Files)
     assert all(memory.strength is not None for memory in answer.memories)
 
 
-async def test_what_is_not_valid_any_more_comes_after_what_is_even_if_that_matches_less(files: Files) -> None:
-    over = [files.store(f"the lantern burns oil {number}", valid_until=NOW - 1) for number in range(20)]
-    current = files.store("the lantern burns petroleum")
+async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly_as_well(files: Files) -> None:
+    over = [files.store("the lantern burns oil", valid_until=NOW - 1) for _ in range(2 * SPARE)]
+    current = files.store("now the lantern burns oil")
     found = await files.found("the lantern burns oil", limit=3)
     assert found[0] == current
     assert set(found[1:]) <= set(over)
+    answer = await files.recall("now lantern", limit=3 * SPARE)
+    finals = [memory.scores.final for memory in answer.memories]
+    assert finals == sorted(finals, reverse=True), "what has ended counts in the order that an answer shows"
 
 
 async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(files: Files) -> None:
@@ -238,7 +259,9 @@ async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Files
     assert waiting <= set(await files.found("harbour"))
 
 
-async def test_a_context_leaves_out_what_is_archived_or_over_and_has_what_is_stood_for_last(files: Files) -> None:
+async def test_a_context_leaves_out_what_is_archived_or_over_and_what_is_stood_for_where_it_has_more(
+    files: Files,
+) -> None:
     archived = files.store("the lantern is archived")
     stood_for = files.store("the lantern is stood for", importance=1.0)
     over = files.store("the lantern is over", importance=0.9)
@@ -246,8 +269,27 @@ async def test_a_context_leaves_out_what_is_archived_or_over_and_has_what_is_sto
     files.revise(archived, "archived")
     files.revise(stood_for, "consolidated")
     files.project.apply([change_operation("end", UpdateMemory(over, valid_until=NOW - 1))])
-    project, user = files.sources()
     for task in ("", "the lantern is stood for"):
-        request = GatherContext(PROJECT, SESSION, task=task, sections=("project_context",))
-        gathered = await Gathering(request, project, user, _vector, files.threads, NOW).gathered()
-        assert [memory.id for memory in gathered.sections[0].memories] == [active, stood_for]
+        assert await files.context("project_context", task=task) == [active]
+    files.project.apply([change_operation("forget", ForgetMemory(active))])
+    for task in ("", "the lantern is stood for"):
+        assert await files.context("project_context", task=task) == [stood_for]
+
+
+async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_what_it_was_merged_into(
+    files: Files,
+) -> None:
+    other = files.store("the mole is long", importance=0.1)
+    broad = files.store("the keeper likes green lanterns everywhere", "user")
+    into_user, mine = files.store("the keeper likes green lanterns"), files.store("my lantern is green", "session")
+    theirs = files.store("their lantern is green", "session", session_id=OTHER_SESSION)
+    into_theirs = files.store("a lantern is green")
+    for memory_id, target in ((into_user, broad), (mine, into_user), (into_theirs, theirs)):
+        files.merge(memory_id, target)
+    for task in ("", "the green lantern"):
+        assert await files.context("session_history", task=task) == []
+        assert set(await files.context("project_context", task=task)) <= {other, into_theirs}
+        assert into_theirs in await files.context("project_context", task=task), "nobody says it to this session"
+    files.user.apply([change_operation("forget", ForgetMemory(broad))])
+    assert into_user in await files.context("project_context")
+    assert await files.context("session_history") == [], "what it was merged into is there again"

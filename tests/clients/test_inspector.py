@@ -39,6 +39,7 @@ TOOLS = {
     "tag_memory",
     "restore_memory",
     "get_memory",
+    "reflect_and_consolidate",
 }
 
 
@@ -166,6 +167,6 @@ def test_every_resource_and_prompt_answers_the_inspector(inspector: Inspector) -
     templates = inspector.run("resources/templates/list")["resourceTemplates"]
     assert [each["uriTemplate"] for each in templates] == ["memory://memory/{id}"]
     prompts = {each["name"] for each in inspector.run("prompts/list")["prompts"]}
-    assert prompts == {"remember", "recall", "what-do-you-know-about"}
+    assert prompts == {"remember", "remember-all", "recall", "what-do-you-know-about", "forget", "memory"}
     got = inspector.run("prompts/get", "--prompt-name", "recall", "--prompt-args", "topic=tabs")
     assert "Prefers tabs" in json.dumps(got["messages"])

@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     NearDuplicate,
     Outcome,
+    RankingFacts,
     Records,
     SavedEmbeddings,
 )
@@ -317,6 +318,12 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
         assert len(matching) == len(set(matching))
         assert set(matching) == expected
         assert set(hits(records, "lantern", filters, 1000)) == expected
+        own, others = records.keyword_hits_apart('"lantern"', filters, 1000)
+        mine = {stored.number for stored in library if change_of(stored.operation).scope == "session"}
+        assert {hit.number for hit in own} == expected & mine
+        assert {hit.number for hit in others} == expected - mine
+        together = records.keyword_hits('"lantern"', filters, 1000)
+        assert sorted(own + others, key=lambda hit: (-hit.bm25, -hit.number)) == together, "each side the best first"
         assert records.ranking_facts(numbers, filters).keys() == expected
         assert records.load(numbers, filters).keys() == expected
         assert records.ranking_facts([], filters) == {}
@@ -325,13 +332,15 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
     agrees()
 
 
-def test_the_facts_that_rank_a_memory_are_its_importance_and_when_it_happened(records: Records) -> None:
+def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(records: Records) -> None:
     plain, dated = store(
-        records, store_operation("a", "x", importance=0.75), store_operation("b", "y", occurred_at=55.0)
+        records,
+        store_operation("a", "x", importance=0.75),
+        store_operation("b", "y", occurred_at=55.0, valid_until=77.0, scope="session"),
     )
     facts = records.ranking_facts([plain, dated], ALL)
     assert (facts[plain].importance, facts[plain].happened_at) == (0.75, REQUESTED_AT)
-    assert facts[dated].happened_at == 55.0
+    assert facts[dated] == RankingFacts(0.5, 55.0, "active", "session", 77.0)
 
 
 def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: Records) -> None:

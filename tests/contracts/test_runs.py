@@ -128,6 +128,8 @@ def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: R
     assert again == msgspec.structs.replace(first, replayed=True)
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
     assert len(records.promotions_of(FOUR)) == 1
+    assert records.merged_into([ONE, THREE, FOUR]) == {THREE: TWO}
+    assert records.merged_into([]) == {}
 
 
 def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_on_it(records: Records) -> None:

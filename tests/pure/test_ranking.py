@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as npst
 from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.ranking import (
     ANSWERABLE_COSINE,
+    EXPIRED_FACTOR,
     MIN_COSINE,
     RECENCY_HALF_LIFE_S,
     Signals,
@@ -22,6 +23,7 @@ from remembrancer.actors.store.retrieval.ranking import (
     scope_factors,
     score,
     side_by_side,
+    standing,
 )
 from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
 from remembrancer.protocol.reads import ProfileName, Strategy
@@ -218,22 +220,27 @@ def test_one_scope_alone_is_not_weighed(name: ProfileName, scope: Scope) -> None
     assert score(Signals(0.5, None), 1.0, 0.0, 0.5, 0.5).scope is None
 
 
-@given(shares, shares, shares, st.floats(0.5, 1.0), st.sampled_from(STATUSES))
+@given(shares, shares, shares, st.floats(0.5, 1.0), st.sampled_from(STATUSES), st.none() | st.floats(-1.0, 1.0))
 def test_scope_and_status_only_ever_lower_a_final_score(
-    relevance: float, importance: float, recent: float, factor: float, status: Status
+    relevance: float, importance: float, recent: float, factor: float, status: Status, until: float | None
 ) -> None:
     nothing = Signals(None, None)
     plain = score(nothing, relevance, 0.0, importance, recent)
-    lowered = score(nothing, relevance, 0.0, importance, recent, scope=factor, status=status)
+    lowered = score(nothing, relevance, 0.0, importance, recent, scope=factor, stands=standing(status, until, 0.0))
     assert 0.0 <= lowered.final <= plain.final
     assert (lowered.relevance, lowered.scope) == (relevance, factor)
 
 
-def test_what_is_archived_comes_long_after_what_is_stood_for_and_that_after_what_is_active() -> None:
-    finals = [score(Signals(None, None), 0.8, 0.0, 0.5, 0.5, status=status).final for status in STATUSES]
-    of = dict(zip(STATUSES, finals, strict=True))
-    assert of["active"] > of["consolidated"] > of["promoted"] > of["archived"]
-    assert of["archived"] <= 0.5 * of["active"]
+def test_what_is_stood_for_or_archived_comes_after_what_is_active_and_is_not_hidden_by_that() -> None:
+    of = {status: standing(status, None, 0.0) for status in STATUSES}
+    assert of["active"] == 1.0
+    assert of["active"] > of["consolidated"] > of["promoted"] > of["archived"] >= 0.95
+
+
+def test_what_was_valid_comes_after_what_is_valid_from_its_last_moment_on() -> None:
+    assert standing("active", 100.0, 99.9) == standing("active", None, 99.9) == 1.0
+    assert standing("active", 100.0, 100.0) == EXPIRED_FACTOR < 1.0
+    assert standing("archived", 100.0, 100.0) < EXPIRED_FACTOR
 
 
 unit_vectors = npst.arrays(np.float32, (4,), elements=st.floats(-1, 1, width=32)).filter(

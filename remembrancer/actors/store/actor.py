@@ -23,7 +23,7 @@ from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
 from remembrancer.actors.store.duties.material_desk import MaterialDesk
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.gateway_desk import GatewayDesk
-from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.retrieval.ranking import Weights
@@ -83,6 +83,7 @@ class StoreActor(Actor):
         self._audit = IndexAudit(lambda: open_chroma(spec.paths.vectors), self._read)
         self._embedded = 0
         self._background = anyio.CancelScope()
+        self._counting = anyio.Lock()
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
         self._committer: Committer
@@ -123,7 +124,7 @@ class StoreActor(Actor):
         )
         material = MaterialDesk(self._files, self._index, self._desk, self._threads, self._quiet)
         self._duties = ConsolidatorDesk(
-            self._files, self._committer, settings, self._gateway.submit, material, self._threads
+            self._files, self._committer, settings, self._gateway.submit, material, self._threads, self._count_accesses
         )
         self._duties.finder.mark(self._files.user.name)
         self._router = Router(paths.store_endpoint, self.speaker, to_store, self._hear)
@@ -170,6 +171,7 @@ class StoreActor(Actor):
         self._gateway.draining = True
         self._duties.drain()
         self._background.cancel()
+        await self._count_accesses()
         await asyncio.to_thread(self._committer.close)
         await self._index.flush_all()
         await self._index.aclose()
@@ -254,16 +256,24 @@ class StoreActor(Actor):
     async def _keep_house(self) -> None:
         while True:
             await anyio.sleep(HOUSEKEEPING_S)
-            now = time.time()
-            for (name, session_id), numbers in self._gateway.take_touched().items():
-                records = self._files.get(name)
-                if records is not None:
-                    touch = partial(records.touch, numbers, now, session_id)
-                    await self._tolerantly(name, self._committer.run(touch))
+            await self._count_accesses()
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             if not self._is_busy():
                 await self._audit.count(lambda: list(self._files), self._index, self._desk.identity, self._revision)
+
+    async def _count_accesses(self) -> None:
+        """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
+        async with self._counting:
+            now = time.time()
+            for (name, session_id), numbers in self._gateway.take_touched().items():
+                records = self._files.get(name)
+                if records is None:
+                    continue
+                touch = partial(records.touch, numbers, now, session_id)
+                await self._tolerantly(name, self._committer.run(touch))
+                if name != USER:  # a session's memory may be worth its promotion by now
+                    self._duties.finder.mark(name)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
         """Housekeeping in one file: a full disk or a damaged file puts it off, and stops nothing else."""

@@ -70,8 +70,6 @@ QUERY_VECTOR_TIMEOUT_S: Final = 1.0
 """How long a recall waits for its query's vector before it goes on with words alone."""
 ANSWER_MARGIN_S: Final = 0.1
 """What is kept of a deadline for the way back, where an answer that says "not yet" is worth more than none."""
-COMPARISON_S: Final = 0.5
-"""How long an answer about a memory's vectors waits for the search for its near-duplicates, which goes on."""
 DEFAULT_DEADLINE_S: Final = 5.0
 
 T = TypeVar("T")
@@ -250,10 +248,12 @@ class GatewayDesk:
                 continue
             remaining_s = envelope.remaining_s()
             timeout_s = DEFAULT_DEADLINE_S if remaining_s is None else max(0.0, remaining_s - ANSWER_MARGIN_S)
+            answer_at = anyio.current_time() + timeout_s
             embedded, error = await self._desk.wait_for(records, number, timeout_s)
             if embedded:
-                with anyio.move_on_after(COMPARISON_S):
-                    await asyncio.shield(asyncio.ensure_future(self._index.check_now(records.name, number)))
+                with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
+                    comparing = asyncio.ensure_future(self._index.check_now(records.name, number, self._threads))
+                    await asyncio.shield(comparing)
             similar = await self._read(partial(records.similar_ids, number, request.session_id))
             return EmbeddingState(request.memory_id, embedded, similar, error)
         return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,9 +15,11 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.waiting_starts import WaitingStarts
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.session_life import StartSession
+from remembrancer.protocol.writes import Operation, ProjectRef
 
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
@@ -45,6 +48,7 @@ class MemoryFiles:
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
+        self.waiting_starts = WaitingStarts()
         self.user: Records = self._connect(paths.user_database, USER)
 
     def __iter__(self) -> Iterator[Records]:
@@ -105,11 +109,23 @@ class MemoryFiles:
         except RemembrancerError as error:  # a full disk, say: what is in both files is the user's
             logger.warning("a move cannot be finished yet", extra={"file": project.id, "reason": error.message})
             finished = True
+        while starts := self.waiting_starts.take(project.id):  # others may come until the file is known to be there
+            await self._committer.run(partial(self._register, records, project, starts))
         self._open[project.id] = records
         if finished:
             self._on_open(self.user)  # which has got memories without vectors
         self._on_open(records)
         return records
+
+    def _register(self, records: Records, project: ProjectRef, starts: Sequence[Operation]) -> None:
+        """Register the sessions that were there before the file."""
+        for operation, outcome in zip(starts, records.apply(starts), strict=True):
+            if isinstance(
+                outcome.reply, RemembrancerError
+            ):  # its first write registers it
+                logger.warning("a session was not registered", extra={"file": project.id, "code": outcome.reply.code})
+            elif isinstance(operation.change, StartSession):
+                self.catalog.note_session(project, operation.change.directory)
 
     def _connect(self, path: Path, name: str) -> Records:
         return SqliteRecords(path, name, self._clock, limit_bytes=self._limit_bytes)

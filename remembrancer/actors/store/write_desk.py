@@ -135,6 +135,7 @@ class WriteDesk:
 
     async def _commit_run(self, target: Target | Answer, run: list[Operation]) -> list[Answer]:
         if isinstance(target, (Applied, RemembrancerError)):
+            self._note_without_file(run[0], target)
             return [target]
         try:
             outcomes = await self._committer.submit(target, run)
@@ -151,6 +152,7 @@ class WriteDesk:
     def _commit_one(self, target: Target | Answer, operation: Operation, answer: Callable[[Answer], None]) -> None:
         """Commit an operation and answer it, at once or when it is committed."""
         if isinstance(target, (Applied, RemembrancerError)):
+            self._note_without_file(operation, target)
             answer(target)
             return
         try:
@@ -198,6 +200,11 @@ class WriteDesk:
             if records is not None and number is not None and self._desk.is_embedded(records, number):
                 return True
         return False
+
+    def _note_without_file(self, operation: Operation, answer: Answer) -> None:
+        """Keep in mind the session that begins or ends in a project without a file. Nothing else concerns that."""
+        if isinstance(answer, Applied) and self._files.open_project(operation.project) is None:
+            self._files.waiting_starts.note(operation)
 
     def _note_sessions(self, operations: Sequence[Operation], replies: Sequence[Answer]) -> None:
         """Have the catalogue note the sessions that begin."""

@@ -275,7 +275,7 @@ PREDICTIONS: Final[tuple[Prediction, ...]] = (
     Prediction("Each question finds what it should", f"all {_QUESTIONS}", _answers),
     Prediction("No session sees what belongs to another session or project", f"nothing, {_SOUGHT} times", _secrets),
     Prediction(
-        "The last session begins with the user's preference and its project's knowledge alone",
+        "The last session begins with the user's preference and its project's knowledge, and with nothing twice",
         _names(_CONTEXT.shows),
         _context,
     ),

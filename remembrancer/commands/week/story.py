@@ -301,9 +301,7 @@ WEEK: Final[tuple[Session, ...]] = (
         "slipway",
         "a fresh start",
         (
-            ReadContext(
-                ("small changes", "grid", "translations", "query client", "idempotency", "safari", "one concern")
-            ),
+            ReadContext(("small changes", "grid", "translations", "query client", "idempotency", "safari")),
             Keep("tomorrow", "scratchpad", 0.9, 0.9, "Tomorrow: try the booking form with a screen reader."),
         ),
     ),

@@ -15,7 +15,7 @@ ARTICLES: Final = _words("a an the der die das ein eine el la los las un una le 
 FILLERS: Final = _words("""
     now currently already still also really very just actually again today meanwhile finally always usually generally so
     please both only since anymore longer more mehr well too thanks thank hey hi hello wow yeah yes yep sure absolutely
-    definitely totally great awesome
+    definitely totally great awesome gonna gotta wanna
 """)
 """Words that are left out: "no longer" is "no"."""
 FUNCTION_WORDS: Final = _words("""
@@ -51,6 +51,31 @@ DENYING_VERBS: Final = frozenset(
     stop drop remove retire abandon deprecate cease quit discontinue dislike hate avoid refuse lack forbid ban disallow
 """)
 )
+ORDINALS: Final = _words("first second third fourth fifth sixth last next previous")
+"""After an article they tell one thing of a series from another."""
+DETERMINERS: Final = _words("""
+    all any both each either every few many more most much neither none other another same several some such various
+    everything everyone everybody something someone somebody anything anyone nothing else lot lots ton bit plenty
+""")
+"""How much of something: one for another is no other value."""
+CHOICES: Final = frozenset(
+    stem(verb)
+    for verb in _words("""
+    use utilise utilize employ prefer like love need require choose pick call name title
+    chose chosen""")
+)
+"""Stems of verbs whose object is a value, however it is written: a tool, a name, a taste."""
+NEGATING: Final = ("dis", "un", "in", "im", "ir", "non", "non-")
+"""Prefixes that make the contrary of a word: stable and unstable."""
+CONTRARIES: Final = frozenset(
+    frozenset(stem(word) for word in pair.split())
+    for pair in (
+        "enabled disabled", "open closed", "public private", "light dark", "true false", "manual automatic",
+        "mandatory optional", "required optional", "internal external", "allowed denied", "ascending descending",
+        "horizontal vertical", "synchronous asynchronous", "sync async", "serial parallel", "up down", "left right",
+    )
+)  # fmt: skip
+"""Other pairs of words of which one is right."""
 LABELLING: Final = _words("issue pr ticket bug task step chapter session case part section line sprint milestone")
 """A number after one of these names a thing."""
 NUMBERS: Final = {

@@ -15,11 +15,13 @@ from remembrancer.actors.consolidator.reflection.claim_words import (
     ARTICLES,
     DENIALS,
     DENYING_VERBS,
+    DETERMINERS,
     FILLERS,
     FUNCTION_WORDS,
     GENERAL_VERBS,
     LABELLING,
     NUMBERS,
+    ORDINALS,
     PERSONS,
     PREPOSITIONS,
 )
@@ -34,6 +36,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<word>[^\W_]+(?:[._'/+#-][^\W_]+)*[+#]{0,2})"
     r"|(?P<break>[,;:()—–])"
 )
+_MARKS: Final = ".,;:!?()\"'"
 _REWRITES: Final = (
     (re.compile(r"\bnot only\b|\bno (?:problem|doubt|worries)\b|\b(?:can't wait|couldn't agree more)\b"), ""),
     (re.compile(r"\b(?:give|gives|gave|giving|given) up\b"), "resign"),
@@ -50,11 +53,15 @@ _REWRITES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A word of a claim: what it is compared by, how it is written, and what it does."""
+    """A word of a claim: what it is compared by, how it is written, and what it does.
+
+    `fresh`: a part of the sentence begins with it, after a comma or the like.
+    """
 
     key: str
     written: str
     role: Role
+    fresh: bool = False
 
     @property
     def meaningful(self) -> bool:
@@ -64,10 +71,14 @@ class Token:
 
 @dataclass(frozen=True)
 class Claim:
-    """The words of a sentence without articles, fillers and denials, and the keys of those that are denied."""
+    """The words of a sentence without articles, fillers and denials, and the keys of those that are denied.
+
+    `given_up` are the denied ones that a verb denies: to drop, to stop.
+    """
 
     tokens: tuple[Token, ...]
     denied: frozenset[str]
+    given_up: frozenset[str] = frozenset()
 
     @cached_property
     def keys(self) -> frozenset[str]:
@@ -96,56 +107,76 @@ def read_claim(sentence: str) -> Claim:
     folded = text.casefold()
     for pattern, instead in _REWRITES:
         folded = pattern.sub(instead, folded)
-    written = {word.casefold(): word for word in reversed(re.findall(r"\S+", text))}
-    tokens: list[Token] = []
-    denied: set[str] = set()
-    odd, last_label = False, False
+    reader = _Reader(text)
     for match in _TOKEN.finditer(folded):
-        word = match.group("word")
+        reader.read(match)
+    reader.deny_what_came()
+    return Claim(tuple(reader.tokens), frozenset(reader.denied), frozenset(reader.given_up & reader.denied))
+
+
+class _Reader:
+    """A sentence while it is read."""
+
+    def __init__(self, text: str) -> None:
+        words = (word.strip(_MARKS) for word in reversed(text.split()))
+        self._written = {word.casefold(): word for word in words}
+        self.tokens: list[Token] = []
+        self.denied: set[str] = set()
+        self.given_up: set[str] = set()
+        self._odd = False
+        """Whether a denial waits for what it denies."""
+        self._by_verb = False
+        self._fresh = False
+        self._before = ""
+
+    def read(self, match: re.Match[str]) -> None:
+        """The next word or mark."""
+        word: str | None = match.group("word")
+        before, self._before = self._before, word or ""
         if match.group("break") or word == "but":
-            odd = _deny_before(tokens, denied) if odd else False
-            continue
-        if word in ARTICLES or word in FILLERS:
-            continue
-        if word is not None and (word in DENIALS or stem(word) in DENYING_VERBS):
-            odd = not odd
-            continue
-        for token in _tokens_of(match, written, last_label, bool(tokens)):
-            tokens.append(token)
-            if odd and token.meaningful:
-                denied.add(token.key)
-                odd = False
-        last_label = word is not None and word in LABELLING
-    if odd:
-        _deny_before(tokens, denied)
-    return Claim(tuple(tokens), frozenset(denied))
+            self.deny_what_came()
+            self._fresh = True
+        elif word is not None and (word in DENIALS or stem(word) in DENYING_VERBS):
+            self._odd = not self._odd
+            self._by_verb = word not in DENIALS
+        elif word not in ARTICLES and word not in FILLERS:
+            for token in self._tokens_of(match, before):
+                self._take(token)
 
+    def deny_what_came(self) -> None:
+        """If a denial is open and nothing follows that could be denied, it is about the last meaningful word."""
+        meant = next((each for each in reversed(self.tokens) if each.meaningful), None) if self._odd else None
+        if meant is not None:
+            self.denied ^= {meant.key}
+        self._odd = False
 
-def _tokens_of(match: re.Match[str], written: dict[str, str], labelled: bool, inside: bool) -> list[Token]:
-    found = match.group()
-    if match.group("label"):
-        return [Token(found, found.upper(), "label")]
-    if number := match.group("number"):
-        key = re.sub(r",(?=\d{3}\b)", "", number)
-        if labelled:
-            return [Token(key, found, "label")]
-        unit = match.group("unit")
-        return [Token(key, found, "number"), *([Token(stem(unit), unit, "function")] if unit else [])]
-    if found in NUMBERS:
-        return [Token(NUMBERS[found], found, "number")]
-    key = found.removesuffix("'s")
-    shown = written.get(found) or written.get(found + ".") or written.get(found + ",") or found
-    if key in PREPOSITIONS or key in FUNCTION_WORDS:
-        return [Token(key, shown, "function")]
-    # A word with a capital within a sentence is a name: Go is no verb there.
-    general = stem(key) in GENERAL_VERBS and not (inside and shown[0].isupper())
-    return [Token(stem(key), shown.strip(".,;:!?()\"'"), "verb" if general else "content")]
+    def _take(self, token: Token) -> None:
+        self.tokens.append(token)
+        self._fresh = False
+        if self._odd and token.meaningful:
+            self.denied.add(token.key)
+            if self._by_verb:
+                self.given_up.add(token.key)
+            self._odd = False
 
-
-def _deny_before(tokens: list[Token], denied: set[str]) -> bool:
-    """Deny the last meaningful word, as nothing follows that could be denied. Gives back that no denial is open."""
-    for token in reversed(tokens):
-        if token.meaningful:
-            denied ^= {token.key}
-            break
-    return False
+    def _tokens_of(self, match: re.Match[str], before: str) -> list[Token]:
+        found = match.group()
+        if match.group("label"):
+            return [Token(found, found.upper(), "label")]
+        if number := match.group("number"):
+            key = re.sub(r",(?=\d{3}\b)", "", number)
+            if before in LABELLING:
+                return [Token(key, found, "label")]
+            unit = match.group("unit")
+            return [Token(key, found, "number"), *([Token(stem(unit), unit, "function")] if unit else [])]
+        if found in NUMBERS:
+            return [Token(NUMBERS[found], found, "number")]
+        if found in ORDINALS and before in ARTICLES:
+            return [Token(found, found, "label")]
+        key = found.removesuffix("'s")
+        shown = self._written.get(found, found)
+        if key in PREPOSITIONS or key in FUNCTION_WORDS or key in DETERMINERS:
+            return [Token(key, shown, "function", self._fresh)]
+        # A word with a capital within a sentence is a name: Go is no verb there.
+        general = stem(key) in GENERAL_VERBS and not (self.tokens and shown[0].isupper())
+        return [Token(stem(key), shown, "verb" if general else "content", self._fresh)]

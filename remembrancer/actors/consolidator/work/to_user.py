@@ -86,7 +86,6 @@ async def _promote(
     except (NotFound, InvalidInput) as error:
         logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
         return False
-    await observe(store, project, memory.id, memory.id, clock())
     return True
 
 

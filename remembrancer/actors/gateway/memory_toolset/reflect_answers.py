@@ -32,12 +32,15 @@ def reflected(found: Reflected, notices: Sequence[Notice] = ()) -> Answer:
     return answer
 
 
-def undone(result: UndoneResult) -> Answer:
-    """The answer to an undoing: what is as it was before, and what was left alone because it has changed since."""
-    answer: Answer = {"run_id": result.run_id, "status": "undone", "memories": list(result.memories)}
-    if result.skipped:
-        answer["skipped"] = [{"memory_id": each.memory_id, "reason": each.reason} for each in result.skipped]
-    if result.already:
+def undone(results: Sequence[UndoneResult]) -> Answer:
+    """The answer to an undoing in one file or in two: what is as it was before, and what was left alone because it has
+    changed since."""
+    memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
+    answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
+    skipped = [each for result in results for each in result.skipped]
+    if skipped:
+        answer["skipped"] = [{"memory_id": each.memory_id, "reason": each.reason} for each in skipped]
+    if all(result.already for result in results):
         answer["already_undone"] = True
     return answer
 

@@ -16,7 +16,7 @@ from remembrancer.actors.gateway.memory_toolset.reflect_arguments import (
 )
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.reads import ReadPath
-from remembrancer.actors.gateway.store_access.writes import WritePath
+from remembrancer.actors.gateway.store_access.writes import WritePath, Written
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool, warnings_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Reflect, Reflected
@@ -104,27 +104,41 @@ class ReflectTools:
         )
 
     async def _undo(self, call: Call, run_id: str) -> Answer:
-        """Answers when the undoing is durable; a retry of the same request undoes nothing more."""
+        """Undo what the run did in the project and to the user's memories.
+
+        Answers when the undoing is durable; a retry of the same request undoes nothing more.
+        """
+        unknown: NotFound | None = None
+        with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
+            try:
+                written = [await self._undo_in(call, NAME, UndoRun(run_id, "project"))]
+            except NotFound as error:  # the store knows nothing of the tool's arguments
+                unknown = NotFound(error.message, field="undo")
+                written = []
+            written.append(await self._undo_in(call, f"{NAME} user", UndoRun(run_id, "user", if_there=True)))
+        results = [each.result for each in written if isinstance(each.result, UndoneResult)]
+        found = [result for result in results if result.found]
+        if found:
+            answer = answers.undone(found)
+        elif unknown is not None and len(results) == len(written):
+            raise unknown
+        else:
+            answer = answers.undoing(run_id)
+        if any(each.degraded for each in written):
+            answer["degraded"] = True
+        notices = dict.fromkeys(notice for each in written for notice in each.notices)
+        if notices:
+            answer["warnings"] = warnings_of(list(notices))
+        return answer
+
+    async def _undo_in(self, call: Call, name: str, change: UndoRun) -> Written:
+        """Have one file's part undone. `name` tells the operations of one call apart."""
         caller = call.caller
         operation = Operation(
-            operation_id=derive_operation_id(caller.bridge, call.request_id, NAME, call.raw_arguments),
+            operation_id=derive_operation_id(caller.bridge, call.request_id, name, call.raw_arguments),
             project=caller.project,
             session_id=caller.session_id,
             requested_at=call.received_at,
-            change=UndoRun(run_id, "project"),
+            change=change,
         )
-        try:
-            with anyio.CancelScope(shield=True):  # a client that leaves must not leave a write half-way
-                written = await self._writes.apply(operation, call.received_at)
-        except NotFound as error:  # the store knows nothing of the tool's arguments
-            raise NotFound(error.message, field="undo") from error
-        if written.result is None:
-            answer = answers.undoing(run_id)
-        else:
-            assert isinstance(written.result, UndoneResult)
-            answer = answers.undone(written.result)
-        if written.degraded:
-            answer["degraded"] = True
-        if written.notices:
-            answer["warnings"] = warnings_of(written.notices)
-        return answer
+        return await self._writes.apply(operation, call.received_at)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from remembrancer.actors.gateway.prompts.prompts import SCOPES, find_prompt, nearest
+from remembrancer.actors.gateway.prompts.catalogue import find_prompt, nearest
 from remembrancer.actors.gateway.resources.recall_ledger import RecallLedger
 from remembrancer.actors.gateway.resources.resource_uris import MEMORY_TEMPLATE
 from remembrancer.actors.gateway.store_access.reads import ReadPath
@@ -36,15 +36,18 @@ class Completion:
         Raises:
             InvalidInput: there is no such prompt, or it has no such argument.
         """
-        known = [each.name for each in find_prompt(prompt).arguments]
-        if argument not in known:
-            raise InvalidInput(f"{prompt} has no argument {shown(argument)}{nearest(argument, known)}", field="name")
+        arguments = {each.name: each for each in find_prompt(prompt).arguments}
+        if argument not in arguments:
+            message = f"{prompt} has no argument {shown(argument)}{nearest(argument, arguments)}"
+            raise InvalidInput(message, field="name")
+        if arguments[argument].among:
+            return _among(arguments[argument].among, value)
         match argument:
-            case "scope":
-                return _among(SCOPES, value)
             case "subject":
                 return await self._names(caller, "entity", value, received_at)
-            case "topic":
+            case "topic" | "query" | "about":
+                if argument == "about" and value.casefold().startswith(MEMORY_PREFIX):
+                    return self._ids(caller, value)
                 entities = await self._names(caller, "entity", value, received_at)
                 tags = await self._names(caller, "tag", value, received_at)
                 values = tuple(dict.fromkeys((*entities.values, *tags.values)))
@@ -62,6 +65,9 @@ class Completion:
             raise InvalidInput(message, field="uri")
         if argument != "id":
             raise InvalidInput(f"the template has no variable {shown(argument)}: it has id", field="name")
+        return self._ids(caller, value)
+
+    def _ids(self, caller: Caller, value: str) -> Suggestions:
         ids = self._ledger.last_shown(caller.project.id, caller.session_id)
         if not value.startswith(MEMORY_PREFIX[: len(value)]):
             value = MEMORY_PREFIX + value.upper()

@@ -8,8 +8,9 @@ import mcp_types as mcp
 
 from remembrancer.actors.gateway.arrival import arrival_of
 from remembrancer.actors.gateway.mcp_errors import Context
+from remembrancer.actors.gateway.prompts.catalogue import PROMPTS, Prompt, find_prompt
 from remembrancer.actors.gateway.prompts.completion import Completion
-from remembrancer.actors.gateway.prompts.prompts import PROMPTS, Prompt, Prompts, find_prompt
+from remembrancer.actors.gateway.prompts.prompts import Prompts
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE
 
 

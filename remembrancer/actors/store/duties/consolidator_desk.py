@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -79,10 +79,13 @@ class ConsolidatorDesk:
         submit: Apply,
         material: MaterialDesk,
         threads: Executor,
+        count_accesses: Callable[[], Awaitable[None]],
     ) -> None:
         self._board = DutyBoard(first_id=time.time_ns() // 1000)
         self._threads = threads
-        self.finder = DutyFinder(files, committer, self._board, settings, submit, self._read, self._wake)
+        self.finder = DutyFinder(
+            files, committer, self._board, settings, submit, self._read, self._wake, count_accesses
+        )
         self._material = material
         self._news = anyio.Event()
         self._awaited: dict[int, _Awaited] = {}

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from remembrancer.actors.store.records.background_contract import Promotable
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
     MaintainDuty,
@@ -49,13 +50,13 @@ class Rank(IntEnum):
 class Wanted:
     """A standing duty as the records want it; its `duty_id` is given by the board.
 
-    `versions` are ids and versions of the memories that a promotion is about.
+    `promotable` are the memories that a promotion is about, as they were found.
     """
 
     key: Key
     rank: Rank
     duty: Work
-    versions: tuple[tuple[str, int], ...] = ()
+    promotable: tuple[Promotable, ...] = ()
 
 
 @dataclass(slots=True)

@@ -21,7 +21,9 @@ from remembrancer.actors.store.duties.duty_board import DutyBoard, Wanted
 from remembrancer.actors.store.duties.findings import MAINTENANCE, Findings, duties_of, look_into
 from remembrancer.actors.store.duties.session_watch import OpenSession, SessionKey, SessionWatch
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
+from remembrancer.actors.store.records.background_contract import Promotable
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.config.rules import promotion_rules
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import MaintainDuty, NotePresence, PromoteDuty
 from remembrancer.protocol.errors import RemembrancerError
@@ -53,7 +55,10 @@ class _Looked:
 
 
 class DutyFinder:
-    """Puts what it finds on the board, and calls `on_news` when that may have changed it."""
+    """Puts what it finds on the board, and calls `on_news` when that may have changed it.
+
+    `count_accesses` writes down what answers have shown: it counts in what is decided about a memory.
+    """
 
     def __init__(
         self,
@@ -64,21 +69,24 @@ class DutyFinder:
         submit: Apply,
         read: Read,
         on_news: Callable[[], None],
+        count_accesses: Callable[[], Awaitable[None]],
     ) -> None:
         self._files = files
         self._committer = committer
         self._board = board
         self._threshold = settings.consolidation_threshold
+        self._at_once_score = promotion_rules(settings).at_once_score
         self._submit = submit
         self._read = read
         self._on_news = on_news
+        self._count_accesses = count_accesses
         self._watch = SessionWatch(settings.session_grace_s)
         self._projects: dict[str, ProjectRef] = {}
         self._changed: dict[str, float] = {}
         """The files to look into, and from when on."""
         self._looked: dict[str, _Looked] = {}
         self._observed: dict[str, list[Wanted]] = {}
-        self._declined: dict[str, dict[str, int]] = defaultdict(dict)
+        self._declined: dict[str, set[Promotable]] = defaultdict(set)
         self._ending: dict[SessionKey, float] = {}
 
     def mark(self, name: str) -> None:
@@ -103,6 +111,8 @@ class DutyFinder:
     async def look(self) -> None:
         """Look into what has changed, and see what has come due."""
         now = time.monotonic()
+        if self._changed:
+            await self._count_accesses()
         for name in [name for name, since in self._changed.items() if since <= now]:
             del self._changed[name]
             records = self._files.get(name)
@@ -120,7 +130,7 @@ class DutyFinder:
         """A duty has been done: note it where the records do not say so by themselves, and look again."""
         match wanted.duty:
             case PromoteDuty(project=project):
-                self._declined[project.id].update(wanted.versions)
+                self._declined[project.id].update(wanted.promotable)
                 self.mark(project.id)
             case MaintainDuty(request=request) if not request.dry_run:
                 await self._note_maintenance(USER if request.project is None else request.project.id)
@@ -141,14 +151,19 @@ class DutyFinder:
 
     async def _look_into(self, records: Records) -> None:
         name, at = records.name, time.monotonic()
-        room = len(self._declined[name])
-        findings = await self._read(partial(look_into, records, of_project=name != USER, declined=room))
+        look = partial(
+            look_into,
+            records,
+            of_project=name != USER,
+            at_once_score=self._at_once_score,
+            declined=len(self._declined[name]),
+        )
+        findings = await self._read(look)
         if not findings.requests:
             ask = partial(records.request_consolidation, self._threshold, time.time())
             if await self._committer.run(ask):
-                findings = await self._read(partial(look_into, records, of_project=name != USER, declined=room))
-        candidates = {memory_id for memory_id, _ in findings.promotable}
-        self._declined[name] = {key: version for key, version in self._declined[name].items() if key in candidates}
+                findings = await self._read(look)
+        self._declined[name].intersection_update(findings.promotable)
         self._looked[name] = _Looked(findings, at)
         self._observed.pop(name, None)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.actors.store.duties.duty_board import Rank, Wanted
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState
+from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
@@ -39,7 +39,7 @@ class Findings:
     sessions: tuple[SessionEntry, ...] = ()
     """The open ones, and those whose end is to be dealt with."""
     requests: tuple[ConsolidationRequest, ...] = ()
-    promotable: tuple[tuple[str, int], ...] = ()
+    promotable: tuple[Promotable, ...] = ()
     maintenance: MaintenanceState = NEVER
     oldest_at: float | None = None
 
@@ -50,13 +50,13 @@ class Findings:
         return None if since is None or self.oldest_at is None else since + MAINTENANCE_S
 
 
-def look_into(records: Records, *, of_project: bool, declined: int) -> Findings:
+def look_into(records: Records, *, of_project: bool, at_once_score: float, declined: int) -> Findings:
     """Look. Some short queries; sessions belong to a project's file. `declined` candidates are known already."""
     oldest = records.materials(ReadMemories(None, limit=1, with_content=False), None).memories
     return Findings(
         sessions=tuple(records.open_sessions()) if of_project else (),
         requests=tuple(records.consolidation_requests()),
-        promotable=tuple(records.promotable_now(declined + PROMOTED_TOGETHER)) if of_project else (),
+        promotable=tuple(records.promotable_now(at_once_score, declined + PROMOTED_TOGETHER)) if of_project else (),
         maintenance=records.maintenance_state(MAINTENANCE),
         oldest_at=oldest[0].created_at if oldest else None,
     )
@@ -68,18 +68,18 @@ def upkeep_of(records: Records, orphans_before: float) -> Upkeep:
 
 
 def duties_of(
-    name: str, project: ProjectRef | None, findings: Findings, declined: Mapping[str, int], wall_now: float
+    name: str, project: ProjectRef | None, findings: Findings, declined: Collection[Promotable], wall_now: float
 ) -> list[Wanted]:
-    """The duties that follow. `declined` are memories that were looked at for promotion, with their versions then."""
+    """The duties that follow. `declined` are memories that were looked at for promotion, as they were then."""
     wanted = []
     if project is not None:
         for session in findings.sessions:
             if session.ended_at is not None:
                 key = ("session", name, session.session_id, repr(session.ended_at))
                 wanted.append(Wanted(key, Rank.SESSION_END, SessionEndDuty(0, project, session)))
-        new = tuple(each for each in findings.promotable if declined.get(each[0]) != each[1])[:PROMOTED_TOGETHER]
+        new = tuple(each for each in findings.promotable if each not in declined)[:PROMOTED_TOGETHER]
         if new:
-            duty = PromoteDuty(0, project, tuple(memory_id for memory_id, _ in new))
+            duty = PromoteDuty(0, project, tuple(each.memory_id for each in new))
             wanted.append(Wanted(("promote", name), Rank.PROMOTION, duty, new))
     for request in findings.requests:
         consolidate = ConsolidateDuty(0, project, request.number, request.reason)

@@ -13,7 +13,7 @@ from remembrancer.actors.store.graph.graph_recall import WIDEST, near_memories
 from remembrancer.actors.store.graph.walk import Edge, Node, Reached, Support, Walk, connection, walk
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.actors.store.records.names import name_key
-from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency
+from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
 from remembrancer.actors.store.retrieval.recalls import as_recalled
 from remembrancer.protocol.reads import (
     GraphEntity,
@@ -173,10 +173,10 @@ def _memories(
     now: float,
     weights: Weights,
 ) -> tuple[tuple[RecalledMemory, ...], Seen]:
-    """The memories that name the chosen entities: of the nearest first, then by importance and recency."""
+    """The memories that name the chosen entities: of the nearest first, then by importance, recency and standing."""
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, int, int]] = []
-    standing: dict[tuple[int, int], tuple[float, float, float]] = {}
+    known: dict[tuple[int, int], tuple[float, float, float, float]] = {}
     near = near_memories(graph, chosen, filters, request.limit)
     for place, facts_of in enumerate(near):
         named = graph.nodes_named_by(place, list(facts_of), chosen)
@@ -184,9 +184,10 @@ def _memories(
             facts = facts_of[number]
             entities = [chosen[node] for node in nodes]
             recent = recency(facts.happened_at, now)
+            stands = standing(facts.status, facts.valid_until, now)
             nearest = min(each.distance for each in entities)
-            ranked.append((nearest, -weights.final(0.0, facts.importance, recent), place, number))
-            standing[place, number] = connection(entities), facts.importance, recent
+            ranked.append((nearest, -stands * weights.final(0.0, facts.importance, recent), place, number))
+            known[place, number] = connection(entities), facts.importance, recent, stands
     ranked.sort()
     seen: Seen = {}
     best = ranked[: request.limit]
@@ -197,8 +198,8 @@ def _memories(
     for _, _, place, number in best:
         record = records[place].get(number)
         if record is not None and (record.id not in memories or record.scope == "user"):
-            nearness, importance, recent = standing[place, number]
-            final = weights.final(nearness, importance, recent)
+            nearness, importance, recent, stands = known[place, number]
+            final = stands * weights.final(nearness, importance, recent)
             memories[record.id] = as_recalled(record, Scores(final, nearness, importance, recent, graph=nearness), now)
     return tuple(memories.values()), seen
 

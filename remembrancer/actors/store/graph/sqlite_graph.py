@@ -167,13 +167,14 @@ class SqliteGraph:
         condition, allowed = condition_of(filters)
         rows = self._file.read(
             f"""WITH named AS MATERIALIZED (
-                    SELECT DISTINCT m.number, m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at
+                    SELECT DISTINCT m.number, m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at,
+                        m.status, m.scope, m.valid_until
                     FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition})
                 SELECT * FROM (SELECT * FROM named ORDER BY importance DESC, happened_at DESC, number DESC LIMIT ?)
                 UNION SELECT * FROM (SELECT * FROM named ORDER BY happened_at DESC, number DESC LIMIT ?)""",  # noqa: S608
             (*arguments, *allowed, limit, limit),
         )
-        return {number: RankingFacts(importance, happened_at) for number, importance, happened_at in rows}
+        return {row[0]: RankingFacts(*row[1:]) for row in rows}
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
         asked = padded(memories)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from remembrancer.protocol.consolidation import (
     EntityEdges,
@@ -40,6 +40,15 @@ class MaintenanceState:
 
     done_at: float | None
     sessions_since: int
+
+
+class Promotable(NamedTuple):
+    """A running session's memory as it is looked at for promotion. Its score is another one when any of these is."""
+
+    memory_id: str
+    version: int
+    accesses: int
+    """As far as they count in the score."""
 
 
 class BackgroundRecords(Protocol):
@@ -75,8 +84,8 @@ class BackgroundRecords(Protocol):
         False, and nothing is written, when it is not so or a request waits already. Writes: from the writer thread.
         """
 
-    def promotable_now(self, limit: int = 200) -> list[tuple[str, int]]:
-        """Ids and versions of running sessions' memories that could be promoted at once, the first one first.
+    def promotable_now(self, score: float, limit: int = 200) -> list[Promotable]:
+        """Running sessions' memories that could have at least this score, the first one first.
 
         Those whose importance and confidence alone do not rule it out: the consolidator decides.
         """

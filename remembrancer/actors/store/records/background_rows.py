@@ -7,11 +7,12 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState
+from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.actors.store.records.history import Query
 from remembrancer.actors.store.records.session_events import read_tool_use, read_turns
 from remembrancer.actors.store.records.session_registry import read_session
 from remembrancer.protocol.consolidation import EntityEdges, SessionRead
+from remembrancer.protocol.rules import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import MemoryLink
 
@@ -21,8 +22,6 @@ NAMED_TOGETHER: Final = 16
 """Of a memory that names more entities than this, the others are connected with the first one alone."""
 INCOMING: Final = 50
 """Links that are shown of those that lead to one memory."""
-LEAST_AT_ONCE: Final = 0.5
-"""What importance and confidence contribute at least to a score of 0.85: the rest adds 0.35 at the most."""
 
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -112,17 +111,17 @@ def insert_request(connection: sqlite3.Connection, threshold: int, up_to: int, n
     )
 
 
-def read_promotable(query: Query, limit: int) -> list[tuple[str, int]]:
-    """Memories of running sessions that could reach the score of a promotion at once."""
+def read_promotable(query: Query, score: float, limit: int) -> list[Promotable]:
+    """Memories of running sessions that reach a score with the most that use, kind and vectors can add."""
     rows = query(
-        """SELECT m.id, m.version FROM sessions AS s
+        """SELECT m.id, m.version, min(m.access_count, ?) FROM sessions AS s
            CROSS JOIN memories AS m ON m.session_id = s.session_id AND m.scope = 'session'
            WHERE s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active' AND m.forgotten_at IS NULL
            AND m.kind NOT IN ('scratchpad', 'tool_outcome')
-           AND round(m.importance * 0.4 + m.confidence * 0.3, 9) >= ? ORDER BY m.number LIMIT ?""",
-        (LEAST_AT_ONCE, limit),
+           AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
+        (COUNTED_ACCESSES, IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MOST_BESIDE, DIGITS), limit),
     )
-    return [(memory_id, version) for memory_id, version in rows]
+    return [Promotable(*row) for row in rows]
 
 
 def read_maintenance(query: Query, what: str) -> MaintenanceState:

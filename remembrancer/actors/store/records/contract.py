@@ -155,6 +155,7 @@ class RankingFacts:
     happened_at: float
     status: Status = "active"
     scope: Scope = "project"
+    valid_until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +264,9 @@ class Records(BackgroundRecords, Protocol):
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
         """The best `limit` memories for a full-text expression, best first."""
 
+    def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
+        """As `keyword_hits`, of the session's own memories and of all others apart: up to `limit` of each."""
+
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""
 
@@ -278,6 +282,9 @@ class Records(BackgroundRecords, Protocol):
 
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
         """Those of the memories that pass the filters."""
+
+    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """For those of the memories that were merged into another one that one's id, in this file or another."""
 
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
         """All passages of these memories."""

@@ -15,9 +15,10 @@ import msgspec
 from remembrancer.actors.store.records.history import note_version
 from remembrancer.actors.store.records.memory_rows import Done, delete_memory, memory_to_change, register_session
 from remembrancer.actors.store.records.portable import insert_portable, read_portable, snapshot_of_portable
-from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
+from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, note_pattern, step_of
 from remembrancer.actors.store.records.snapshots import check_broader, check_remembered
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.runs import NotePattern
 from remembrancer.protocol.writes import Operation, PortableMemory, PromotedResult, PromoteMemory
 
 _encode_operation = msgspec.msgpack.Encoder().encode
@@ -47,7 +48,7 @@ def begin_move(
 def receive_move(
     connection: sqlite3.Connection, operation: Operation, change: PromoteMemory, memory: PortableMemory, now: float
 ) -> Done:
-    """In the user's file: take the memory in, as a new version of it.
+    """In the user's file: take the memory in, as a new version of it that was observed in its project.
 
     Raises:
         InvalidInput: there is a memory with its id already.
@@ -66,6 +67,7 @@ def receive_move(
     )
     number = insert_portable(connection, moved, now)
     log_promotion(connection, log_entry(memory.id, before, change), None, now)
+    note_pattern(connection, NotePattern(memory.id, operation.project.id), now)
     said: dict[str, object] = {"fields": ("scope",), "previous_scope": memory.scope}
     said |= {name: value for name in ("reason", "score") if (value := getattr(change, name)) is not None}
     note_version(connection, operation, moved.id, moved.version, "promoted", snapshot_of_portable(moved), now, said)

@@ -71,12 +71,16 @@ def undo_run(connection: sqlite3.Connection, operation: Operation, change: UndoR
     """Undo all parts of a run, the last deed first. What was changed since is left as it is, and named.
 
     Raises:
-        NotFound: there is no such run here, or it changed a memory that the operation's session may not see.
+        NotFound: there is no such run here, or it is about a memory that the operation's session may not see, or
+            about another project.
     """
     row = connection.execute("SELECT undone_at FROM runs WHERE run_id = ?", (change.run_id,)).fetchone()
     deeds = _read_deeds(connection, change.run_id)
     session_id = operation.session_id or None
-    if row is None or not all(_is_visible(connection, memory_id, session_id) for memory_id, _ in deeds):
+    known = row is not None and all(_is_visible(connection, memory_id, session_id) for memory_id, _ in deeds)
+    if not known or (change.place == "user" and not _is_of(operation.project.id, deeds)):
+        if change.if_there:
+            return Done(UndoneResult(change.run_id, found=False))
         raise NotFound(f"there is no run with the id {change.run_id}", field="run_id")
     if row[0] is not None:
         return Done(UndoneResult(change.run_id, already=True))
@@ -188,6 +192,13 @@ def _read_deeds(connection: sqlite3.Connection, run_id: str) -> list[tuple[str, 
         "SELECT memory_id, details FROM run_changes WHERE run_id = ? ORDER BY sequence", (run_id,)
     ).fetchall()
     return [(memory_id, _decode_deed(details)) for memory_id, details in rows]
+
+
+def _is_of(project_id: str, deeds: list[tuple[str, Deed]]) -> bool:
+    """Whether what a run did to the user's memories came from that project, or from none."""
+    origins = {deed.project_id for _, deed in deeds if isinstance(deed, Observed)}
+    origins |= {deed.chain.source_project or "" for _, deed in deeds if isinstance(deed, Revised) and deed.chain}
+    return origins <= {"", project_id}
 
 
 def _is_visible(connection: sqlite3.Connection, memory_id: str, session_id: str | None) -> bool:

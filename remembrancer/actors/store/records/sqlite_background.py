@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState
+from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.actors.store.records.background_rows import (
     count_orphans,
     insert_request,
@@ -70,8 +70,8 @@ class SqliteBackground:
             insert_request(connection, threshold, up_to, now)
         return True
 
-    def promotable_now(self, limit: int = 200) -> list[tuple[str, int]]:
-        return self._read(lambda query: read_promotable(query, limit))
+    def promotable_now(self, score: float, limit: int = 200) -> list[Promotable]:
+        return self._read(lambda query: read_promotable(query, score, limit))
 
     def maintenance_state(self, what: str) -> MaintenanceState:
         return self._read(lambda query: read_maintenance(query, what))

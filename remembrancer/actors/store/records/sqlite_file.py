@@ -7,11 +7,12 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import migrate, refuse_newer
-from remembrancer.protocol.errors import InternalError, RecordsUnusable, RemembrancerError
+from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RecordsUnusable, RemembrancerError
 from remembrancer.protocol.room import disk_full
 
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
@@ -33,6 +34,14 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A thread's reading connection, used under its lock: SQLite does not survive a close in the middle of a query."""
+
+    connection: sqlite3.Connection
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+
 class SqliteFile:
     """Opens the file, and brings it to the present schema.
 
@@ -48,8 +57,9 @@ class SqliteFile:
             raise unusable(path, error) from error
         self.path = path
         self._local = threading.local()
-        self._readers: list[sqlite3.Connection] = []
+        self._readers: list[_Reader] = []
         self._readers_lock = threading.Lock()
+        self._closed = False
         try:
             refuse_newer(path)
             self.writer = _connect(path)
@@ -71,41 +81,48 @@ class SqliteFile:
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Close every connection. May be called twice."""
+        """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
         with self._readers_lock:
+            self._closed = True
             readers, self._readers = self._readers, []
-        for connection in readers:
-            connection.close()
+        for reader in readers:
+            with reader.lock:
+                reader.connection.close()
         self.writer.close()
 
     def read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
         """All rows of a query, as of the last commit. From any thread."""
         try:
-            return self._reader.execute(query, arguments).fetchall()
+            reader = self._reader
+            with reader.lock:
+                return reader.connection.execute(query, arguments).fetchall()
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
 
     def read_together(self, work: Callable[[Callable[[str, Sequence[object]], list[Any]]], T]) -> T:
         """What `work` makes of several queries, all as of one commit. From any thread."""
-        reader = self._reader
         try:
-            reader.execute("BEGIN")
-            try:
-                return work(lambda query, arguments: reader.execute(query, arguments).fetchall())
-            finally:
-                reader.execute("ROLLBACK")
+            reader = self._reader
+            with reader.lock:
+                reader.connection.execute("BEGIN")
+                try:
+                    return work(lambda query, arguments: reader.connection.execute(query, arguments).fetchall())
+                finally:
+                    reader.connection.execute("ROLLBACK")
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
 
     @property
-    def _reader(self) -> sqlite3.Connection:
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            connection = _connect(self.path)
+    def _reader(self) -> _Reader:
+        reader: _Reader | None = getattr(self._local, "reader", None)
+        if reader is None:
             with self._readers_lock:
-                self._readers.append(connection)
-            self._local.connection = connection
-        return connection
+                if self._closed:
+                    raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
+                reader = _Reader(_connect(self.path))
+                self._readers.append(reader)
+            self._local.reader = reader
+        return reader
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:

@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.portable import read_portable
 from remembrancer.actors.store.records.session_story import read_session_story
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
-from remembrancer.actors.store.records.sqlite_filters import condition_of, places_for
+from remembrancer.actors.store.records.sqlite_filters import condition_of, padded, places_for
 from remembrancer.actors.store.records.tallies import read_counts
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import Applied, PortableMemory, SourceRef
@@ -77,8 +77,23 @@ class SqliteReading:
         )
         return [KeywordHit(number, score) for number, score in rows]
 
-    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+    def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
         condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"""WITH hits AS MATERIALIZED (
+                    SELECT m.number, -bm25(memories_text, 1.0, 0.5, 0.3) AS score, m.scope = 'session' AS own
+                    FROM memories_text JOIN memories AS m ON m.number = memories_text.rowid
+                    WHERE memories_text MATCH ? AND {condition})
+                SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
+                UNION ALL
+                SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
+            (match, *arguments, limit, limit),
+        )
+        own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
+        return own, others
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        condition, arguments = _condition(filters)
         rows = self._file.read(
             f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
             (*arguments, limit + 1),
@@ -86,10 +101,7 @@ class SqliteReading:
         return None if len(rows) > limit else [row[0] for row in rows]
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        condition, arguments = condition_of(filters)
-        if filters.scopes == ("session",):  # said so plainly that the index of sessions is used
-            condition = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
-            arguments = [filters.session_id, *arguments]
+        condition, arguments = _condition(filters)
         important = "m.importance DESC," if order == "important" else ""
         rows = self._file.read(
             f"""SELECT m.number FROM memories AS m WHERE {condition}
@@ -114,7 +126,7 @@ class SqliteReading:
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         condition, arguments = condition_of(filters)
         rows = self._file.read(
-            f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope
+            f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until
                 FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
             (*numbers, *arguments),
         )
@@ -134,6 +146,17 @@ class SqliteReading:
             return {row[0]: _record(row, linked.get(row[0], _NO_LINKS)) for row in rows}
         except ValueError as error:
             raise unusable(self._file.path, error) from error
+
+    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        if not memory_ids:
+            return {}
+        asked = padded(memory_ids)
+        rows = self._file.read(
+            f"""SELECT memory_id, merged_into FROM promotion_log
+                WHERE memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
+            asked,
+        )
+        return dict(rows)
 
     def _linked(self, numbers: Sequence[int], session_id: str) -> dict[int, _Linked]:
         """What each memory is linked to of what the session may see and is not forgotten, the strongest links first."""
@@ -213,6 +236,14 @@ class SqliteReading:
             return passage_vectors(rows)
         except ValueError as error:
             raise unusable(self._file.path, error) from error
+
+
+def _condition(filters: Filters) -> tuple[str, list[object]]:
+    """`condition_of`, with a session's own memories asked for so plainly that the index of sessions is used."""
+    condition, arguments = condition_of(filters)
+    if filters.scopes != ("session",):
+        return condition, arguments
+    return f"m.scope = 'session' AND m.session_id = ? AND {condition}", [filters.session_id, *arguments]
 
 
 class _Linked:

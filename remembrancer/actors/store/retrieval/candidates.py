@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final, Protocol
 
-from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records, Vectors
+from remembrancer.actors.store.records.contract import Filters, KeywordHit, RankingFacts, Records, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
 from remembrancer.actors.store.vectors.passage_index import PassageHit
@@ -110,47 +110,84 @@ class Found:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """What passes some filters; `few` are those memories, where they are known and not too many to compare each."""
+
+    filters: Filters
+    few: Sequence[int] | None = None
+
+
 def find_candidates(source: Source, question: Question, filters: Filters) -> Found:
     """The candidates of each scope in one file that pass the filters, each with both signals where it has them.
 
     Where vectors alone were asked for, the words are searched only if the vectors cannot be.
     """
-    parts: list[Found] = []
-    counts = source.records.counts(None)
-    own = _of_the_session(source.records, filters)
-    if own is None:
+    records = source.records
+    counts = records.counts(None)
+    searches = _searches(records, filters)
+    if len(searches) > 1:
         source = searched_once(source)
-    if own != []:
-        parts.append(_found(source, question, replace(filters, scopes=("session",)), counts, own))
-        filters = replace(filters, scopes=tuple(scope for scope in filters.scopes or SCOPES if scope != "session"))
-    if not parts or filters.scopes:
-        parts.append(_found(source, question, filters, counts, [] if filters.scopes == ("session",) else None))
-    return reduce(Found.together, parts)
+    nearest = [_by_meaning(source, question, search, counts) for search in searches]
+    hits = _by_words(records, question, filters, searches, nearest)
+    found = [
+        _found(source, question, search.filters, near, its, counts.total)
+        for search, near, its in zip(searches, nearest, hits, strict=True)
+    ]
+    return reduce(Found.together, found)
 
 
-def _of_the_session(records: Records, filters: Filters) -> list[int] | None:
-    """The session's own memories that pass the filters. None: too many to be compared one by one."""
-    if not filters.session_id or (filters.scopes and "session" not in filters.scopes):
-        return []
-    found = records.top(replace(filters, scopes=("session",)), "latest", FEW + 1)
-    return found if len(found) <= FEW else None
+def _searches(records: Records, filters: Filters) -> list[_Search]:
+    """One search, or two: that of the session's own memories, and that of all others."""
+    others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
+    if not filters.session_id or len(others) == len(filters.scopes):
+        return [_Search(filters)]
+    own = replace(filters, scopes=("session",))
+    few = records.matching(own, FEW)
+    if not others:
+        return [_Search(own, few)]
+    return [_Search(filters)] if few == [] else [_Search(own, few), _Search(replace(filters, scopes=others))]
 
 
-def _found(source: Source, question: Question, filters: Filters, counts: Counts, few: Sequence[int] | None) -> Found:
-    """The candidates under these filters; `few` are the memories that pass them, if they are known."""
+def _by_meaning(source: Source, question: Question, search: _Search, counts: Counts) -> _Nearest | None:
+    """The nearest memories; None where they cannot be had."""
+    records, passages, vector = source.records, source.passages, question.vector
+    if vector is None or passages is None:
+        return None
+    if search.few is not None:
+        return _compared(records, passages.model, vector, search.few)
+    try:
+        return _nearest(records, passages, vector, search.filters, _first_search(counts, search.filters))
+    except IndexLost:
+        logger.warning("an index cannot be searched", exc_info=True)
+        return None
+
+
+def _by_words(
+    records: Records,
+    question: Question,
+    filters: Filters,
+    searches: Sequence[_Search],
+    nearest: Sequence[_Nearest | None],
+) -> Sequence[list[KeywordHit]]:
+    """What has words of the question, for each of the searches into which `filters` were divided."""
+    if question.match is None or (question.strategy == "vector" and None not in nearest):
+        return [[] for _ in searches]
+    if len(searches) == 1:
+        return [records.keyword_hits(question.match, filters, CANDIDATES)]
+    return records.keyword_hits_apart(question.match, filters, CANDIDATES)
+
+
+def _found(
+    source: Source,
+    question: Question,
+    filters: Filters,
+    nearest: _Nearest | None,
+    hits: Sequence[KeywordHit],
+    size: int,
+) -> Found:
+    """What both searches found, with what each lacks of the other."""
     records, passages = source.records, source.passages
-    nearest: _Nearest | None = None
-    if question.vector is not None and passages is not None:
-        try:
-            nearest = (
-                _nearest(records, passages, question.vector, filters, _first_search(counts, filters))
-                if few is None
-                else _compared(records, passages.model, question.vector, few)
-            )
-        except IndexLost:
-            logger.warning("an index cannot be searched", exc_info=True)
-    words_count = question.strategy != "vector" or nearest is None
-    hits = records.keyword_hits(question.match, filters, CANDIDATES) if words_count and question.match else []
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = {} if nearest is None else dict(nearest.best)
     if question.vector is not None and passages is not None:
@@ -164,7 +201,7 @@ def _found(source: Source, question: Question, filters: Filters, counts: Counts,
     facts = {**known, **records.ranking_facts(padded(missing), filters)} if missing else known
     signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
     passing = {number: facts[number] for number in numbers if number in facts}
-    return Found(nearest is not None, signals, passing, counts.total)
+    return Found(nearest is not None, signals, passing, size)
 
 
 @dataclass(frozen=True, slots=True)

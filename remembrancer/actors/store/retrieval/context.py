@@ -3,8 +3,8 @@
 A memory is in one section only. A session's own memories are its history. A procedural memory belongs to the relevant
 procedures if it matches the task; without a task the project's do, and the user's are preferences (if that section is
 wanted). What is left of the user's semantic and procedural memories are preferences, what is left of the project's is
-project knowledge. What is archived or not valid any more is in no section. A memory for which another one stands
-(`consolidated`, `promoted`) comes after all others of its section.
+project knowledge. What is archived or not valid any more is in no section, nor is a memory that was merged into one
+that the session may see. One that a summary stands for (`consolidated`) is shown where a section has nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
 from remembrancer.actors.store.retrieval.file_mentions import OpenFiles, open_files
-from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency
+from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
 from remembrancer.actors.store.retrieval.recalls import Source, as_recalled, recall, searched_once
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
@@ -68,6 +68,7 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
     kept: dict[Section, ContextSection] = {}
     for name in (name for name in TAKES_FIRST if name in found):
         own = [memory for memory in found[name].memories if memory.id not in taken]
+        own = [memory for memory in own if memory.status != "consolidated"] or own
         own.sort(key=_stood_for)
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
@@ -126,6 +127,8 @@ class Gathering:
         }
         wanted = [name for name in SECTIONS if name in self._request.sections]
         found = dict(zip(wanted, await asyncio.gather(*(searches[name]() for name in wanted)), strict=True))
+        if any(memory.status == "promoted" for finds in found.values() for memory in finds.memories):
+            await asyncio.get_running_loop().run_in_executor(self._threads, self._leave_out_merged, found.values())
         return ContextGathered(divided(found, self._request.limit, self._request.characters), tuple(self._notices))
 
     async def _preferences(self) -> Finds:
@@ -205,7 +208,23 @@ class Gathering:
 
     def _is_useful(self, status: Status, valid_until: float | None) -> bool:
         """Whether a memory has a place in a context at all."""
-        return status != "archived" and (valid_until is None or valid_until > self._now)
+        return status != "archived" and not has_ended(valid_until, self._now)
+
+    def _leave_out_merged(self, found: Iterable[Finds]) -> None:
+        """Take away what was merged into a memory that the session may see, and that has a place in a context."""
+        promoted = {memory.id for finds in found for memory in finds.memories if memory.status == "promoted"}
+        files = [source.records for source in (self._project, self._user) if source is not None]
+        into = {merged: target for records in files for merged, target in records.merged_into(list(promoted)).items()}
+        shown = {target for records in files for target in self._shown_of(records, into.values())}
+        gone = {merged for merged, target in into.items() if target in shown}
+        for finds in found:
+            finds.memories = [memory for memory in finds.memories if memory.id not in gone]
+
+    def _shown_of(self, records: Records, memory_ids: Iterable[str]) -> list[str]:
+        """Those of the memories that are in this file and could be shown to the session."""
+        numbers = {number: each for each in memory_ids if (number := records.number_of(each)) is not None}
+        facts = records.ranking_facts(list(numbers), Filters(self._request.session_id))
+        return [numbers[number] for number, each in facts.items() if self._is_useful(each.status, each.valid_until)]
 
     async def _vector_of_task(self, _: str) -> Vectors:
         """The one vector for every search, also where the words that are searched differ."""

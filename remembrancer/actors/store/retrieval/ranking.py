@@ -51,17 +51,27 @@ about equally.
 STATUS_FACTORS: Final[Mapping[Status, float]] = {
     "active": 1.0,
     "consolidated": 0.98,
-    "promoted": 0.95,
-    "archived": 0.5,
+    "promoted": 0.96,
+    "archived": 0.95,
 }
 """What a memory's status makes of its final score. Nothing is hidden: of what matches, it only comes later.
+
+A random half of the turns of three conversations of LoCoMo was given a factor. So many of 887 questions in 100 had an
+answer that lay in that half among the first five (one that lay in the other half): 64.5 (64.5) with 1, 63.4 (65.5) with
+0.98, 61.3 (67.5) with 0.95, 57.6 (69.4) with 0.9, 46.6 (72.2) with 0.8, 27.8 (73.7) with 0.7 and 1.2 (74.6) with 0.5.
+What is archived is mostly old as well, which its recency says already: with turns 60 days older and no factor it
+was 46.7 (72.2), with 0.8 it was 17.1 (74.2) and with 0.5 it was 0.7 (74.6).
 
 With every topic of three conversations of LoCoMo summed up, 64.2 questions in 100 had an answer among the first five
 (of the sources, not of the summaries), and 75.6 among the first ten; 63.8 and 76.0 before. With 0.9 for what is
 consolidated these are 64.2 and 73.9, and the first memory is the answer for 33.1 instead of 37.8.
 """
-EXPIRED_FACTOR: Final = 0.7
-"""For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well."""
+EXPIRED_FACTOR: Final = 0.9
+"""For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well.
+
+By the figures for statuses, nine of ten that would be among the first ten answers without it still are; with 0.7 it
+would be half of them.
+"""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -196,6 +206,16 @@ def scope_factors(weights: ScopeWeights, scopes: Collection[Scope], temper: floa
     return {scope: (weights.of(scope) / heaviest) ** temper for scope in scopes}
 
 
+def has_ended(valid_until: float | None, now: float) -> bool:
+    """Whether what a memory says has ceased to be valid."""
+    return valid_until is not None and valid_until <= now
+
+
+def standing(status: Status, valid_until: float | None, now: float) -> float:
+    """What the final score of a memory is multiplied by for its status, and for having had its time."""
+    return STATUS_FACTORS[status] * (EXPIRED_FACTOR if has_ended(valid_until, now) else 1.0)
+
+
 def score(
     signals: Signals,
     relevance: float,
@@ -205,13 +225,13 @@ def score(
     weights: Weights = DEFAULT_WEIGHTS,
     *,
     scope: float | None = None,
-    status: Status = "active",
+    stands: float = 1.0,
 ) -> Scores:
     """The composite score of one memory, with what it is made of. `scope` is the factor of its scope, if there is one.
 
-    The factor of its status is in the final score alone.
+    `stands` is its `standing`, a factor of the final score alone.
     """
-    factor = STATUS_FACTORS[status] * (1.0 if scope is None else scope)
+    factor = stands * (1.0 if scope is None else scope)
     return Scores(
         final=factor * weights.final(relevance, importance, recent),
         relevance=relevance,

@@ -35,6 +35,7 @@ from remembrancer.actors.store.retrieval.ranking import (
     scope_factors,
     score,
     side_by_side,
+    standing,
 )
 from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist, strength_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
@@ -174,7 +175,6 @@ def _connected(
     connected: list[Found] = []
     for source, each, named in zip(sources, found, links, strict=True):
         unseen = [number for number in named if number not in each.facts]
-        facts = each.facts | source.records.ranking_facts(padded(unseen), filters) if unseen else each.facts
         cosines: dict[int, float] = {}
         if query is not None and source.passages is not None and unseen:
             known = source.records.memory_vectors(source.passages.model, padded(unseen))
@@ -183,9 +183,8 @@ def _connected(
         for number, (_, nearness) in named.items():
             seen = each.signals.get(number) or Signals(cosines.get(number), None)
             signals[number] = Signals(seen.cosine, seen.bm25, nearness)
-        connected.append(
-            Found(each.by_meaning, signals, {number: facts[number] for number in named if number in facts}, each.size)
-        )
+        facts = {number: known_facts for number, (known_facts, _) in named.items()}
+        connected.append(Found(each.by_meaning, signals, facts, each.size))
     return connected
 
 
@@ -219,7 +218,7 @@ def _rank(
                 recency(facts[key].happened_at, now),
                 weights,
                 scope=factors.get(facts[key].scope),
-                status=facts[key].status,
+                stands=standing(facts[key].status, facts[key].valid_until, now),
             ),
         )
         for key, signal in signals.items()

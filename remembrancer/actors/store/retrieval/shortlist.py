@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.deduplication import ScopedMemory, deduplicate
-from remembrancer.actors.store.retrieval.ranking import EXPIRED_FACTOR
+from remembrancer.actors.store.retrieval.ranking import has_ended
 from remembrancer.protocol.dynamics import memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Scores
@@ -45,10 +44,7 @@ class Entry:
 def shortlist(
     sources: Sequence[Source], ranked: Sequence[tuple[Place, Scores]], filters: Filters, limit: int, now: float
 ) -> tuple[list[Entry], int]:
-    """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them.
-
-    What is loaded may fall behind what is not yet: so much is loaded that nothing of the rest can come before.
-    """
+    """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them."""
     loaded: list[Entry] = []
     taken = 0
     while True:
@@ -56,8 +52,7 @@ def shortlist(
         taken += len(page)
         loaded += _loaded(sources, page, filters, now)
         kept = each_once(loaded)
-        best_of_the_rest = ranked[taken][1].final if taken < len(ranked) else 0.0
-        if taken >= len(ranked) or (len(kept) >= limit and kept[limit - 1].scores.final >= best_of_the_rest):
+        if taken >= len(ranked) or len(kept) >= limit:
             return kept[:limit], taken - len(kept)
 
 
@@ -88,7 +83,7 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
 
 def is_over(record: MemoryRecord, now: float) -> bool:
     """Whether what a memory says has ceased to be valid."""
-    return record.valid_until is not None and record.valid_until <= now
+    return has_ended(record.valid_until, now)
 
 
 def strength_of(record: MemoryRecord, now: float) -> float:
@@ -112,7 +107,7 @@ def _loaded(
     # What is forgotten or over must not stand for what is not: it is known by its id alone.
     vectors = _vectors(sources, {place: record for place, record in records.items() if _is_current(record, now)})
     return [
-        Entry(place, record, _standing(scores, record, now), strength_of(record, now), vectors.get(place))
+        Entry(place, record, scores, strength_of(record, now), vectors.get(place))
         for place, scores in page
         if (record := records.get(place)) is not None
     ]
@@ -120,10 +115,6 @@ def _loaded(
 
 def _is_current(record: MemoryRecord, now: float) -> bool:
     return not record.forgotten and not is_over(record, now)
-
-
-def _standing(scores: Scores, record: MemoryRecord, now: float) -> Scores:
-    return msgspec.structs.replace(scores, final=scores.final * EXPIRED_FACTOR) if is_over(record, now) else scores
 
 
 def _vectors(sources: Sequence[Source], records: dict[Place, MemoryRecord]) -> dict[Place, Vectors]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -112,11 +112,14 @@ class IndexKeeper:
         """Something may have changed: look."""
         self._wake.set()
 
-    async def check_now(self, name: str, memory: int) -> None:
-        """Look for near-duplicates of one memory at once, and note them in the records."""
+    async def check_now(self, name: str, memory: int, threads: Executor) -> None:
+        """Look for near-duplicates of one memory at once, and note them in the records.
+
+        On other `threads` than the upkeep's own, which may take long to open an index.
+        """
         file = self._files.get(name)
         if file is not None and file.ready:
-            await self._note_duplicates(file, memory)
+            await self._note_duplicates(file, memory, threads)
 
     async def run(self) -> None:
         """Open, attach, flush, check, mend; until cancelled or closed."""
@@ -191,9 +194,13 @@ class IndexKeeper:
         differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
         logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
 
-    async def _note_duplicates(self, file: PassageIndex, memory: int | None = None) -> None:
+    async def _note_duplicates(
+        self, file: PassageIndex, memory: int | None = None, threads: Executor | None = None
+    ) -> None:
         async with self._noting:  # who asks for one memory waits for the round in which it is being compared
-            links = await self._on_thread(lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory))
+            links = await asyncio.get_running_loop().run_in_executor(
+                threads or self._thread, lambda: file.near_duplicates(NEAR_DUPLICATE_COSINE, memory)
+            )
             if links:
                 await self._committer.run(lambda: file.records.link_similar(links))
 
