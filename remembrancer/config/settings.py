@@ -74,8 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The shares of the composite rank (the first seed's); together they are 1."""
     consolidator: bool = True
     """Whether memories are promoted, consolidated and tidied up in the background; without, that waits."""
-    session_grace_s: Seconds = 120.0
-    """A session that nobody is connected to for so long has been abandoned."""
+    session_grace_s: Annotated[float, Meta(ge=15, le=86_400)] = 120.0
+    """A session that nobody is connected to for so long has been abandoned. The store hears every 5 s who is."""
     consolidation_threshold: Annotated[int, Meta(ge=1)] = 500
     """A project is consolidated when it has more new active memories than this."""
     consolidate_in_background: bool = True

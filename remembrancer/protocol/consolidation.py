@@ -16,6 +16,9 @@ from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
+DutySort = Literal["asked", "session", "long"]
+"""What is done side by side, one of each at a time: what an assistant waits for; ends of sessions and promotions; the
+work on a whole file."""
 
 
 # --- Requests of the gateway and of commands that the consolidator carries out.
@@ -109,10 +112,12 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
 class AwaitDuty(msgspec.Struct, frozen=True, tag=True):
     """Consolidator to store: what is to be done? Answered by a duty, at the latest when the deadline comes.
 
-    `done` names duties that this consolidator has finished (or given up), so that they are not handed out again.
+    `done` names duties that this consolidator has finished (or given up), so that they are not handed out again. `sort`
+    limits what is handed out (None: anything): whoever asks for a sort has no duty of that sort any more.
     """
 
     done: tuple[int, ...] = ()
+    sort: DutySort | None = None
 
 
 class NoDuty(msgspec.Struct, frozen=True, tag=True):
@@ -157,6 +162,17 @@ class ReflectDuty(msgspec.Struct, frozen=True, tag=True):
 
     duty_id: int
     request: Reflect
+
+
+def sort_of(duty: SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty) -> DutySort:
+    """What a duty may not be done beside."""
+    match duty:
+        case ReflectDuty():
+            return "asked"
+        case SessionEndDuty() | PromoteDuty():
+            return "session"
+        case ConsolidateDuty() | MaintainDuty():
+            return "long"
 
 
 Duty = NoDuty | SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty
@@ -209,6 +225,8 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it was archived, for one that is."""
     valid_until: float | None = None
     vector: bytes = b""
+    undone: str = ""
+    """What a run had done to it (as the history calls it), if undoing that was the last change to it."""
 
 
 class ReadMemories(msgspec.Struct, frozen=True, tag=True):

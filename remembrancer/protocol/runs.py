@@ -57,10 +57,13 @@ class NewMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     occurred_at: float | None = None
 
 
-class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
-    """Store a new memory. One whose id is there already is passed over."""
+class AddMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):
+    """Store a new memory. One whose id is there already is passed over, and later edits that hang on it with it."""
 
     memory: NewMemory
+    made_of: tuple[tuple[str, int], ...] = ()
+    """Ids and versions of the memories that it was made of. It is passed over if one of them is forgotten, gone, or has
+    another version by now, other than by this run."""
 
 
 class ReviseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="edit", omit_defaults=True):

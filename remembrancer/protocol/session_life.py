@@ -71,7 +71,7 @@ class SessionResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, t
 
 class SessionEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session in the registry of its project. `ended_at` with the status `active`: its end is still to be dealt
-    with."""
+    with. `ending` without `ended_at`: it did something after an end, which was of this kind, and goes on."""
 
     session_id: str
     started_at: float

@@ -45,6 +45,7 @@ from remembrancer.protocol.errors import (
     InvalidInput,
     StorageFull,
 )
+from remembrancer.protocol.reads import NoteAccess, Noted
 from remembrancer.protocol.runs import ApplyRun, CloseRequest
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit, UpdateMemory
@@ -170,6 +171,72 @@ async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_i
         await consolidator.no_duty(duty.duty_id)
         await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
         assert (await consolidator.duty(PromoteDuty)).memory_ids == (memory_id,)
+
+
+async def test_a_candidate_that_was_used_is_offered_again_as_long_as_use_counts(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
+        done: tuple[int, ...] = ()
+        for _ in range(3):
+            duty = await consolidator.duty(PromoteDuty, *done)
+            assert duty.memory_ids == (memory_id,)
+            await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,)), Noted)
+            done = (duty.duty_id,)
+        await consolidator.no_duty(*done)
+
+
+async def test_what_is_offered_for_promotion_follows_from_the_score_that_is_asked_for(rig: StoreRig) -> None:
+    await restart_with(rig, promotion_at_once_score=0.7)
+    memory_id = await rig.gateway.store("Deploy on Mondays", scope="session", importance=0.5, confidence=0.5)
+    async with Consolidator(rig.home) as consolidator:
+        assert (await consolidator.duty(PromoteDuty)).memory_ids == (memory_id,)
+
+
+async def test_what_was_seen_right_before_the_end_of_a_session_is_counted_when_that_is_dealt_with(
+    rig: StoreRig,
+) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        done: tuple[int, ...] = ()
+        for number in range(5):
+            session_id = f"session:{number}"
+            memory_id = await rig.gateway.store("The cache lives in Redis", scope="session", session_id=session_id)
+            await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)), Noted)
+            await rig.gateway.submit(change_operation(f"end {number}", EndSession(session_id)))
+            duty = await consolidator.duty(SessionEndDuty, *done)
+            assert duty.session.session_id == session_id
+            read = await consolidator.ask(ReadMemories(PROJECT, session_id=session_id), MemoriesRead)
+            (memory,) = [each for each in read.memories if each.id == memory_id]
+            assert (memory.access_count, memory.sessions_accessed) == (1, 1)
+            await consolidator.close_session(duty)
+            done = (duty.duty_id,)
+
+
+async def test_an_end_that_is_told_twice_is_one_duty(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        await end_session(rig)
+        await rig.gateway.submit(change_operation("end again", EndSession(SESSION)))
+        duty = await consolidator.duty(SessionEndDuty)
+        await rig.gateway.submit(change_operation("end once more", EndSession(SESSION)))
+        await consolidator.close_session(duty)
+        await rig.gateway.submit(change_operation("end too late", EndSession(SESSION, "abandoned")))
+        await consolidator.no_duty(duty.duty_id)
+
+
+async def test_the_sessions_that_began_before_their_project_had_a_file_are_registered_with_it(rig: StoreRig) -> None:
+    start = StartSession(SESSION, "a client", "/work/one/tree")
+    await rig.gateway.submit(change_operation("start", start))
+    batch = [change_operation(f"start {name}", StartSession(name)) for name in ("session:over", OTHER_SESSION)]
+    await rig.gateway.submit_batch(*batch, change_operation("over", EndSession("session:over")))
+    assert not rig.paths.project_database(PROJECT.id).exists()
+    await rig.gateway.store("Something")
+    async with Consolidator(rig.home) as consolidator:
+        clients = {}
+        for session_id in (SESSION, OTHER_SESSION, "session:over"):
+            read = await consolidator.ask(ReadSession(PROJECT, session_id), SessionRead)
+            clients[session_id] = None if read.entry is None else (read.entry.client, read.entry.status)
+    assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
+    with closing(sqlite3.connect(rig.paths.catalog)) as connection:
+        assert connection.execute("SELECT directory FROM projects").fetchall() == [("/work/one/tree",)]
 
 
 async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: StoreRig) -> None:

@@ -38,13 +38,24 @@ class Finding:
         self.board = DutyBoard()
         self.reads = 0
         self.news = 0
+        self.counted = 0
         self.finder = DutyFinder(
-            self.files, self.committer, self.board, Settings(), self.apply, self.read, self.note_news
+            self.files,
+            self.committer,
+            self.board,
+            Settings(),
+            self.apply,
+            self.read,
+            self.note_news,
+            self.count_accesses,
         )
 
     async def read(self, work: Callable[[], T]) -> T:
         self.reads += 1
         return await asyncio.to_thread(work)
+
+    async def count_accesses(self) -> None:
+        self.counted += 1
 
     def note_news(self) -> None:
         self.news += 1
@@ -92,7 +103,7 @@ async def test_what_nothing_was_committed_to_is_not_looked_at_again(finding: Fin
     reads, news = finding.reads, finding.news
     for _ in range(5):
         await finding.finder.look()
-    assert (finding.reads, finding.news) == (reads, news)
+    assert (finding.reads, finding.news, finding.counted) == (reads, news, 1)
 
 
 async def test_the_end_of_a_session_is_found_by_the_next_look(finding: Finding) -> None:

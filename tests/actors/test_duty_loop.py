@@ -91,6 +91,24 @@ async def test_a_handler_that_refuses_or_breaks_fails_its_duty_and_no_other(rig:
         assert (loop.vitals().failed, loop.vitals().error) == (2, None)
 
 
+async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def long_maintenance(duty: Any, store: StoreAccess, settings: Settings, clock: Clock) -> Maintained:
+        begun.set()
+        await go_on.wait()
+        return Maintained("user")
+
+    async with consolidating(rig, {ReflectDuty: count, MaintainDuty: long_maintenance}) as loop:
+        maintained = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
+        with anyio.fail_after(10):
+            await begun.wait()
+        assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=0)
+        assert loop.vitals().duty == "maintenance of the user"
+        go_on.set()
+        assert await maintained == Maintained("user")
+
+
 async def test_a_duty_that_nobody_can_carry_out_is_refused(rig: StoreRig) -> None:
     async with consolidating(rig, {}):
         with pytest.raises(InternalError, match="ReflectDuty"):

@@ -283,21 +283,27 @@ async def test_the_same_text_does_not_find_its_twin(house: House, scope: str, wh
         assert house.secrets[scope].encode() not in b"".join(intruder.heard)
 
 
-async def test_writing_into_another_session_reads_nothing_of_it(house: House) -> None:
+@pytest.mark.parametrize("who", ["neighbour", "stranger"])
+async def test_nothing_is_written_into_another_session(house: House, who: str) -> None:
+    async with getattr(house, who)() as intruder:
+        refused = await intruder.call(
+            "store_memory", content="Planted words", scope="session", type="semantic", session_id=VICTIM
+        )
+        assert (refused["error"], refused["field"]) == ("invalid_input", "session_id")
+    async with house.victim() as victim:
+        assert (await victim.call("recall_memories", query="planted"))["memories"] == []
+        own = await victim.store("My own words", scope="session", session_id=VICTIM)
+        assert "error" not in own, own
+
+
+async def test_who_names_another_session_as_the_origin_learns_nothing_of_it(house: House) -> None:
     await hide(house, "session")
     async with house.neighbour() as intruder:
-        planted = await intruder.store("Planted words", scope="session", session_id=VICTIM)
-        assert "error" not in planted, planted
-        await ask_everything(intruder)
-        await ask_by_id(intruder, planted["memory_id"])
-        assert_silent(intruder, house.secrets["session"])
-    async with house.stranger() as intruder:
-        planted = await intruder.store("Planted from elsewhere", scope="session", session_id=VICTIM)
-        await ask_everything(intruder)
-        assert_silent(intruder, house.secrets["session"])
-    async with house.victim() as victim:
-        found = await victim.call("recall_memories", query="planted", scope=["session"])
-        assert [each["content"] for each in found["memories"]] == ["Planted words"]
+        known = await intruder.call("store_memory", **{**secret("session"), "scope": "project", "session_id": VICTIM})
+        assert "error" not in known, known
+        assert "duplicates" not in known, known
+        assert (await intruder.call("get_memory", memory_id=known["memory_id"]))["session_id"] == VICTIM
+        assert house.secrets["session"].encode() not in b"".join(intruder.heard)
 
 
 async def test_no_argument_names_another_project(house: House) -> None:

@@ -40,6 +40,7 @@ class ReflectingStore(ResourceStore):
         self.clusters: tuple[ConsolidatedMemory, ...] = (CLUSTER,)
         self.not_embedded = 0
         self.says: Refused | None = None
+        self.of_user: dict[str, UndoneResult] = {}
         self.undone = UndoneResult("run_1", SOURCES, (Skipped(SUMMARY_ID, "changed since"),))
 
     @property
@@ -51,6 +52,10 @@ class ReflectingStore(ResourceStore):
             case Reflect():
                 return self.says or self._reflected(message)
             case Submit(operation=operation) if isinstance(operation.change, UndoRun):
+                if operation.change.place == "user" and operation.change.run_id in self.of_user:
+                    return Applied(operation.operation_id, self.of_user[operation.change.run_id])
+                if operation.change.if_there:
+                    return Applied(operation.operation_id, UndoneResult(operation.change.run_id, found=False))
                 if operation.change.run_id != "run_1":
                     return Refused("not_found", "there is no such run", field="run_id")
                 self.applied[operation.operation_id] = operation
@@ -152,6 +157,16 @@ async def test_undoing_a_run_says_what_was_undone_and_what_was_left_alone(rig: R
         "skipped": [{"memory_id": SUMMARY_ID, "reason": "changed since"}],
     }
     assert UndoRun("run_1", "project") in changes
+
+
+async def test_what_a_run_did_to_the_users_memories_is_undone_as_well(rig: Rig) -> None:
+    async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        store.of_user = {"run_1": UndoneResult("run_1", ("shared",)), "run_3": UndoneResult("run_3", already=True)}
+        both = await client.call(TOOL, undo="run_1")
+        of_user = await client.call(TOOL, undo="run_3")
+    assert (both["status"], both["memories"]) == ("undone", [*SOURCES, "shared"])
+    assert "already_undone" not in both
+    assert of_user == {"run_id": "run_3", "status": "undone", "memories": [], "already_undone": True}
 
 
 async def test_a_run_that_is_not_there_is_an_error_of_the_argument(rig: Rig) -> None:

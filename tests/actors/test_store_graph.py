@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.actors.store.graph.graph_search import search_graph
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.ranking import Weights
@@ -433,3 +434,17 @@ async def test_the_weights_decide_what_comes_first(files: list[SqliteRecords]) -
     assert [memory.id for memory in by_relevance.memories] == [relevant, important]
     for memory in by_relevance.memories:
         assert memory.scores.final == pytest.approx(memory.scores.relevance)
+
+
+def test_the_graph_shows_what_holds_now_before_what_had_its_time_and_how_strong_it_is(
+    files: list[SqliteRecords],
+) -> None:
+    project, _ = files
+    named = refs("Lantern")
+    ended = put(project, "a", "the lantern burns oil", valid_until=REQUESTED_AT - 1, related_entities=named)
+    holding = put(project, "b", "the lantern burns gas", related_entities=named)
+    found, _ = search_graph(SearchGraph(PROJECT, SESSION, "lantern"), files, REQUESTED_AT)
+    assert [memory.id for memory in found.memories] == [holding, ended]
+    now, then = found.memories
+    assert then.scores.final < now.scores.final
+    assert now.strength == then.strength == 0.25

@@ -273,19 +273,43 @@ def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(rec
 
 
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:
-    assert records.promotable_now() == []
+    assert records.promotable_now(0.85) == []
     records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
-    assert records.promotable_now() == [(THREE, 2)]
+    assert records.promotable_now(0.85) == [(THREE, 2, 0)]
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
     records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
-    assert records.promotable_now() == [(THREE, 2)]
+    assert records.promotable_now(0.85) == [(THREE, 2, 0)]
     records.apply([change_operation("end", EndSession(SESSION))])
-    assert records.promotable_now() == []
+    assert records.promotable_now(0.85) == []
 
 
-def test_what_must_score_half_a_point_is_offered_in_spite_of_rounding(records: Records) -> None:
-    records.apply([change_operation("just", UpdateMemory(FOUR, importance=0.8, confidence=0.6))])
-    assert records.promotable_now() == [(FOUR, 2)]
+def test_use_is_told_of_a_candidate_so_far_as_it_counts_for_its_score(records: Records) -> None:
+    records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
+    number = records.number_of(THREE)
+    assert number is not None
+    told = []
+    for _ in range(4):
+        told += records.promotable_now(0.85)
+        records.touch([number], 5.0, SESSION)
+    assert told == [(THREE, 2, 0), (THREE, 2, 1), (THREE, 2, 2), (THREE, 2, 2)]
+
+
+@pytest.mark.parametrize(
+    ("score", "importance", "confidence", "offered"),
+    [
+        (0.85, 0.8, 0.6, True),  # 0.5 without use, kind and vectors, in spite of rounding
+        (0.85, 0.8, 0.59, False),
+        (0.7, 0.5, 0.5, True),
+        (0.7, 0.5, 0.49, False),
+        (1.0, 1.0, 0.83, False),
+        (0.2, 0.0, 0.0, True),
+    ],
+)
+def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(
+    records: Records, score: float, importance: float, confidence: float, offered: bool
+) -> None:
+    records.apply([change_operation("just", UpdateMemory(FOUR, importance=importance, confidence=confidence))])
+    assert (FOUR in [each.memory_id for each in records.promotable_now(score)]) == offered
 
 
 def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(records: Records) -> None:

@@ -102,6 +102,15 @@ def whole(move: Move) -> tuple[PortableMemory | None, PortableMemory | None]:
     return move.source.portable(ID, None), move.destination.portable(ID, None)
 
 
+def observations(move: Move) -> list[tuple[str, str, int]]:
+    """What the user's file says of where its memories were observed, and how often."""
+    assert isinstance(move.destination, SqliteRecords)
+    rows: list[tuple[str, str, int]] = move.destination._file.read(
+        "SELECT memory_id, source_projects, observation_count FROM cross_project_patterns"
+    )
+    return rows
+
+
 def check_moved(move: Move, before: PortableMemory) -> None:
     """The memory is the user's, with all that it had, and the project has kept its history alone."""
     left, moved = whole(move)
@@ -130,6 +139,7 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     )
     assert move.source.promotions_of(ID) == ()
     assert move.destination.observed_in(ID) == (PROJECT.id,)
+    assert observations(move) == [(ID, f'["{PROJECT.id}"]', 1)]
     assert (moved.scope, moved.version, moved.metadata, moved.access_count) == ("user", 3, {"a": 1}, 3)
     last = moved.history[-1]
     assert (last.change, last.version, last.operation_id, last.session_id) == ("promoted", 3, "promote", SESSION)

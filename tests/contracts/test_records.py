@@ -28,7 +28,7 @@ from remembrancer.actors.store.retrieval.keywords import match_expression
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, SourceRef, UpdateMemory
+from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, Scope, SourceRef, UpdateMemory
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
@@ -330,6 +330,25 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
         assert records.load([], filters) == {}
 
     agrees()
+
+
+def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(records: Records) -> None:
+    library = build_library(records)
+    forgotten = {each.number for each in library[::5]}
+    for each in library[::5]:
+        change = change_of(each.operation)
+        forget = change_operation(f"forget {each.number}", ForgetMemory(change.memory_id), session_id=change.session_id)
+        applied(records.apply([forget])[0])
+    scopes: tuple[Scope, ...]
+    for scopes in ((), ("session", "project", "user"), ("project", "user"), ("project",), ("session",)):
+        for session in (SESSION, OTHER_SESSION, ""):
+            filters = Filters(session, scopes)
+            seen = {each.number for each in library if passes(each, filters)} - forgotten
+            mine = {each.number for each in library if change_of(each.operation).scope == "session"}
+            assert set(hits(records, "lantern", filters, 1000)) == seen
+            own, others = records.keyword_hits_apart('"lantern"', filters, 1000)
+            assert ({hit.number for hit in own}, {hit.number for hit in others}) == (seen & mine, seen - mine)
+    assert sum(records.sizes().values()) == len(library) - len(forgotten)
 
 
 def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(records: Records) -> None:

@@ -19,6 +19,7 @@ from remembrancer.protocol.runs import (
     AddLink,
     AddMemory,
     ApplyRun,
+    ChainLink,
     CloseRequest,
     CloseSession,
     DropOrphans,
@@ -31,6 +32,8 @@ from remembrancer.protocol.runs import (
     SaveTopics,
     Skipped,
     Topic,
+    UndoneResult,
+    UndoRun,
 )
 from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import (
@@ -39,7 +42,9 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     MemoryLink,
     PortableMemory,
+    PromoteMemory,
     RestoreMemory,
+    TagMemory,
     UpdateMemory,
 )
 from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
@@ -59,7 +64,7 @@ from tests.contracts.runs_rig import (
     undo,
     undo_operation,
 )
-from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 
 EVERYTHING = Filters(SESSION)
 
@@ -258,6 +263,38 @@ def test_what_the_background_does_opens_no_session_again(records: Records) -> No
     assert records.open_sessions() == []
 
 
+def test_an_end_that_is_told_twice_is_dealt_with_once(factory: RecordsFactory, records: Records) -> None:
+    records.apply([change_operation("end", EndSession(SESSION))])
+    factory.clock.now += 5
+    records.apply([change_operation("end again", EndSession(SESSION, "abandoned"))])
+    (entry,) = records.open_sessions()
+    assert (entry.ended_at, entry.ending) == (factory.clock.now - 5, "completed")
+    assert entry.ended_at is not None
+    carry_out(records, CloseSession(SESSION, "completed", entry.ended_at))
+    records.apply([change_operation("end once more", EndSession(SESSION))])
+    assert records.open_sessions() == []
+
+
+def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(records: Records) -> None:
+    records.apply([change_operation("end", EndSession(SESSION))])
+    (entry,) = records.open_sessions()
+    assert entry.ended_at is not None
+    closing = CloseSession(SESSION, "completed", entry.ended_at)
+    carry_out(records, closing)
+    number = records.number_of(ONE)
+    assert number is not None
+    records.touch([number], 5.0, SESSION)
+    carry_out(records, *consolidating(), session_id=SESSION, part=1)
+    undo(records, session_id="")
+    undo(records, session_id=SESSION, name="undo again")
+    records.apply([change_operation("promote", PromoteMemory(FOUR, "project"), session_id="")])
+    assert records.open_sessions() == []
+    records.apply([change_operation("late", TagMemory(ONE, ("late",)))])
+    assert [session.ended_at for session in records.open_sessions()] == [entry.ended_at]
+    carry_out(records, closing, run_id="another")
+    assert records.open_sessions() == []
+
+
 # Undoing
 
 
@@ -351,6 +388,24 @@ def test_a_run_that_is_unknown_or_about_another_sessions_memories_cannot_be_undo
         assert isinstance(records.apply([operation])[0].reply, NotFound)
     assert shown(records, THREE).status == "consolidated"
     assert undo(records, session_id=SESSION).memories == (THREE,)
+
+
+def test_what_a_run_did_to_the_users_memories_is_undone_by_the_project_that_it_came_from_alone(
+    records: Records,
+) -> None:
+    step = ChainLink("project", TWO, 5.0, "merged", source_project=PROJECT.id)
+    carry_out(records, ReviseMemory(ONE, "merged", importance=0.75, chain=step), place="user")
+    undoing = UndoRun("run", "user", if_there=True)
+    for name, project, change in (
+        ("theirs", OTHER_PROJECT, undoing),
+        ("none", PROJECT, UndoRun("unknown", "user", if_there=True)),
+        ("mine", PROJECT, undoing),
+    ):
+        reply = records.apply([change_operation(name, change, project=project)])[0].reply
+        assert isinstance(reply, Applied)
+        assert isinstance(reply.result, UndoneResult)
+        assert (reply.result.found, reply.result.memories) == ((True, (ONE,)) if name == "mine" else (False, ()))
+    assert shown(records, ONE).importance == 0.5
 
 
 # Whatever runs there are

@@ -7,7 +7,9 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from pathlib import Path
 
@@ -17,9 +19,10 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate
+from remembrancer.actors.store.records.history import Query
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory
@@ -389,3 +392,29 @@ def test_a_model_noted_in_a_form_of_another_release_is_no_model(tmp_path: Path) 
         connection.execute("INSERT INTO models VALUES ('key', x'80', 1.0)")
     assert catalog.last_model() is None
     catalog.close()
+
+
+def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: SqliteFactory) -> None:
+    fill(factory)
+    records = factory.open()
+    reading, may_end = threading.Event(), threading.Event()
+
+    def read(ask: Query) -> int:
+        before = len(ask("SELECT number FROM memories", ()))
+        reading.set()
+        assert may_end.wait(10)
+        return before + len(ask("SELECT number FROM memories", ()))
+
+    with ThreadPoolExecutor(2) as threads:
+        answer = threads.submit(records._file.read_together, read)
+        assert reading.wait(10)
+        closed = threads.submit(records.close)
+        assert not wait([closed], 0.05).done
+        may_end.set()
+        assert answer.result(10) == 40
+        closed.result(10)
+        with pytest.raises(RemembrancerError):
+            threads.submit(records.number_of, "memory").result(10)
+    with pytest.raises(MemoryUnavailable):
+        records.number_of("memory")
+    records.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from remembrancer.actors.store.retrieval.context import LEAST_MEMORIES, Finds, divided, how_many
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
@@ -37,3 +39,15 @@ def test_what_one_section_took_counts_for_no_other() -> None:
         [each.id for each in both[:4]],
     ]
     assert not any(section.more for section in sections)
+
+
+def test_what_a_summary_stands_for_is_there_where_a_section_has_nothing_else_and_what_was_merged_comes_last() -> None:
+    consolidated, merged, active = (
+        msgspec.structs.replace(memory(number), status=status)
+        for number, status in enumerate(("consolidated", "promoted", "active"))
+    )
+    [section] = divided({"preferences": Finds([consolidated, merged, active])}, 400)
+    assert section.memories == (active, merged)
+    assert not section.more
+    [section] = divided({"preferences": Finds([consolidated])}, 400)
+    assert section.memories == (consolidated,)

@@ -16,6 +16,7 @@ from remembrancer.actors.store.duties.duty_board import (
     Wanted,
     Work,
 )
+from remembrancer.actors.store.records.background_contract import Promotable
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
     Maintain,
@@ -39,7 +40,9 @@ def session_end(name: str = "session:1", *, place: str = PROJECT.id) -> Wanted:
 
 def promotion(*versions: tuple[str, int]) -> Wanted:
     duty = PromoteDuty(0, PROJECT, tuple(memory_id for memory_id, _ in versions))
-    return Wanted(("promote", PROJECT.id), Rank.PROMOTION, duty, versions)
+    return Wanted(
+        ("promote", PROJECT.id), Rank.PROMOTION, duty, tuple(Promotable(*version, accesses=0) for version in versions)
+    )
 
 
 def consolidation(number: int = 1) -> Wanted:
@@ -66,6 +69,18 @@ def test_an_empty_board_has_nothing_to_do() -> None:
     board = DutyBoard()
     assert board.take(ONE, 0.0) is None
     assert board.next_at() is None
+
+
+def test_a_consolidator_may_have_a_duty_of_each_sort_and_loses_none_by_asking_for_another() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [maintenance(), session_end()], 0.0)
+    long = board.take(ONE, 10.0, "long")
+    assert isinstance(long, MaintainDuty)
+    assert board.next_at("asked") is None, "what is free for another sort is no reason to look again"
+    assert board.take(ONE, 11.0, "asked") is None
+    assert isinstance(board.take(ONE, 11.0, "session"), SessionEndDuty)
+    assert board.take(ONE, 12.0, "long") == long, "only its own sort was lost on the way"
+    assert board.take(TWO, 12.0, "session") is None
 
 
 def test_requests_go_first_then_ends_of_sessions_promotions_consolidation_and_maintenance() -> None:

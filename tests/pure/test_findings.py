@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pytest
 
 from remembrancer.actors.store.duties.duty_board import Rank
 from remembrancer.actors.store.duties.findings import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, duties_of
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState
+from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.protocol.consolidation import ConsolidateDuty, MaintainDuty, PromoteDuty, SessionEndDuty
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import PROJECT
@@ -16,8 +18,8 @@ RUNNING = SessionEntry("session:running", NOW - 100, NOW)
 ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
 
 
-def duties(findings: Findings, declined: dict[str, int] | None = None) -> list[object]:
-    return [each.duty for each in duties_of(PROJECT.id, PROJECT, findings, declined or {}, NOW)]
+def duties(findings: Findings, declined: Collection[Promotable] = ()) -> list[object]:
+    return [each.duty for each in duties_of(PROJECT.id, PROJECT, findings, declined, NOW)]
 
 
 def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> Findings:
@@ -36,19 +38,26 @@ def test_a_session_that_has_ended_is_a_duty_and_one_that_runs_is_none() -> None:
 
 def test_a_session_that_ended_twice_is_two_duties() -> None:
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
-    (first,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), {}, NOW)
-    (second,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), {}, NOW)
+    (first,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), (), NOW)
+    (second,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), (), NOW)
     assert first.key != second.key
 
 
 def test_candidates_for_promotion_are_one_duty_without_those_that_were_declined_as_they_are() -> None:
-    findings = Findings(promotable=(("a", 1), ("b", 1), ("c", 2)))
-    assert duties(findings, {"a": 1, "c": 1}) == [PromoteDuty(0, PROJECT, ("b", "c"))]
-    assert duties(findings, {"a": 1, "b": 1, "c": 2}) == []
+    changed, used, same, new = (
+        Promotable("a", 2, 0),
+        Promotable("b", 1, 1),
+        Promotable("c", 1, 1),
+        Promotable("d", 1, 0),
+    )
+    findings = Findings(promotable=(changed, used, same, new))
+    before = {Promotable("a", 1, 0), Promotable("b", 1, 0), same}
+    assert duties(findings, before) == [PromoteDuty(0, PROJECT, ("a", "b", "d"))]
+    assert duties(findings, set(findings.promotable)) == []
 
 
 def test_only_so_many_candidates_are_in_one_duty() -> None:
-    (duty,) = duties(Findings(promotable=tuple((f"m{number}", 1) for number in range(500))))
+    (duty,) = duties(Findings(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
     assert isinstance(duty, PromoteDuty)
     assert len(duty.memory_ids) == PROMOTED_TOGETHER
 
@@ -82,12 +91,12 @@ def test_maintenance_is_due_after_ten_sessions_or_a_week(findings: Findings, due
 
 def test_maintenance_goes_last() -> None:
     findings = Findings(sessions=(ENDED,), maintenance=MaintenanceState(NOW - 2 * MAINTENANCE_S, 0), oldest_at=0.0)
-    ranks = [each.rank for each in duties_of(PROJECT.id, PROJECT, findings, {}, NOW)]
+    ranks = [each.rank for each in duties_of(PROJECT.id, PROJECT, findings, (), NOW)]
     assert ranks == [Rank.SESSION_END, Rank.MAINTENANCE]
 
 
 def test_the_users_file_has_no_sessions_to_end_and_none_to_promote_from() -> None:
-    findings = Findings(sessions=(ENDED,), promotable=(("a", 1),), maintenance=MaintenanceState(0.0, 0), oldest_at=0.0)
-    (only,) = duties_of("user", None, findings, {}, NOW)
+    findings = Findings((ENDED,), (), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
+    (only,) = duties_of("user", None, findings, (), NOW)
     assert isinstance(only.duty, MaintainDuty)
     assert only.duty.request.project is None

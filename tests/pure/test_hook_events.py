@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,37 @@ async def test_events_are_taken_in_in_their_order_and_are_gone(tmp_path: Path) -
     assert await intake.take_all() == 5
     assert writes.texts == ["0", "1", "2", "3", "4"]
     assert list(spool.iterdir()) == []
+
+
+@pytest.mark.anyio
+async def test_a_directory_that_nobody_changes_is_not_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def tell(_: NotePresence) -> None:
+        return
+
+    lists: list[Path] = []
+    listed = Path.iterdir
+
+    def iterdir(path: Path) -> Iterator[Path]:
+        lists.append(path)
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", iterdir)
+    now = time.time()
+    writes = Recorder()
+    intake = HookIntake(tmp_path, writes, tell, lambda: now)
+    for _ in range(3):
+        assert await intake.take_all() == 0
+    assert len(lists) == 3, "it was made a moment ago, and may be changed at the very same time"
+    now += 10.0
+    for _ in range(3):
+        assert await intake.take_all() == 0
+    assert len(lists) == 4
+    for number in (1, 2):
+        leave(str(tmp_path), prompt(f"{number}"), number)
+        assert await intake.take_all() == 1
+    assert writes.texts == ["1", "2"]
 
 
 @pytest.mark.anyio

@@ -42,9 +42,15 @@ def test_a_session_that_comes_back_in_time_is_not_lost() -> None:
 def test_a_session_that_begins_again_is_not_lost_for_its_earlier_silence() -> None:
     watch = SessionWatch(GRACE_S)
     watch.note([KEY], 0.0)
-    watch.begin(KEY, 200.0)
+    watch.note([KEY], 200.0)
     assert watch.lost([session(WALL - 2 * FORGOTTEN_S)], 201.0, WALL) == []
-    assert watch.lost([session(WALL)], 201.0 + GRACE_S, WALL + GRACE_S) == []
+
+
+def test_a_session_that_was_heard_of_once_and_never_again_is_lost_after_the_grace_time() -> None:
+    watch = SessionWatch(GRACE_S)
+    watch.note([KEY], 200.0)
+    assert watch.lost([], 201.0, WALL) == [], "the registry may not have been read since"
+    assert watch.lost([session()], 200.1 + GRACE_S, WALL) == [session()]
 
 
 def test_a_session_that_was_never_connected_is_lost_after_a_day_without_activity() -> None:

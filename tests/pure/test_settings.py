@@ -66,6 +66,7 @@ def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
         ("deployment_mode", "cloud"),
         ("relevance_weight", "1.1"),
         ("recency_weight", "-0.1"),
+        ("session_grace_s", "14.9"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:

@@ -161,6 +161,7 @@ def test_content_is_kept_as_it_is() -> None:
             "100 items at most",
         ),
         ({"session_id": ""}, "session_id", "must not be empty"),
+        ({"session_id": "session:other", "scope": "session"}, "session_id", "a session's memories are its own"),
         ({"wait_for_embedding": "yes"}, "wait_for_embedding", "true or false"),
     ],
 )

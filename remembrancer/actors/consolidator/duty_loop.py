@@ -1,9 +1,15 @@
-"""The consolidator's day: ask for a duty, carry it out, say what came of it, ask again."""
+"""The consolidator's day: ask for a duty, carry it out, say what came of it, ask again.
+
+Duties of three sorts are done side by side, so that nobody who waits for an answer, and no session's end, stands behind
+the work on a whole file. Two that want the same memory are kept apart by the versions that their edits expect.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import Final, Protocol, get_args
+
+import anyio
 
 from remembrancer.actors.consolidator.handlers import Clock, Handlers
 from remembrancer.actors.consolidator.store_access import StoreAccess
@@ -12,6 +18,7 @@ from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
     Duty,
     DutyReport,
+    DutySort,
     MaintainDuty,
     Maintained,
     NoDuty,
@@ -24,61 +31,67 @@ from remembrancer.protocol.control import ConsolidatorVitals
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
 
 Work = SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty
+SORTS: Final[tuple[DutySort, ...]] = get_args(DutySort)
 logger = logging.getLogger(__name__)
 
 
 class DutySource(StoreAccess, Protocol):
     """The store, as the one who hands out duties too."""
 
-    async def await_duty(self, done: tuple[int, ...]) -> Duty:
-        """The next duty, or `NoDuty` after a while."""
+    async def await_duty(self, done: tuple[int, ...], sort: DutySort | None = None) -> Duty:
+        """The next duty (of a sort), or `NoDuty` after a while."""
 
     async def report(self, report: DutyReport) -> None:
         """Say what came of a duty."""
 
 
 class DutyLoop:
-    """One duty at a time. A duty that fails is reported so; the store knows when to hand it out again."""
+    """One duty of each sort at a time. A duty that fails is reported so; the store knows when to hand it out again."""
 
     def __init__(self, store: DutySource, handlers: Handlers, settings: Settings, clock: Clock) -> None:
         self._store = store
         self._handlers = handlers
         self._settings = settings
         self._clock = clock
-        self._duty: str | None = None
+        self._duties: dict[int, str] = {}
         self._finished = 0
         self._failed = 0
         self._error: str | None = None
 
     def vitals(self) -> ConsolidatorVitals:
         """What is done now, and what was."""
-        return ConsolidatorVitals(self._duty, self._finished, self._failed, self._error)
+        return ConsolidatorVitals("; ".join(self._duties.values()) or None, self._finished, self._failed, self._error)
 
     async def run(self) -> None:
         """Work until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            for sort in SORTS:
+                tasks.start_soon(self._work, sort)
+
+    async def _work(self, sort: DutySort) -> None:
         done: tuple[int, ...] = ()
         while True:
-            duty = await self._store.await_duty(done)
+            duty = await self._store.await_duty(done, sort)
             done = ()
             if not isinstance(duty, NoDuty):
                 done = await self._carry_out(duty)
 
     async def _carry_out(self, duty: Work) -> tuple[int, ...]:
         """Do it; the ids to name as done. The one place where an error of a duty becomes a report."""
-        self._duty = describe(duty)
-        logger.info("duty begun", extra={"duty": self._duty, "duty_id": duty.duty_id})
+        said = self._duties[duty.duty_id] = describe(duty)
+        logger.info("duty begun", extra={"duty": said, "duty_id": duty.duty_id})
         try:
             result = await self._handle(duty)
         except RemembrancerError as error:
-            logger.warning("duty failed", extra={"duty": self._duty, "code": error.code, "reason": error.message})
+            logger.warning("duty failed", extra={"duty": said, "code": error.code, "reason": error.message})
             await self._fail(duty, error.to_failure())
             return ()
         except Exception:
-            logger.exception("duty failed", extra={"duty": self._duty})
+            logger.exception("duty failed", extra={"duty": said})
             await self._fail(duty, InternalError("the consolidator failed on this: see consolidator.log").to_failure())
             return ()
         finally:
-            self._duty = None
+            self._duties.pop(duty.duty_id, None)
         self._finished += 1
         self._error = None
         if result is not None:

@@ -19,7 +19,7 @@ DEFAULT_RULES: Final = DEFAULT_MAINTENANCE
 
 @dataclass(frozen=True, slots=True)
 class MemoryFacts:
-    """What maintenance looks at. `strength` is `memory_strength` at the time of the decision; archiving is a change."""
+    """What maintenance looks at. `strength` is `memory_strength` at the time of the decision."""
 
     scope: Scope
     status: Status
@@ -27,6 +27,8 @@ class MemoryFacts:
     created_at: float
     updated_at: float
     access_count: int
+    archived_at: float | None = None
+    """None: it is not known when, and its last change counts."""
 
 
 def should_archive(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
@@ -42,8 +44,14 @@ def should_archive(memory: MemoryFacts, now: float, rules: MaintenanceRules = DE
 
 
 def should_delete(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
-    """Whether a project's archived memory has been left alone for so long that it is forgotten (softly)."""
-    return memory.scope == "project" and memory.status == "archived" and memory.updated_at < now - rules.delete_after_s
+    """Whether a project's memory has been archived for so long that it is forgotten (softly).
+
+    One that is used in the meantime is active again (`records/reviving.py`).
+    """
+    if memory.scope != "project" or memory.status != "archived":
+        return False
+    archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
+    return archived_at < now - rules.delete_after_s
 
 
 def is_orphan(mentions: int, created_at: float, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:

@@ -39,6 +39,8 @@ class Candidate:
     has_vectors: bool = False
     status: Status = "active"
     entities: tuple[tuple[str, str], ...] = ()
+    undone: bool = False
+    """Whether it had been promoted, and that was undone: it stays then, until it is changed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +142,17 @@ def _to_project(candidate: Candidate, rules: PromotionRules, least: float) -> Ve
 
 
 def _standing(candidate: Candidate, scope: Scope) -> str | None:
-    """What about a memory's place or status keeps it from being promoted out of a scope."""
+    """What about a memory's place or status keeps it from being promoted out of a scope.
+
+    A session's memory that was summed up goes its own way all the same: the summary does not say all that it said.
+    """
     if candidate.scope != scope:
         return f"its scope is {candidate.scope}, not {scope}"
-    return None if candidate.status == "active" else f"it is {candidate.status}"
+    if candidate.undone:
+        return "its promotion was undone"
+    if candidate.status == "active" or (scope == "session" and candidate.status == "consolidated"):
+        return None
+    return f"it is {candidate.status}"
 
 
 def _threshold(score: float, least: float) -> Verdict:

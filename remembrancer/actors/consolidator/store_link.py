@@ -13,6 +13,7 @@ from remembrancer.protocol.consolidation import (
     AwaitDuty,
     Duty,
     DutyReport,
+    DutySort,
     EntityEdges,
     FindNear,
     MemoriesRead,
@@ -72,12 +73,12 @@ class StoreLink:
     ) -> None:
         await self._dealer.aclose()
 
-    async def await_duty(self, done: tuple[int, ...]) -> Duty:
-        """The next duty, or `NoDuty` after a while. `done` has arrived when this returns. Waits for the store."""
+    async def await_duty(self, done: tuple[int, ...], sort: DutySort | None = None) -> Duty:
+        """The next duty (of a sort), or `NoDuty` after a while. `done` has arrived when this returns. Waits for the store."""
         while True:
             await self._connected(None)
             try:
-                return await self._ask(AwaitDuty(done), _DUTY, POLL_S)
+                return await self._ask(AwaitDuty(done, sort), _DUTY, POLL_S)
             except AWAY as error:
                 logger.debug("no answer to the question for a duty", extra={"code": error.code})
                 await anyio.sleep(RETRY_S)

@@ -1,6 +1,7 @@
 """The intake of what hooks left: one event after the other, each gone from its directory when it is durable elsewhere.
 
-Hooks wait for nobody and tell nobody, so the directory is looked at twice a second. An event that was taken in and
+Hooks wait for nobody and tell nobody, so the directory is looked at twice a second: at its time of change alone, as
+long as nobody changes it. An event that was taken in and
 whose file a crash has left is taken in again under the same operation id, which does nothing twice.
 """
 
@@ -31,6 +32,9 @@ PRESENT_S: Final = 1800.0
 """So long a session that was heard of counts as there, unless it has ended: a person may think for a while."""
 PRESENCE_S: Final = 5.0
 """How often the store is told of these."""
+SETTLED_S: Final = 2.0
+"""A directory that was changed as lately as this may be changed again without its time of change saying so: that is as
+fine as the file system's clock, which is two seconds at the coarsest (FAT)."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +86,8 @@ class HookIntake:
         self._tell = tell
         self._clock = clock
         self._heard = HeardOf()
+        self._done_with_ns: int | None = None
+        """The directory's time of change when there was nothing left in it to take."""
 
     async def run(self) -> None:
         """Take in what comes. Ends when it is cancelled."""
@@ -115,10 +121,22 @@ class HookIntake:
             RemembrancerError: an event can be written nowhere for now; it and those after it stay.
             OSError: the directory cannot be read, or a file not removed.
         """
-        taken = 0
-        for name in self._waiting():
+        changed_ns = self._changed_ns()
+        if changed_ns is None or changed_ns == self._done_with_ns:
+            return 0
+        taken, waiting = 0, self._waiting()
+        for name in waiting:
             taken += await self._take(name)
+        is_settled = not waiting and self._clock() - changed_ns / 1e9 > SETTLED_S
+        self._done_with_ns = changed_ns if is_settled else None
         return taken
+
+    def _changed_ns(self) -> int | None:
+        """When the directory was changed last; None: it is not there."""
+        try:
+            return self._directory.stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
 
     def _waiting(self) -> list[str]:
         try:

@@ -2,7 +2,8 @@
 
 A session begins with its first bridge, once its project is known, and ends when its last one says that its client has
 gone. A bridge that is lost (killed, crashed) ends nothing: it, or another of the same session, may come again. What
-does not come again is missed by the store, which hears every few seconds which sessions are connected.
+does not come again is missed by the store, which hears at each arrival and every few seconds which sessions are
+connected.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from remembrancer.actors.gateway.toolkit.tools import Caller
 
 PRESENCE_S: Final = 5.0
-"""How often the store is told which sessions are connected."""
+"""How often the store is told which sessions are connected; a session's grace time is several times as long."""
 FIRST_WAIT_S: Final = 10.0
 """How long the first session of a new gateway waits for a store that is still starting, before its start is queued;
 and any for a store that is restarted, before nothing is made ready for it."""
@@ -91,6 +92,7 @@ class SessionLife:
         self._waiting: deque[tuple[Operation | None, Caller | None]] = deque()
         self._idle = True
         self._changed = anyio.Event()
+        self._arrival = anyio.Event()
         self._patience = anyio.CancelScope()
         """For the first answer of the store; none is left once the runtime stops."""
         self._stopping = False
@@ -132,6 +134,8 @@ class SessionLife:
     def _arrived(self, session: Session, caller: Caller) -> None:
         self._callers[session.key] = caller
         is_first = self._attendance.arrive(session.key, caller.project, caller.session_id)
+        self._arrival.set()
+        self._arrival = anyio.Event()
         start = StartSession(caller.session_id, session.client, session.directory)
         self._put(self._operation(session, caller, start) if is_first else None, caller)
 
@@ -175,10 +179,11 @@ class SessionLife:
 
     async def _note_presence(self) -> None:
         while True:
-            await anyio.sleep(PRESENCE_S)
-            present = self._attendance.present()
+            arrival, present = self._arrival, self._attendance.present()
             if present:
                 await self._link.tell(NotePresence(present))
+            with anyio.move_on_after(PRESENCE_S):
+                await arrival.wait()
 
     def _announce(self) -> None:
         self._changed.set()

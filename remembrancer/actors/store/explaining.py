@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from remembrancer.actors.store.records.reviving import archived_since
 from remembrancer.protocol.dynamics import falls_below_at
 from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion
@@ -100,8 +101,13 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
         case "archived":
             yield "Archived, since it is weak and nobody uses it. It is still found, ranked much lower."
             if memory.scope == "project":
-                until = _day(max(now, memory.updated_at + rules.delete_after_s))
-                yield f"If nothing changes it, it is forgotten around {until}; it can be restored then, too."
+                until = _day(max(now, (archived_since(memory) or memory.updated_at) + rules.delete_after_s))
+                yield (
+                    "Whenever it is found or looked at, it is active again. If nobody does that, it is forgotten "
+                    f"around {until}; it can be restored then, too."
+                )
+            else:
+                yield "Whenever it is found or looked at, it is active again."
         case "active":
             pass
     newer = ", ".join(filter(None, (_ids(around.incoming, each) for each in ("supersedes", "contradicts"))))
@@ -132,7 +138,10 @@ def _to_project(kind: Kind, score: float, session: SessionEntry | None, rules: P
     if score < rules.session_end_score:
         return f"Not promoted to the project: its score {_share(score)} is below {rules.session_end_score:g}."
     if session is not None and session.status != "active":
-        return f"Its score {_share(score)} reaches {rules.session_end_score:g}, but its session was over before that."
+        reached = f"Its score {_share(score)} reaches {rules.session_end_score:g}"
+        if session.memories_promoted >= rules.session_end_limit:
+            return f"{reached}, but its session's end promotes the {rules.session_end_limit} strongest memories alone."
+        return f"{reached} now; when its session's end was dealt with, it did not."
     return (
         f"Promoted to the project at its session's end: its score {_share(score)} reaches {rules.session_end_score:g} "
         f"(at once from {rules.at_once_score:g})."

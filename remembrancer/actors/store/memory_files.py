@@ -120,9 +120,7 @@ class MemoryFiles:
     def _register(self, records: Records, project: ProjectRef, starts: Sequence[Operation]) -> None:
         """Register the sessions that were there before the file."""
         for operation, outcome in zip(starts, records.apply(starts), strict=True):
-            if isinstance(
-                outcome.reply, RemembrancerError
-            ):  # its first write registers it
+            if isinstance(outcome.reply, RemembrancerError):  # its first write registers it
                 logger.warning("a session was not registered", extra={"file": project.id, "code": outcome.reply.code})
             elif isinstance(operation.change, StartSession):
                 self.catalog.note_session(project, operation.change.directory)

@@ -8,7 +8,8 @@ from remembrancer.actors.store.explaining import Circumstances, Rules, explain
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.snapshots import unknown_memory
 from remembrancer.protocol.dynamics import is_stale, memory_strength
-from remembrancer.protocol.reads import GetMemory, MemoryShown
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion
 from remembrancer.protocol.writes import PortableMemory
 
 
@@ -43,7 +44,7 @@ def _shown(
 ) -> MemoryShown:
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     incoming = records.incoming_links(memory.id, request.session_id)
-    promotions = records.promotions_of(memory.id)
+    promotions = promotions_known(memory, records.promotions_of(memory.id))
     session = records.session_read(memory.session_id, 0).entry if memory.scope == "session" else None
     around = Circumstances(embedded, incoming, promotions, session)
     return MemoryShown(
@@ -59,3 +60,34 @@ def _shown(
         observed_in=records.observed_in(memory.id),
         reasons=explain(memory, around, now, rules),
     )
+
+
+def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tuple[Promotion, ...]:
+    """The log's entries of a memory, and the steps of its chain that another file has logged, the first one first.
+
+    A file logs what was promoted into its scope. What a memory of the user went through in its project is known from
+    its chain. Pure.
+    """
+    known = {(each.memory_id, each.from_scope, each.merged_into is not None) for each in logged}
+    scopes: list[Scope] = [step.scope for step in memory.promotion_chain if step.action == "promoted"]
+    targets = iter([*scopes[1:], memory.scope])
+    target = scopes[0] if scopes else memory.scope
+    found = list(logged)
+    for step in memory.promotion_chain:
+        is_merged = step.action == "merged"
+        if not is_merged:
+            target = next(targets)
+        if (step.memory_id, step.scope, is_merged) not in known:
+            found.append(
+                Promotion(
+                    memory_id=step.memory_id,
+                    from_scope=step.scope,
+                    to_scope=target,
+                    promoted_at=step.promoted_at,
+                    reason=step.reason or "",
+                    source_session=step.session_id or "",
+                    score=step.score,
+                    merged_into=memory.id if is_merged else None,
+                )
+            )
+    return tuple(sorted(found, key=lambda each: each.promoted_at))

@@ -58,13 +58,20 @@ DETERMINERS: Final = _words("""
     everything everyone everybody something someone somebody anything anyone nothing else lot lots ton bit plenty
 """)
 """How much of something: one for another is no other value."""
+BEING: Final = _words("is are be been being was were")
 CHOICES: Final = frozenset(
-    stem(verb)
-    for verb in _words("""
-    use utilise utilize employ prefer like love need require choose pick call name title
-    chose chosen""")
+    stem(verb) for verb in _words("use utilise utilize employ prefer choose pick call name title chose chosen")
 )
 """Stems of verbs whose object is a value, however it is written: a tool, a name, a taste."""
+SINGLE: Final = (
+    CHOICES
+    | _words("is are")
+    | frozenset(
+        stem(verb)
+        for verb in _words("run keep store save live reside go belong listen deploy host default point depend rely set")
+    )
+)
+"""What takes one value at a time. Things are supported, liked or reported beside one another, and happen so too."""
 NEGATING: Final = ("dis", "un", "in", "im", "ir", "non", "non-")
 """Prefixes that make the contrary of a word: stable and unstable."""
 CONTRARIES: Final = frozenset(

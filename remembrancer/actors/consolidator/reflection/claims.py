@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from remembrancer.actors.consolidator.reflection.claim_words import (
     ARTICLES,
+    BEING,
     DENIALS,
     DENYING_VERBS,
     DETERMINERS,
@@ -89,6 +90,16 @@ class Claim:
     def meaningful(self) -> frozenset[str]:
         """The keys of the words in which claims may differ."""
         return frozenset(each.key for each in self.tokens if each.meaningful)
+
+    @cached_property
+    def happened(self) -> bool:
+        """Whether it tells what was done once: its verb is in the past, so far as that can be seen."""
+        before = ("", *(each.key for each in self.tokens))
+        return any(
+            each.role == "content" and each.written.endswith("ed") and not each.written.endswith("eed")
+            for each, key in zip(self.tokens, before, strict=False)
+            if key not in BEING
+        )
 
     @cached_property
     def persons(self) -> frozenset[int]:

@@ -8,6 +8,7 @@ from remembrancer.actors.consolidator.reflection.contradictions import (
     Contradiction,
     ContradictionRules,
     contradiction,
+    differs,
 )
 from remembrancer.actors.consolidator.reflection.duplicates import normalised
 from remembrancer.actors.consolidator.work.facts import facts_of
@@ -35,10 +36,12 @@ def says_the_same(
 ) -> tuple[Material, float] | None:
     """The nearest of these that a memory may be merged into, the nearest being given first.
 
-    What says the contrary is as near as what says the same: merging into that would hide what is new.
+    What says something else is as near as what says the same: merging into that would hide what is new.
     """
     for other, cosine in near:
-        if cosine > min_cosine and still_holds(other, now) and differing(memory, other, cosine, now, rules) is None:
+        if cosine <= min_cosine or not still_holds(other, now):
+            continue
+        if not differs(facts_of(memory, now), facts_of(other, now), rules):
             return other, cosine
     return None
 

@@ -27,6 +27,7 @@ def candidate_of(memory: Material) -> Candidate:
         sessions_accessed=memory.sessions_accessed,
         has_vectors=bool(memory.vector),
         status=memory.status,
+        undone=memory.undone == "promoted",
         entities=tuple((entity.name, entity.type) for entity in memory.entities),
     )
 

@@ -12,9 +12,8 @@ from remembrancer.actors.consolidator.reflection.themes import Theme, ThemeRules
 from remembrancer.actors.consolidator.specifics import is_project_specific
 from remembrancer.actors.consolidator.work.agreement import still_holds
 from remembrancer.actors.consolidator.work.facts import facts_of, vectors_of
-from remembrancer.actors.consolidator.work.summing_up import LEFT_ALONE, Derived, derived_id, links_to, made_of
+from remembrancer.actors.consolidator.work.summing_up import LEFT_ALONE, Derived, adding, derived_id, links_to, made_of
 from remembrancer.protocol.consolidation import Material, Pattern
-from remembrancer.protocol.runs import AddMemory
 from remembrancer.protocol.writes import ProjectRef
 
 MOST_PATTERNS: Final = 20
@@ -73,7 +72,7 @@ def _plan(theme: Theme, members: Sequence[Material]) -> PatternPlan:
     if not content:
         return PatternPlan(pattern)
     memory = made_of(derived_id("pattern", sources), "procedure", content, sources)
-    derived = Derived(memory, sources, (AddMemory(memory), *links_to(memory.id, sources)))
+    derived = Derived(memory, sources, (adding(memory, sources), *links_to(memory.id, sources)))
     return PatternPlan(
         Pattern(pattern.pattern, pattern.frequency, pattern.suggested_scope, memory.id, pattern.derived_from), derived
     )

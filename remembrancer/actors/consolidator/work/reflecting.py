@@ -42,7 +42,7 @@ async def reflect(duty: ReflectDuty, store: StoreAccess, settings: Settings, clo
     own = await read_settled(store, ReadMemories(project, session_id=request.about), min(WAIT_S, rules.vectors_wait_s))
     summaries: list[Derived] = []
     if request.strategy != "extract_patterns":
-        summaries = await aside(lambda: plan_summaries(own, clock(), rules.clusters, request.summaries))
+        summaries = await aside(lambda: plan_summaries(own, clock(), rules.clusters, request.summaries, again=True))
     patterns: list[PatternPlan] = []
     if request.strategy != "summarize":
         patterns = await find_patterns(store, project, own, rules, clock())

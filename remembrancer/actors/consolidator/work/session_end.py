@@ -33,9 +33,8 @@ async def end_session(duty: SessionEndDuty, store: StoreAccess, settings: Settin
     rules = rules_of(settings)
     project, session = duty.project, duty.session
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
-    own = await read_settled(
-        store, ReadMemories(project, session_id=session.session_id, statuses=("active",)), rules.vectors_wait_s
-    )
+    request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
+    own = await read_settled(store, request, rules.vectors_wait_s)
     promotions = await plan_for_project(store, project, promoted_of(own, rules, clock()), rules, clock())
     left = [memory for memory in own if memory.id not in promotions.changed]
     summaries: list[Derived] = []
@@ -59,13 +58,19 @@ async def end_session(duty: SessionEndDuty, store: StoreAccess, settings: Settin
 
 
 def promoted_of(own: Sequence[Material], rules: WorkRules, now: float) -> list[Promoted]:
-    """The memories of a session that go into its project, the strongest first."""
+    """The memories of a session that go into its project, the strongest first, and then what was made of others.
+
+    What was made of others takes no place from them: a session that was summed up while it ran leaves at least what it
+    would have left without.
+    """
     by_id = {memory.id: memory for memory in own}
-    candidates = [candidate_of(memory) for memory in own if memory.scope == "session"]
-    return [
-        Promoted(by_id[candidate.id], verdict)
-        for candidate, verdict in promoted_at_session_end(candidates, now, rules.promotion)
-    ]
+    chosen = []
+    for is_derived in (False, True):
+        candidates = [
+            candidate_of(memory) for memory in own if memory.scope == "session" and memory.is_derived == is_derived
+        ]
+        chosen += promoted_at_session_end(candidates, now, rules.promotion)
+    return [Promoted(by_id[candidate.id], verdict) for candidate, verdict in chosen]
 
 
 async def plan_for_project(

@@ -36,16 +36,22 @@ class Derived:
 
 
 def plan_summaries(
-    memories: Iterable[Material], now: float, rules: ClusterRules, texts: Mapping[str, str] | None = None
+    memories: Iterable[Material],
+    now: float,
+    rules: ClusterRules,
+    texts: Mapping[str, str] | None = None,
+    *,
+    again: bool = False,
 ) -> list[Derived]:
     """What the memories can be summed up in. `texts` are summaries by somebody else, by the ids of what is made.
 
-    Only active episodic memories that hold, have their vectors and were made of no others are looked at. What is made
-    of a session's memories belongs to that session, and what is made of a project's to that project.
+    Only active episodic memories that hold, have their vectors and were made of no others are looked at, and what was
+    summed up before only if that was not undone (or `again`, because somebody asks). What is made of a session's
+    memories belongs to that session, and what is made of a project's to that project.
     """
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
-        if _can_be_summed_up(memory, now):
+        if _can_be_summed_up(memory, now) and (again or memory.undone != "consolidated"):
             owner = memory.session_id if memory.scope == "session" else ""
             owners.setdefault((memory.scope, owner), []).append(memory)
     made: list[Derived] = []
@@ -85,6 +91,11 @@ def made_of(memory_id: str, kind: Kind, content: str, sources: Sequence[Material
     )
 
 
+def adding(memory: NewMemory, sources: Iterable[Material]) -> AddMemory:
+    """The edit that makes a memory, if what it is made of is then as it was looked at: else it would outlive that."""
+    return AddMemory(memory, tuple((each.id, each.version) for each in sources))
+
+
 def links_to(memory_id: str, sources: Iterable[Material]) -> tuple[AddLink, ...]:
     """The links from a memory to what it was made of."""
     return tuple(AddLink(memory_id, each.id, "derived_from") for each in sources)
@@ -110,10 +121,17 @@ def _sum_up(sources: Sequence[Material], texts: Mapping[str, str]) -> Derived | 
     memory = made_of(memory_id, "fact", content, sources)
     reason = f"{memory_id} sums it up with {len(sources) - 1} others"
     marks = tuple(
-        ReviseMemory(each.id, "consolidated", expected_version=each.version, status="consolidated", reason=reason)
+        ReviseMemory(
+            each.id,
+            "consolidated",
+            expected_version=each.version,
+            status="consolidated",
+            reason=reason,
+            only_with=memory_id,
+        )
         for each in sources
     )
-    return Derived(memory, tuple(sources), (AddMemory(memory), *marks, *links_to(memory_id, sources)))
+    return Derived(memory, tuple(sources), (adding(memory, sources), *marks, *links_to(memory_id, sources)))
 
 
 def _common_tags(sources: Sequence[Material]) -> tuple[str, ...]:

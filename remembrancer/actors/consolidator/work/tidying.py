@@ -38,8 +38,16 @@ def plan_archiving(
     for memory in memories:
         strength = strength_of(memory, now)
         facts = MemoryFacts(
-            memory.scope, memory.status, strength, memory.created_at, memory.updated_at, memory.access_count
+            memory.scope,
+            memory.status,
+            strength,
+            memory.created_at,
+            memory.updated_at,
+            memory.access_count,
+            memory.archived_at,
         )
+        if memory.undone in ("archived", "forgotten"):
+            continue  # somebody wanted it back
         if should_archive(facts, now, rules):
             reason = f"weak ({strength:g}), old and hardly used"
             revision = ReviseMemory(
@@ -81,10 +89,13 @@ class CopyFinder:
 
 
 def plan_copies(memories: Sequence[Material], now: float) -> list[Change]:
-    """Of copies one stays as it is; each of the others points at it, and stands behind it."""
-    by_id = {memory.id: memory for memory in memories}
+    """Of copies one stays as it is; each of the others points at it, and stands behind it.
+
+    A copy for which that was undone is none any more.
+    """
+    by_id = {memory.id: memory for memory in memories if memory.undone != "deduplicated"}
     changes = []
-    for copies in find_copies(facts_of(memory, now) for memory in memories):
+    for copies in find_copies(facts_of(memory, now) for memory in by_id.values()):
         for copy in copies.rest:
             revision = ReviseMemory(
                 copy,

@@ -115,8 +115,7 @@ def to_change(
     tags = clean_tags(arguments.tags)
     source = _source(arguments.source)
     entities = clean_entities(arguments.related_entities)
-    if arguments.session_id is not UNSET:
-        session_id = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
+    session_id = _origin(arguments, session_id)
 
     def change(memory_id: str) -> StoreMemory:
         return StoreMemory(
@@ -139,6 +138,25 @@ def to_change(
         )
 
     return change
+
+
+def _origin(arguments: StoreMemoryArguments, own: str) -> str:
+    """The session that a memory comes from. Another one than the calling one may be named, for a memory that it does
+    not own.
+
+    Raises:
+        InvalidInput: it is no name, or the memory would be in the midst of another session's own.
+    """
+    if arguments.session_id is UNSET or arguments.session_id == own:
+        return own
+    named = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
+    if arguments.scope == "session" and named != own:
+        message = (
+            f"session_id must be the current session's ({shown(own)}) or left out, not {shown(arguments.session_id)}: a "
+            "session's memories are its own. With the scope project or user it says where the memory comes from"
+        )
+        raise InvalidInput(message, field="session_id")
+    return named
 
 
 def _type_and_kind(arguments: StoreMemoryArguments) -> tuple[MemoryType, Kind | None]:

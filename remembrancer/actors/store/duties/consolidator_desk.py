@@ -23,6 +23,7 @@ from remembrancer.protocol.consolidation import (
     ConsolidatorRequest,
     Duty,
     DutyReport,
+    DutySort,
     Maintain,
     MaintainDuty,
     Maintained,
@@ -43,10 +44,9 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     from_failure,
 )
-from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.wire import ToStore
-from remembrancer.protocol.writes import Operation, Submit, SubmitBatch
+from remembrancer.protocol.writes import Submit, SubmitBatch
 
 ANSWER_MARGIN_S: Final = 0.2
 """What is kept of a deadline for the way back."""
@@ -89,8 +89,8 @@ class ConsolidatorDesk:
         self._material = material
         self._news = anyio.Event()
         self._awaited: dict[int, _Awaited] = {}
-        self._latest: dict[str, int] = {}
-        """By incarnation, the question for a duty that counts: the last one."""
+        self._latest: dict[tuple[str, DutySort | None], int] = {}
+        """By incarnation and sort, the question for a duty that counts: the last one."""
         self._refusal: str | None = None if settings.consolidator else OFF
         self._is_off = not settings.consolidator
         self._draining = False
@@ -123,11 +123,11 @@ class ConsolidatorDesk:
         match message:
             case NotePresence():
                 self.finder.note_presence(message)
-            case Submit(operation=Operation(change=StartSession()) as operation):
-                self.finder.note_start(operation)
+            case Submit(operation=operation):
+                self.finder.note_operation(operation)
             case SubmitBatch(operations=operations):
                 for operation in operations:
-                    self.finder.note_start(operation)
+                    self.finder.note_operation(operation)
 
     def drain(self) -> None:
         """The store is about to stop: whoever waits for a duty need not wait any more."""
@@ -136,7 +136,7 @@ class ConsolidatorDesk:
 
     def consolidator_gone(self, incarnation: str) -> None:
         """A consolidator has died: what it had is free."""
-        self._latest.pop(incarnation, None)
+        self._latest = {key: question for key, question in self._latest.items() if key[0] != incarnation}
         self._release(incarnation)
 
     def consolidator_failed(self, why: str) -> None:
@@ -202,20 +202,21 @@ class ConsolidatorDesk:
     async def _next_duty(self, peer: Peer, envelope: Envelope, request: AwaitDuty) -> Duty:
         if not self._is_off:
             self._refusal = None
-        self._latest[peer.incarnation] = envelope.message_id
+        asking = (peer.incarnation, request.sort)
+        self._latest[asking] = envelope.message_id
         for duty_id in request.done:
             await self._ended(duty_id, self._board.finish(peer.incarnation, duty_id, time.monotonic()))
         remaining_s = envelope.remaining_s()
         give_up_at = time.monotonic() + (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) - ANSWER_MARGIN_S
-        while self._latest.get(peer.incarnation) == envelope.message_id and not self._draining:
+        while self._latest.get(asking) == envelope.message_id and not self._draining:
             now = time.monotonic()
-            duty = self._board.take(peer.incarnation, now)
+            duty = self._board.take(peer.incarnation, now, request.sort)
             self._tell_of_given_up()
             if duty is not None:
                 return duty
             if now >= give_up_at:
                 break
-            until = min(give_up_at, self._board.next_at() or give_up_at)
+            until = min(give_up_at, self._board.next_at(request.sort) or give_up_at)
             news = self._news
             with anyio.move_on_after(max(0.0, until - now)):
                 await news.wait()

@@ -18,10 +18,12 @@ import msgspec
 from remembrancer.actors.store.records.background_contract import Promotable
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
+    DutySort,
     MaintainDuty,
     PromoteDuty,
     ReflectDuty,
     SessionEndDuty,
+    sort_of,
 )
 
 LEASE_S: Final = 60.0
@@ -131,14 +133,16 @@ class DutyBoard:
         entry.unwanted = True
         return True
 
-    def take(self, holder: str, now: float) -> Work | None:
-        """The next duty, for a consolidator that is at work on none: what it was handed before was lost on its way."""
-        self._return_all((each for each, entry in self._entries.items() if entry.holder == holder), now)
+    def take(self, holder: str, now: float, sort: DutySort | None = None) -> Work | None:
+        """The next duty (of a sort), for a consolidator that is at work on none: what it was handed before was lost on
+        its way."""
+        before = (each for each, entry in self._entries.items() if entry.holder == holder and _is_of(entry, sort))
+        self._return_all(before, now)
         self._return_all((each for each, entry in self._entries.items() if self._has_lapsed(entry, now)), now)
         free = [
             (entry.wanted.rank, entry.sequence, duty_id)
             for duty_id, entry in self._entries.items()
-            if entry.holder is None and entry.not_before <= now
+            if entry.holder is None and entry.not_before <= now and _is_of(entry, sort)
         ]
         if not free:
             return None
@@ -170,9 +174,14 @@ class DutyBoard:
         given_up, self._given_up = self._given_up, []
         return given_up
 
-    def next_at(self) -> float | None:
-        """When a duty that nobody has becomes free, or a lease ends, if nothing happens before; None: never."""
-        moments = [entry.not_before if entry.holder is None else entry.leased_until for entry in self._entries.values()]
+    def next_at(self, sort: DutySort | None = None) -> float | None:
+        """When a duty (of a sort) that nobody has becomes free, or a lease ends, if nothing happens before; None: never.
+        """
+        moments = [
+            entry.not_before if entry.holder is None else entry.leased_until
+            for entry in self._entries.values()
+            if _is_of(entry, sort)
+        ]
         return min(moments, default=None)
 
     def has_begun(self, duty_id: int) -> bool:
@@ -241,6 +250,10 @@ class DutyBoard:
         entry = self._entries.pop(duty_id, None)
         if entry is not None and self._by_key.get(entry.wanted.key) == duty_id:
             del self._by_key[entry.wanted.key]
+
+
+def _is_of(entry: _Entry, sort: DutySort | None) -> bool:
+    return sort is None or sort_of(entry.wanted.duty) == sort
 
 
 def _pause_s(returned: int) -> float:

@@ -27,8 +27,8 @@ from remembrancer.config.rules import promotion_rules
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import MaintainDuty, NotePresence, PromoteDuty
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.writes import Applied, Operation, ProjectRef
+from remembrancer.protocol.session_life import EndSession
+from remembrancer.protocol.writes import Applied, ImportMemory, Operation, ProjectRef
 
 LOOK_S: Final = 1.0
 """How often there is a look for what has changed."""
@@ -97,10 +97,10 @@ class DutyFinder:
         """These sessions are connected."""
         self._watch.note(((project.id, session) for project, session in message.sessions), time.monotonic())
 
-    def note_start(self, operation: Operation) -> None:
-        """If this is the start of a session: what was known of its presence is past."""
-        if isinstance(operation.change, StartSession):
-            self._watch.begin((operation.project.id, operation.change.session_id), time.monotonic())
+    def note_operation(self, operation: Operation) -> None:
+        """A session does something: it is there, whether anybody is connected to it or not."""
+        if operation.session_id and not isinstance(operation.change, EndSession | ImportMemory):
+            self._watch.note([(operation.project.id, operation.session_id)], time.monotonic())
 
     async def run(self) -> None:
         """Look, once a second at most, until cancelled."""
@@ -111,9 +111,8 @@ class DutyFinder:
     async def look(self) -> None:
         """Look into what has changed, and see what has come due."""
         now = time.monotonic()
-        if self._changed:
-            await self._count_accesses()
-        for name in [name for name, since in self._changed.items() if since <= now]:
+        changed = [name for name, since in self._changed.items() if since <= now]
+        for name in changed:
             del self._changed[name]
             records = self._files.get(name)
             if records is None:
@@ -123,6 +122,8 @@ class DutyFinder:
             except RemembrancerError as error:
                 logger.warning("a file cannot be looked at", extra={"file": name, "code": error.code})
                 self._changed.setdefault(name, now + AGAIN_S)
+        if changed:  # what was seen before the end of a session that was found counts when the end is dealt with
+            await self._count_accesses()
         self._observe_all()
         await self._end_lost_sessions()
 

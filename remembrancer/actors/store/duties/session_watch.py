@@ -23,47 +23,37 @@ class OpenSession:
 
 
 class SessionWatch:
-    """Remembers when each session was last connected, by a clock that only goes forward."""
+    """Remembers when each session was last heard of, by a clock that only goes forward."""
 
     def __init__(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._seen_at: dict[SessionKey, float] = {}
-        self._begun_at: dict[SessionKey, float] = {}
 
     @property
     def watched(self) -> int:
         """How many sessions something is remembered of."""
-        return len(self._seen_at.keys() | self._begun_at.keys())
-
-    def begin(self, key: SessionKey, now: float) -> None:
-        """A session begins, or goes on after its end: how it was connected before does not count any more."""
-        self._seen_at.pop(key, None)
-        self._begun_at[key] = now
+        return len(self._seen_at)
 
     def note(self, present: Iterable[SessionKey], now: float) -> None:
-        """These sessions are connected."""
+        """These sessions are connected, begin, or do something."""
         for key in present:
             self._seen_at[key] = now
 
     def lost(self, sessions: Iterable[OpenSession], now: float, wall_now: float) -> list[OpenSession]:
         """Those of the open sessions that have been abandoned. What else was seen and is over is let go.
 
-        A session that was connected and has not been for the grace time is; so is one that was not seen at all, and
+        A session that was heard of and has not been for the grace time is; so is one that was not seen at all, and
         was last active a day ago by the wall clock `wall_now` (one that is ahead of it counts as active now).
         """
         known = list(sessions)
         of_registry = {session.key for session in known}
-        self._seen_at = self._kept(self._seen_at, of_registry, now)
-        self._begun_at = self._kept(self._begun_at, set(), now)
+        self._seen_at = {
+            key: at for key, at in self._seen_at.items() if key in of_registry or now - at <= self._grace_s
+        }
         return [session for session in known if self._is_lost(session, now, wall_now)]
 
-    def _kept(self, moments: dict[SessionKey, float], known: set[SessionKey], now: float) -> dict[SessionKey, float]:
-        return {key: at for key, at in moments.items() if key in known or now - at <= self._grace_s}
-
     def _is_lost(self, session: OpenSession, now: float, wall_now: float) -> bool:
-        if session.key in self._begun_at:  # the registry may not have been read since
-            return False
         seen_at = self._seen_at.get(session.key)
-        if seen_at is not None:
+        if seen_at is not None:  # which the registry may not have been read since
             return now - seen_at > self._grace_s
         return max(0.0, wall_now - session.last_active_at) > FORGOTTEN_S

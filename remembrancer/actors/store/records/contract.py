@@ -223,7 +223,10 @@ class Records(BackgroundRecords, Protocol):
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
-        """Count an access to each memory (twice in the list counts twice), and the session that it was shown to."""
+        """Count an access to each memory (twice in the list counts twice), and the session that it was shown to.
+
+        What is archived becomes active by it: a version of its own, which belongs to no operation.
+        """
 
     def touch_session(self, session_id: str, at: float) -> None:
         """Note that a session is active, and register it when it is new."""
@@ -309,6 +312,9 @@ class Records(BackgroundRecords, Protocol):
 
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""
+
+    def sizes(self) -> dict[Scope, int]:
+        """How many memories there are in each scope that has any, whosever they are; forgotten ones not counted."""
 
     def session(self, session_id: str) -> tuple[float | None, int]:
         """When a session began (None: unknown), and how many memories it has stored."""

@@ -61,8 +61,16 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
     vectors = _read_means(query, model, numbers) if request.with_vectors and model is not None else {}
     entities = _read_entities(query, numbers) if request.with_content else {}
     sources = _read_sources(query, [row[0] for row in page if row[18]]) if request.with_content else {}
+    undone = _read_undone(query, numbers)
     memories = tuple(
-        _material(row, entities.get(row[0], ()), vectors.get(row[0], b""), sources.get(row[0], ())) for row in page
+        _material(
+            row,
+            entities.get(row[0], ()),
+            vectors.get(row[0], b""),
+            sources.get(row[0], ()),
+            undone.get(row[0], ""),
+        )
+        for row in page
     )
     dimensions = len(next(iter(vectors.values()))) // 4 if vectors else 0
     return MemoriesRead(memories, len(rows) > limit, dimensions)
@@ -76,7 +84,8 @@ def read_materials_of(query: Query, numbers: Sequence[int]) -> dict[int, Materia
         (_listed(numbers),),
     )
     entities = _read_entities(query, [row[0] for row in rows])
-    return {row[0]: _material(row, entities.get(row[0], ()), b"") for row in rows}
+    sources = _read_sources(query, [row[0] for row in rows if row[18]])
+    return {row[0]: _material(row, entities.get(row[0], ()), b"", sources.get(row[0], ())) for row in rows}
 
 
 def read_eligible(query: Query, request: FindNear, limit: int, among: Sequence[int] | None) -> list[int] | None:
@@ -121,7 +130,9 @@ def mean_vectors(passages: PassageVectors) -> tuple[list[int], Vectors]:
     return memories.tolist(), np.asarray(sums / np.where(lengths > 0, lengths, 1), dtype=np.float32)
 
 
-def _material(row: Any, entities: Iterable[EntityRef], vector: bytes, sources: Iterable[str] = ()) -> Material:
+def _material(
+    row: Any, entities: Iterable[EntityRef], vector: bytes, sources: Iterable[str] = (), undone: str = ""
+) -> Material:
     return Material(
         number=row[0],
         id=row[1],
@@ -149,6 +160,7 @@ def _material(row: Any, entities: Iterable[EntityRef], vector: bytes, sources: I
         archived_at=row[19],
         valid_until=row[20],
         vector=vector,
+        undone=undone,
     )
 
 
@@ -186,6 +198,20 @@ def _read_sources(query: Query, numbers: Sequence[int]) -> dict[int, list[str]]:
     for memory, source in rows:
         sources.setdefault(memory, []).append(source)
     return sources
+
+
+def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
+    """Of memories whose last change was the undoing of another one: what that was. Mostly no run was ever undone."""
+    if not query("SELECT 1 FROM runs WHERE undone_at IS NOT NULL LIMIT 1", ()):
+        return {}
+    rows = query(
+        """SELECT m.number, was.change FROM memories AS m
+           JOIN history AS h ON h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'
+           JOIN history AS was ON was.memory_id = m.id AND was.version = m.version - 1
+           WHERE m.number IN (SELECT value FROM json_each(?))""",
+        (_listed(numbers),),
+    )
+    return dict(rows)
 
 
 def passage_vectors(rows: Sequence[Any]) -> PassageVectors:

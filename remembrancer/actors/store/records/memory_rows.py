@@ -245,14 +245,14 @@ def delete_memory(connection: sqlite3.Connection, number: int) -> tuple[int, ...
 def register_session(connection: sqlite3.Connection, session_id: str, now: float) -> None:
     """Note that a session is active at `now`, and register it when it is new.
 
-    If its end has been dealt with already, that is to be done again: there is something new in it. What is done in the
-    background belongs to no session (an empty id).
+    One that has ended goes on, without an end until it ends again: there is something new in it. How it ended is kept,
+    for whoever finds it left. What is done in the background belongs to no session (an empty id).
     """
     if not session_id:
         return
     connection.execute(
         """INSERT INTO sessions (session_id, started_at, last_active_at) VALUES (?, ?, ?)
-           ON CONFLICT DO UPDATE SET status = 'active',
+           ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
            last_active_at = max(last_active_at, excluded.last_active_at)""",
         (session_id, now, now),
     )

@@ -15,6 +15,7 @@ from remembrancer.actors.store.records.memory_rows import (
     read_memory,
     want_embedding,
 )
+from remembrancer.actors.store.records.reviving import archived_since
 from remembrancer.actors.store.records.snapshots import is_visible
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.writes import ImportedResult, ImportMemory, MemoryLink, Operation, PortableMemory, Snapshot
@@ -97,7 +98,7 @@ def insert_portable(connection: sqlite3.Connection, memory: PortableMemory, now:
             "last_accessed_at": memory.last_accessed_at,
             "forgotten_at": memory.forgotten_at,
             "forgotten_reason": memory.forgotten_reason,
-            "archived_at": memory.updated_at if memory.status == "archived" else None,
+            "archived_at": archived_since(memory),
             "promotion_chain": encode_json(memory.promotion_chain).decode(),
             "source_project": memory.source_project,
         },

@@ -4,6 +4,7 @@ transaction."""
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from typing import Final, assert_never
 
 import msgspec
@@ -53,7 +54,8 @@ def apply_run(connection: sqlite3.Connection, operation: Operation, change: Appl
             run.carry_out(edit)
         else:
             run.pass_over(edit, UNDONE)
-    if change.source_ids and undone_at is None:
+    source_ids, result_ids = run.done(change.source_ids), run.done(change.result_ids)
+    if source_ids and undone_at is None and (result_ids or not change.result_ids):
         connection.execute(
             """INSERT INTO consolidation_log
                    (run_id, method, source_count, result_count, source_ids, result_ids, consolidated_at)
@@ -61,10 +63,10 @@ def apply_run(connection: sqlite3.Connection, operation: Operation, change: Appl
             (
                 change.run_id,
                 change.method,
-                len(change.source_ids),
-                len(change.result_ids),
-                encode_json(change.source_ids).decode(),
-                encode_json(change.result_ids).decode(),
+                len(source_ids),
+                len(result_ids),
+                encode_json(source_ids).decode(),
+                encode_json(result_ids).decode(),
                 now,
             ),
         )
@@ -94,17 +96,21 @@ class _Run:
             self.pass_over(edit, obstacle)
 
     def pass_over(self, edit: Edit, reason: str) -> None:
-        """Name what is not carried out. What later edits say of a memory that was not revised is moot."""
+        """Name what is not carried out. What later edits say of a memory that was not made or revised is moot."""
         subject = _subject_of(edit)
-        if isinstance(edit, ReviseMemory):
+        if isinstance(edit, (AddMemory, ReviseMemory)):
             self._passed_over.add(subject)
         self.skipped.append(Skipped(subject, reason, type(edit).__name__))
+
+    def done(self, memory_ids: Sequence[str]) -> tuple[str, ...]:
+        """Those of the memories that were not passed over."""
+        return tuple(each for each in memory_ids if each not in self._passed_over)
 
     def _carry_out(self, edit: Edit) -> str | None:
         """Why an edit is passed over; None when it is carried out."""
         match edit:
-            case AddMemory(memory=memory):
-                return self._add(memory)
+            case AddMemory():
+                return self._outlived(edit.made_of) or self._add(edit.memory)
             case ReviseMemory():
                 return self._dropped(edit.only_with) or self._revise(edit)
             case AddLink():
@@ -134,6 +140,24 @@ class _Run:
             if memory_id in self._passed_over:
                 return f"{memory_id} was passed over"
         return None
+
+    def _outlived(self, made_of: Sequence[tuple[str, int]]) -> str | None:
+        """What of the memories that another is to be made of is not any more what it was made of."""
+        for memory_id, version in made_of:
+            memory = self._read(memory_id)
+            if memory is None or memory.now.forgotten:
+                return f"{memory_id}, which it is made of, is forgotten or gone"
+            if memory.version != version and not self._made_version(memory_id, version, memory.version):
+                return f"{memory_id}, which it is made of, has been changed since"
+        return None
+
+    def _made_version(self, memory_id: str, before: int, after: int) -> bool:
+        """Whether it was this run that made a version out of another."""
+        made = self._connection.execute(
+            "SELECT 1 FROM run_changes WHERE run_id = ? AND memory_id = ? AND version_before = ? AND version_after = ?",
+            (self._change.run_id, memory_id, before, after),
+        )
+        return made.fetchone() is not None
 
     def _add(self, memory: NewMemory) -> str | None:
         if self._read(memory.id) is not None:

@@ -28,9 +28,14 @@ def start_session(connection: sqlite3.Connection, change: StartSession, now: flo
 
 
 def end_session(connection: sqlite3.Connection, change: EndSession, now: float) -> Done:
-    """Note a session's end, which is dealt with later. One that is unknown or has ended stays as it is."""
+    """Note a session's end, which is dealt with later. One that is unknown or has ended stays as it is.
+
+    What a session did after its end does not make it an abandoned one when nobody hears of it any more.
+    """
     connection.execute(
-        "UPDATE sessions SET ended_at = ?, ending = ? WHERE session_id = ? AND status = 'active' AND ended_at IS NULL",
+        """UPDATE sessions SET ended_at = ?, ending = CASE ? WHEN 'abandoned' THEN coalesce(ending, 'abandoned')
+                                                    ELSE 'completed' END
+           WHERE session_id = ? AND status = 'active' AND ended_at IS NULL""",
         (now, change.how, change.session_id),
     )
     return Done(_result(connection, change.session_id))

@@ -17,6 +17,7 @@ from remembrancer.actors.store.records.changes import apply_operation, record_do
 from remembrancer.actors.store.records.contract import EmbeddedMemory, NearDuplicate, Outcome, SavedEmbeddings
 from remembrancer.actors.store.records.memory_rows import note_session_access, register_session
 from remembrancer.actors.store.records.moving import begin_move, cancel_move, end_move, read_moves, receive_move
+from remembrancer.actors.store.records.reviving import revive
 from remembrancer.actors.store.records.session_registry import import_sessions
 from remembrancer.actors.store.records.sqlite_background import SqliteBackground
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
@@ -164,6 +165,7 @@ class SqliteRecords(SqliteReading, SqliteBackground):
                 "UPDATE memories SET access_count = access_count + ?, last_accessed_at = ? WHERE number = ?",
                 [(count, at, number) for number, count in Counter(numbers).items()],
             )
+            revive(connection, numbers, at)
 
     def touch_session(self, session_id: str, at: float) -> None:
         with self._file.transaction() as connection:

@@ -40,9 +40,9 @@ def store_memory(connection: sqlite3.Connection, operation: Operation, change: S
         valid_from=change.valid_from,
         valid_until=change.valid_until,
     )
-    duplicates = _same_content(connection, change)
+    duplicates = _same_content(connection, change, operation.session_id)
     number, edges = insert_memory(connection, operation, change.memory_id, first, now)
-    register_session(connection, change.session_id, now)
+    register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
     result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
     return Done(result, to_embed=number)
 
@@ -74,11 +74,11 @@ def insert_memory(
     return number, edges
 
 
-def _same_content(connection: sqlite3.Connection, change: StoreMemory) -> tuple[str, ...]:
-    """Memories with this very content that the storing session may see, oldest first, five at the most."""
+def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_id: str) -> tuple[str, ...]:
+    """Memories with this very content that the session may see, oldest first, five at the most."""
     rows = connection.execute(
         """SELECT id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
            AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
-        (digest_of(change.content), change.session_id),
+        (digest_of(change.content), session_id),
     )
     return tuple(row[0] for row in rows)

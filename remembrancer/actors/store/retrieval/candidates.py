@@ -19,8 +19,8 @@ from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
 from remembrancer.actors.store.vectors.passage_index import PassageHit
 from remembrancer.actors.store.vectors.vector_index import IndexLost
-from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.reads import Counts, Strategy
+from remembrancer.protocol.kinds import SCOPES, Scope
+from remembrancer.protocol.reads import Strategy
 
 CANDIDATES: Final = 50
 """Memories that each search brings to the fusion, from each scope."""
@@ -95,18 +95,23 @@ class Question:
 class Found:
     """A file's candidates: what the searches said, and what ranks them. `by_meaning`: its vectors were searched.
 
-    `size` is how many memories the file has in all.
+    `sizes` are how many memories the file has in each scope.
     """
 
     by_meaning: bool
     signals: dict[int, Signals]
     facts: dict[int, RankingFacts]
-    size: int
+    sizes: Mapping[Scope, int]
+
+    @property
+    def size(self) -> int:
+        """How many memories the file has in all."""
+        return sum(self.sizes.values())
 
     def together(self, other: Found) -> Found:
         """With the candidates of another scope of the same file."""
         return Found(
-            self.by_meaning and other.by_meaning, self.signals | other.signals, self.facts | other.facts, self.size
+            self.by_meaning and other.by_meaning, self.signals | other.signals, self.facts | other.facts, self.sizes
         )
 
 
@@ -124,14 +129,14 @@ def find_candidates(source: Source, question: Question, filters: Filters) -> Fou
     Where vectors alone were asked for, the words are searched only if the vectors cannot be.
     """
     records = source.records
-    counts = records.counts(None)
+    sizes = records.sizes()
     searches = _searches(records, filters)
     if len(searches) > 1:
         source = searched_once(source)
-    nearest = [_by_meaning(source, question, search, counts) for search in searches]
+    nearest = [_by_meaning(source, question, search, sizes) for search in searches]
     hits = _by_words(records, question, filters, searches, nearest)
     found = [
-        _found(source, question, search.filters, near, its, counts.total)
+        _found(source, question, search.filters, near, its, sizes)
         for search, near, its in zip(searches, nearest, hits, strict=True)
     ]
     return reduce(Found.together, found)
@@ -149,7 +154,7 @@ def _searches(records: Records, filters: Filters) -> list[_Search]:
     return [_Search(filters)] if few == [] else [_Search(own, few), _Search(replace(filters, scopes=others))]
 
 
-def _by_meaning(source: Source, question: Question, search: _Search, counts: Counts) -> _Nearest | None:
+def _by_meaning(source: Source, question: Question, search: _Search, sizes: Mapping[Scope, int]) -> _Nearest | None:
     """The nearest memories; None where they cannot be had."""
     records, passages, vector = source.records, source.passages, question.vector
     if vector is None or passages is None:
@@ -157,7 +162,7 @@ def _by_meaning(source: Source, question: Question, search: _Search, counts: Cou
     if search.few is not None:
         return _compared(records, passages.model, vector, search.few)
     try:
-        return _nearest(records, passages, vector, search.filters, _first_search(counts, search.filters))
+        return _nearest(records, passages, vector, search.filters, _first_search(sizes, search.filters))
     except IndexLost:
         logger.warning("an index cannot be searched", exc_info=True)
         return None
@@ -184,7 +189,7 @@ def _found(
     filters: Filters,
     nearest: _Nearest | None,
     hits: Sequence[KeywordHit],
-    size: int,
+    sizes: Mapping[Scope, int],
 ) -> Found:
     """What both searches found, with what each lacks of the other."""
     records, passages = source.records, source.passages
@@ -201,7 +206,7 @@ def _found(
     facts = {**known, **records.ranking_facts(padded(missing), filters)} if missing else known
     signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
     passing = {number: facts[number] for number in numbers if number in facts}
-    return Found(nearest is not None, signals, passing, size)
+    return Found(nearest is not None, signals, passing, sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +227,14 @@ def _compared(records: Records, model: str, query: Vectors, few: Sequence[int]) 
     return _Nearest(_first(compared), compared, {})
 
 
-def _first_search(counts: Counts, filters: Filters) -> int:
+def _first_search(sizes: Mapping[Scope, int], filters: Filters) -> int:
     """How many passages to look at first, for so many to be of the scopes that are asked for."""
+    total = sum(sizes.values())
     scopes = filters.scopes or ("project", "user")  # another session's memories never pass
-    wanted = sum(counts.by_scope.get(scope, 0) for scope in scopes)
-    if not 0 < wanted < counts.total:
+    wanted = sum(sizes.get(scope, 0) for scope in scopes)
+    if not 0 < wanted < total:
         return CANDIDATES
-    limit = math.ceil(CANDIDATES * SPARE_SHARE * counts.total / wanted)
+    limit = math.ceil(CANDIDATES * SPARE_SHARE * total / wanted)
     return limit if limit <= MOST_AT_FIRST else CANDIDATES
 
 

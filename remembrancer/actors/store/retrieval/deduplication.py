@@ -77,6 +77,8 @@ def deduplicate(
     rank. Memories of one scope are left as they are, however near.
     """
     alike = _pairs_alike(ranked, vectors, threshold)
+    if not alike:
+        return [KeptMemory(each, place, place, each.tags, (each.scope,)) for place, each in enumerate(ranked)]
     kept: dict[int, _Group] = {}
     for place in range(len(ranked)):
         rivals = sorted((other for other in alike.get(place, ()) if other in kept), key=lambda each: kept[each].rank)

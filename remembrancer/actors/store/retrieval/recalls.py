@@ -11,7 +11,6 @@ import msgspec
 
 from remembrancer.actors.store.graph.graph_files import JoinedGraph
 from remembrancer.actors.store.graph.graph_recall import connections
-from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.candidates import (
@@ -80,11 +79,16 @@ async def recall(
     question = Question(request.strategy, match_expression(request.query), query)
     # After the vector: a keyword search beside the model's threads slows these down by more than it saves on a machine
     # with few cores. The files side by side, since most of the work is SQLite's and the index's, which let others run.
-    searches = [loop.run_in_executor(threads, find_candidates, source, question, filters) for source in sources]
-    found = await asyncio.gather(*searches)
-    answer, seen = await loop.run_in_executor(
-        threads, lambda: _answer(request, sources, question, found, filters, notices, now, weights)
-    )
+    begun = [threads.submit(find_candidates, source, question, filters) for source in sources[1:]]
+
+    def work() -> tuple[Recalled, dict[int, list[int]]]:
+        found = [find_candidates(source, question, filters) for source in sources[:1]]
+        for source, search in zip(sources[1:], begun, strict=True):
+            # What no thread has begun is done here: nobody waits for a thread that waits itself.
+            found.append(find_candidates(source, question, filters) if search.cancel() else search.result())
+        return _answer(request, sources, question, found, filters, notices, now, weights)
+
+    answer, seen = await loop.run_in_executor(threads, work)
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
@@ -112,7 +116,7 @@ def _answer(
             notices.append(Notice("no_entity", "The query names no known entity: meaning and words were searched."))
             strategy = "hybrid"
         strategy = _strategy_used(strategy, query, found)
-    profile = _profile(request, sources)
+    profile = _profile(request, found)
     ranked, below = _rank(strategy, found, now, weights, profile)
     entries, left_out = shortlist(sources, ranked, filters, request.limit, now)
     seen: dict[int, list[int]] = {}
@@ -130,17 +134,13 @@ def _answer(
     return answer, seen
 
 
-def _profile(request: Recall, sources: Sequence[Source]) -> ProfileName | None:
+def _profile(request: Recall, found: Sequence[Found]) -> ProfileName | None:
     """The profile that was asked for, or else the one that suits the question; None where there is but one scope."""
     if len(set(request.scopes or SCOPES)) < 2:
         return None
     if request.profile is not None:
         return request.profile
-    of_the_project = Filters(request.session_id, ("project",))
-    known = any(
-        source.records.name != USER and source.records.matching(of_the_project, 0) is None for source in sources
-    )
-    return choose_profile(request.query, int(known))
+    return choose_profile(request.query, sum(each.sizes.get("project", 0) for each in found))
 
 
 async def _query_vector(text: str, embed: Callable[[str], Awaitable[Vectors]], notices: list[Notice]) -> Vectors | None:
@@ -184,7 +184,7 @@ def _connected(
             seen = each.signals.get(number) or Signals(cosines.get(number), None)
             signals[number] = Signals(seen.cosine, seen.bm25, nearness)
         facts = {number: known_facts for number, (known_facts, _) in named.items()}
-        connected.append(Found(each.by_meaning, signals, facts, each.size))
+        connected.append(Found(each.by_meaning, signals, facts, each.sizes))
     return connected
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.deduplication import ScopedMemory, deduplicate
+from remembrancer.actors.store.retrieval.deduplication import KeptMemory, ScopedMemory, deduplicate
 from remembrancer.actors.store.retrieval.ranking import has_ended
 from remembrancer.protocol.dynamics import memory_strength
 from remembrancer.protocol.kinds import Scope
@@ -75,10 +75,15 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
         sources = entry.record.derived_from
         if said.isdisjoint(sources) or not set(sources).issuperset(group.stands_for):
             said.update((entry.record.id, *group.stands_for))
-            found_in = group.found_in if len(group.found_in) > 1 else ()
-            scores = ordered[group.best_place].scores
-            kept.append(replace(entry, scores=scores, tags=group.tags, found_in=found_in, stands_for=group.stands_for))
+            kept.append(_standing_for(group, entry, ordered[group.best_place].scores))
     return kept
+
+
+def _standing_for(group: KeptMemory, entry: Entry, scores: Scores) -> Entry:
+    """The entry that is kept of a group, with what the others of it had."""
+    if len(group.found_in) == 1:
+        return replace(entry, scores=scores) if group.best_place != group.place else entry
+    return replace(entry, scores=scores, tags=group.tags, found_in=group.found_in, stands_for=group.stands_for)
 
 
 def is_over(record: MemoryRecord, now: float) -> bool:
@@ -107,7 +112,7 @@ def _loaded(
     # What is forgotten or over must not stand for what is not: it is known by its id alone.
     vectors = _vectors(sources, {place: record for place, record in records.items() if _is_current(record, now)})
     return [
-        Entry(place, record, scores, strength_of(record, now), vectors.get(place))
+        Entry(place, record, scores, strength_of(record, now), vectors.get(place), record.tags)
         for place, scores in page
         if (record := records.get(place)) is not None
     ]
