@@ -47,7 +47,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.reads import NoteAccess, Noted
 from remembrancer.protocol.runs import ApplyRun, CloseRequest
-from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit, UpdateMemory
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
@@ -144,6 +144,36 @@ async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig)
     async with Consolidator(rig.home) as consolidator:
         duty = await consolidator.duty(SessionEndDuty)
         assert (duty.session.session_id, duty.session.ending) == (SESSION, "abandoned")
+
+
+async def test_a_session_whose_bridge_is_lost_before_it_was_said_to_be_there_is_abandoned(rig: StoreRig) -> None:
+    await restart_with(rig, session_grace_s=1.0)
+    await rig.gateway.store("Something", session_id=OTHER_SESSION)
+    await rig.gateway.submit(change_operation("end", EndSession(OTHER_SESSION)))
+    await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
+    async with Consolidator(rig.home) as consolidator:
+        other = await consolidator.duty(SessionEndDuty)
+        await consolidator.close_session(other)
+        duty = await consolidator.duty(SessionEndDuty, other.duty_id)
+        assert (duty.session.session_id, duty.session.ending) == (SESSION, "abandoned")
+
+
+async def test_what_comes_after_a_sessions_end_is_one_more_end_and_not_one_for_each_event(rig: StoreRig) -> None:
+    await restart_with(rig, session_grace_s=1.5)
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        duty = await consolidator.duty(SessionEndDuty)
+        await consolidator.close_session(duty)
+        for number in range(3):
+            late = RecordEvents(SESSION, turns=(Turn("user", f"One more thing: {number}", time.time()),))
+            await rig.gateway.submit(change_operation(f"late {number}", late))
+            read = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
+            assert read.entry is not None
+            assert (read.entry.status, read.entry.ended_at) == ("active", None)
+        again = await consolidator.duty(SessionEndDuty, duty.duty_id)
+        assert again.session.ending == "completed", "it did not vanish: it had ended"
+        await consolidator.close_session(again)
+        await consolidator.no_duty(again.duty_id)
 
 
 async def test_a_session_of_an_earlier_life_that_did_nothing_for_a_day_is_abandoned(rig: StoreRig) -> None:

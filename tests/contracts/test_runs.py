@@ -35,7 +35,7 @@ from remembrancer.protocol.runs import (
     UndoneResult,
     UndoRun,
 )
-from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -290,9 +290,41 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(record
     records.apply([change_operation("promote", PromoteMemory(FOUR, "project"), session_id="")])
     assert records.open_sessions() == []
     records.apply([change_operation("late", TagMemory(ONE, ("late",)))])
-    assert [session.ended_at for session in records.open_sessions()] == [entry.ended_at]
+    assert [session.ended_at for session in records.open_sessions()] == [None], "it goes on"
     carry_out(records, closing, run_id="another")
+    assert [session.status for session in records.open_sessions()] == ["active"]
+    records.apply([change_operation("end again", EndSession(SESSION))])
+    (entry,) = records.open_sessions()
+    assert entry.ended_at is not None
+    carry_out(records, CloseSession(SESSION, "completed", entry.ended_at), run_id="once more")
     assert records.open_sessions() == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "ending"),
+    [
+        (EndSession(SESSION), EndSession(SESSION, "abandoned"), "completed"),
+        (EndSession(SESSION), EndSession(SESSION), "completed"),
+        (EndSession(SESSION, "abandoned"), EndSession(SESSION), "completed"),
+        (EndSession(SESSION, "abandoned"), EndSession(SESSION, "abandoned"), "abandoned"),
+    ],
+)
+def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_abandoned_one_for_it(
+    factory: RecordsFactory, records: Records, before: EndSession, after: EndSession, ending: str
+) -> None:
+    records.apply([change_operation("end", before)])
+    factory.clock.now += 1
+    records.apply([change_operation("late", RecordEvents(SESSION, turns=(Turn("user", "One more thing", 5.0),)))])
+    assert [session.ended_at for session in records.open_sessions()] == [None]
+    factory.clock.now += 1
+    records.apply([change_operation("end again", after)])
+    assert [(each.ended_at, each.ending) for each in records.open_sessions()] == [(factory.clock.now, ending)]
+
+
+def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) -> None:
+    changes = (EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned"))
+    records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
+    assert [each.ending for each in records.open_sessions()] == ["abandoned"]
 
 
 # Undoing

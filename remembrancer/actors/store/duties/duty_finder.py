@@ -158,9 +158,10 @@ class DutyFinder:
             of_project=name != USER,
             at_once_score=self._at_once_score,
             declined=len(self._declined[name]),
+            threshold=self._threshold,
         )
         findings = await self._read(look)
-        if not findings.requests:
+        if findings.wants_consolidation:
             ask = partial(records.request_consolidation, self._threshold, time.time())
             if await self._committer.run(ask):
                 findings = await self._read(look)

@@ -42,6 +42,8 @@ class Findings:
     promotable: tuple[Promotable, ...] = ()
     maintenance: MaintenanceState = NEVER
     oldest_at: float | None = None
+    wants_consolidation: bool = False
+    """Whether a request is to be made."""
 
     @property
     def maintenance_at(self) -> float | None:
@@ -50,7 +52,9 @@ class Findings:
         return None if since is None or self.oldest_at is None else since + MAINTENANCE_S
 
 
-def look_into(records: Records, *, of_project: bool, at_once_score: float, declined: int) -> Findings:
+def look_into(
+    records: Records, *, of_project: bool, at_once_score: float, declined: int, threshold: int
+) -> Findings:
     """Look. Some short queries; sessions belong to a project's file. `declined` candidates are known already."""
     oldest = records.materials(ReadMemories(None, limit=1, with_content=False), None).memories
     return Findings(
@@ -59,6 +63,7 @@ def look_into(records: Records, *, of_project: bool, at_once_score: float, decli
         promotable=tuple(records.promotable_now(at_once_score, declined + PROMOTED_TOGETHER)) if of_project else (),
         maintenance=records.maintenance_state(MAINTENANCE),
         oldest_at=oldest[0].created_at if oldest else None,
+        wants_consolidation=records.wants_consolidation(threshold),
     )
 
 

@@ -78,6 +78,9 @@ class BackgroundRecords(Protocol):
     def consolidation_requests(self) -> list[ConsolidationRequest]:
         """The requests that have not been dealt with, the first one first."""
 
+    def wants_consolidation(self, threshold: int) -> bool:
+        """Whether `request_consolidation` would write a request now."""
+
     def request_consolidation(self, threshold: int, now: float) -> bool:
         """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
 

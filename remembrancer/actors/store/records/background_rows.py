@@ -89,7 +89,8 @@ def read_requests(query: Query) -> list[ConsolidationRequest]:
 def wants_consolidation(query: Query, threshold: int) -> int | None:
     """The number of the last memory, if more than `threshold` have come since the last request; else None.
 
-    The active ones of the project or the user count. None as well while a request waits.
+    The active ones of the project or the user count, by an index of their own: the cost is that of the new ones. None as
+    well while a request waits.
     """
     if read_requests(query):
         return None

@@ -229,6 +229,9 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ALTER TABLE memories ADD COLUMN promotion_chain TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE memories ADD COLUMN source_project TEXT;
     CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
+    -- Those that count for consolidation, in the order in which they came.
+    CREATE INDEX memories_lasting ON memories (number)
+        WHERE status = 'active' AND forgotten_at IS NULL AND scope != 'session';
 
     -- The sessions that a memory was shown to, up to a bound: three are enough to say that it is used in several.
     CREATE TABLE memory_sessions (

@@ -62,6 +62,9 @@ class SqliteBackground:
     def consolidation_requests(self) -> list[ConsolidationRequest]:
         return self._read(read_requests)
 
+    def wants_consolidation(self, threshold: int) -> bool:
+        return self._read(lambda query: wants_consolidation(query, threshold)) is not None
+
     def request_consolidation(self, threshold: int, now: float) -> bool:
         up_to = self._read(lambda query: wants_consolidation(query, threshold))
         if up_to is None:
