@@ -1,11 +1,13 @@
-"""`remembrancer maintain`: archive, delete, merge and sweep now, instead of when it is due in the background."""
+"""`remembrancer maintain`: archive, delete, merge and sweep now instead of when it is due, and take that back."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,13 +23,26 @@ from remembrancer.commands.portability.courier import Courier
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.runs import Place as RunPlace
+from remembrancer.protocol.runs import UndoneResult, UndoRun
+from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
 ANSWER_S: Final = 900.0
 """How long one place may take: a hundred thousand memories at low priority take minutes."""
 EXAMINED: Final = "examined"
-COUNTS: Final = (EXAMINED, "archived", "deleted", "duplicates", "contradictions", "orphans", "promoted")
+COUNTS: Final = (
+    EXAMINED,
+    "archived",
+    "deleted",
+    "duplicates",
+    "contradictions",
+    "orphans",
+    "promoted",
+    "notes",
+    "pruned",
+)
 USER: Final = "the user"
 
 Place = ProjectRef | None
@@ -39,19 +54,24 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer maintain",
         description="Archive memories that nobody needed for long, delete those that were archived long ago, link "
-        "duplicates, propose contradictions and sweep out what hangs loose. Happens by itself in the background; each "
-        "run can be undone. docs/memory-model.md has the rules.",
+        "duplicates, propose contradictions and sweep out what hangs loose. Happens by itself in the background. What "
+        "was done to memories is named as a run, which --undo takes back for 90 days; what was swept out or removed is "
+        "gone. docs/memory-model.md has the rules.",
         epilog="exit status: 0 done, 2 nothing is remembered there, 8 refused, 9 the runtime does not answer",
     )
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--project", metavar="DIR", help="the memories of this project (default: of this directory)")
     where.add_argument("--user", action="store_true", help="the user's own memories")
     where.add_argument("--all", action="store_true", help="every project's, and the user's")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--dry-run", action="store_true", help="say what would be done, and change nothing")
+    what.add_argument("--undo", metavar="RUN", help="undo a run, in its project and in the user's memories")
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
     asked = parser.parse_args(argv)
     places = _places(asked, paths_here())
     try:
+        if asked.undo:
+            return _report_undone(asked.undo, anyio.run(_undo, places, asked.undo), as_json=asked.json)
         reports = anyio.run(_maintain, places, asked.dry_run)
     except RemembrancerError as error:
         if error.code in exit_codes.OF_ERRORS:
@@ -104,6 +124,54 @@ async def _maintain(places: list[Place], dry_run: bool) -> list[tuple[Place, Mai
     return done
 
 
+async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneResult]]:
+    """Undo a run wherever it has parts: in the projects, and in the user's file on behalf of each of them.
+
+    Raises:
+        InvalidInput: there is no such run.
+    """
+    found: list[tuple[Place, UndoneResult]] = []
+    async with Courier(os.environ) as courier:
+        for place in places:
+            parts: tuple[RunPlace, ...] = ("user",) if place is None else ("project", "user")
+            for part in parts:
+                where = place or ProjectRef("", "")
+                change = UndoRun(run_id, part, if_there=True)
+                reply = await courier.request(Submit(Operation(new_ulid(), where, "", time.time(), change)))
+                assert isinstance(reply, Applied)
+                assert isinstance(reply.result, UndoneResult)
+                if reply.result.found:
+                    found.append((place if part == "project" else None, reply.result))
+    if not found:
+        raise InvalidInput(
+            f"there is no run {run_id} here, or it is too old to be undone; --project, --user and --all say where it is"
+        )
+    return found
+
+
+def _report_undone(run_id: str, undone: list[tuple[Place, UndoneResult]], *, as_json: bool) -> int:
+    """Say what was undone, and what was left alone."""
+    if as_json:
+        places = [
+            {
+                "project": None if place is None else msgspec.to_builtins(place),
+                "memories": result.memories,
+                "skipped": msgspec.to_builtins(result.skipped),
+                "already": result.already,
+            }
+            for place, result in undone
+        ]
+        print(json.dumps({"run_id": run_id, "places": places}))
+        return exit_codes.OK
+    out = Console(highlight=False, soft_wrap=True)
+    for place, result in undone:
+        said = "it was undone before" if result.already else f"{len(result.memories):,} memories are as they were"
+        out.print(f"[bold]{escape(_name(place))}[/bold]: {said}")
+        for skipped in result.skipped:
+            out.print(f"  {skipped.memory_id} is left alone: {escape(skipped.reason)}")
+    return exit_codes.OK
+
+
 def _as_json(place: Place, report: Maintained) -> dict[str, Any]:
     """A report for a program: every key is there, also what did not happen."""
     said: dict[str, Any] = {"project": None if place is None else msgspec.to_builtins(place)}
@@ -119,9 +187,12 @@ def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
     for place, report in reports:
         counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
         out.print(f"[bold]{escape(_name(place))}[/bold]: {', '.join(counts)}")
+        for run_id in report.run_ids:
+            where = "--user" if place is None else f"--project {shlex.quote(_name(place))}"
+            out.print(f"  to undo: remembrancer maintain --undo {run_id} {escape(where)}")
     if dry_run:
         out.print("[dim]Nothing was changed: this is what would be done.[/dim]")
-    elif not any(report.run_ids for _, report in reports):
+    elif not any(getattr(report, name) for _, report in reports for name in COUNTS if name != EXAMINED):
         out.print("There was nothing to do.")
 
 

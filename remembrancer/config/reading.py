@@ -17,7 +17,7 @@ from remembrancer.config import seeds
 from remembrancer.config.files import read_settings_file
 from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.redaction import exposed, holds_secret, shown
-from remembrancer.config.settings import NOT_SETTINGS, PREFIX, WEIGHTS, Settings, unknown_name
+from remembrancer.config.settings import LEAST_GRACE_S, NOT_SETTINGS, PREFIX, WEIGHTS, Settings, unknown_name
 
 NEAR: Final = 0.8
 """How like a known name (`difflib`'s ratio) another one must be to be taken for a slip of the pen."""
@@ -116,6 +116,7 @@ class _Reader:
 
     def result(self) -> Configuration:
         self._check_weights()
+        self._check_grace()
         self._check_dimensions()
         self._warn_of_unused()
         settings = msgspec.structs.replace(Settings(), **self._values)
@@ -181,6 +182,14 @@ class _Reader:
             for name in WEIGHTS:
                 self._values.pop(name, None)
                 self._origins.pop(name, None)
+
+    def _check_grace(self) -> None:
+        """Apart from the type, which is also that of what tests hand to a process."""
+        given = self._values.get("session_grace_s", LEAST_GRACE_S)
+        if given < LEAST_GRACE_S:
+            message = f"has a value that is not allowed: {given:g} s are less than {LEAST_GRACE_S:g}"
+            self.problems.append(f"{self._origins['session_grace_s']} {message}, and connected sessions would be ended")
+            del self._values["session_grace_s"], self._origins["session_grace_s"]
 
     def _check_dimensions(self) -> None:
         if self._dimensions is None:

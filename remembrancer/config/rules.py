@@ -39,4 +39,6 @@ def maintenance_rules(settings: Settings) -> MaintenanceRules:
         ),
         delete_after_s=settings.delete_archived_after_s,
         orphan_after_s=settings.orphan_after_s,
+        session_details_kept_s=settings.session_details_kept_s,
+        runs_kept_s=settings.runs_kept_s,
     )

@@ -74,8 +74,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The shares of the composite rank (the first seed's); together they are 1."""
     consolidator: bool = True
     """Whether memories are promoted, consolidated and tidied up in the background; without, that waits."""
-    session_grace_s: Annotated[float, Meta(ge=15, le=86_400)] = 120.0
-    """A session that nobody is connected to for so long has been abandoned. The store hears every 5 s who is."""
+    session_grace_s: Seconds = 120.0
+    """A session that nobody is connected to for so long has been abandoned; 15 s at least."""
     consolidation_threshold: Annotated[int, Meta(ge=1)] = 500
     """A project is consolidated when it has more new active memories than this."""
     consolidate_in_background: bool = True
@@ -98,12 +98,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A project's memory that has been archived for so long is forgotten (it can be restored)."""
     orphan_after_s: LongSeconds = 2_592_000.0
     """An entity that no memory names is removed when it is older than this."""
+    session_details_kept_s: LongSeconds = 2_592_000.0
+    """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for so long."""
+    runs_kept_s: LongSeconds = 7_776_000.0
+    """For so long can be undone what the consolidator did."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
     """The longest context that a hook gives an assistant; 0: none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 
 
+LEAST_GRACE_S: Final = 15.0
+"""The store hears every 5 s which sessions are connected: one word may be lost or late without a session's end."""
 WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
 
 

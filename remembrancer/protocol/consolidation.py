@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from remembrancer.protocol.kinds import Kind, MemoryType, Scope, Status
+from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import EntityRef, ProjectRef
 
@@ -93,6 +94,10 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     contradictions: int = 0
     orphans: int = 0
     promoted: int = 0
+    notes: int = 0
+    """What closed sessions noted for themselves alone, and that is forgotten."""
+    pruned: int = 0
+    """Rows of turns, tool calls, runs and operations that were removed."""
     run_ids: tuple[str, ...] = ()
     archived_ids: tuple[str, ...] = ()
     deleted_ids: tuple[str, ...] = ()
@@ -249,6 +254,14 @@ class ReadMemories(msgspec.Struct, frozen=True, tag=True):
     with_content: bool = True
     min_sessions: int = 0
     """Only memories that were accessed in so many sessions."""
+    kinds: tuple[Kind, ...] = ()
+    min_importance: float = 0.0
+    waiting: bool = False
+    """Only memories that wait for their vectors."""
+    before: int | None = None
+    """If given: the last page of those whose numbers are below this, the last one first. `after` is not looked at."""
+    closed_before: float | None = None
+    """Only memories of sessions that were closed before this time."""
     made_by: str | None = None
     """Only memories that this run made."""
 
@@ -287,16 +300,21 @@ class NearFound(msgspec.Struct, frozen=True, tag=True):
 class ReadEntityEdges(msgspec.Struct, frozen=True, tag=True):
     """The edges between the entities of a file that its memories say, and of those that one memory names together.
 
-    Answered by `EntityEdges`. A session's memories do not count.
+    Answered by `EntityEdges`, for a page of memories: those whose numbers are above `after`. A session's memories do
+    not count.
     """
 
     project: ProjectRef | None
+    after: int = 0
 
 
-class EntityEdges(msgspec.Struct, frozen=True, tag=True):
-    """Names and weights: how many memories say so."""
+class EntityEdges(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
+    """Names and weights: how many memories of the page say so. `next_after`: where the next page begins, if there is
+    one. `topics_at`: when topics were found last (seconds since the epoch)."""
 
     edges: tuple[tuple[str, str, float], ...]
+    next_after: int | None = None
+    topics_at: float | None = None
 
 
 class ReadUpkeep(msgspec.Struct, frozen=True, tag=True):
@@ -304,14 +322,16 @@ class ReadUpkeep(msgspec.Struct, frozen=True, tag=True):
 
     project: ProjectRef | None
     orphans_before: float
+    prune: Prune | None = None
 
 
 class Upkeep(msgspec.Struct, frozen=True, tag=True):
-    """When maintenance was done last (None: never), and how many entities no memory names that were made before the
-    time that was asked about."""
+    """When maintenance was done last (None: never), how many entities no memory names that were made before the time
+    that was asked about, and how many rows there are to be pruned."""
 
     done_at: float | None = None
     orphans: int = 0
+    prunable: int = 0
 
 
 class ReadSession(msgspec.Struct, frozen=True, tag=True):

@@ -342,6 +342,18 @@ class DescribeSession(msgspec.Struct, frozen=True, tag=True):
     session_id: str
 
 
+class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Another session of the project, which is over. `left` are its most important memories of those that the whole
+    project may see, by their summary or else by how they begin."""
+
+    session_id: str
+    started_at: float
+    last_active_at: float
+    status: SessionStatus
+    memories_promoted: int = 0
+    left: tuple[str, ...] = ()
+
+
 class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     """What a session stored and changed. `topics` are the entities and tags of its memories, the commonest first."""
 
@@ -356,6 +368,8 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     tool_calls: int = 0
     tool_failures: int = 0
     memories_promoted: int = 0
+    earlier: tuple[EarlierSession, ...] = ()
+    """The project's last sessions that are over, the latest first."""
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

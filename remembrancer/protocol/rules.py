@@ -68,6 +68,12 @@ class MaintenanceRules:
     """A project's archived memory that has not changed for longer is deleted: softly, it can be restored."""
     orphan_after_s: float = 30 * DAY_S
     """An entity that no memory names is removed when it is older than this."""
+    session_details_kept_s: float = 30 * DAY_S
+    """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for longer."""
+    runs_kept_s: float = 90 * DAY_S
+    """What the consolidator did can be undone for so long."""
+    operations_kept_s: float = 30 * DAY_S
+    """An operation that is sent again after longer would be taken for a new one; queues are emptied much sooner."""
     every_sessions: int = 10
     """A project's maintenance is due after so many sessions."""
 

@@ -131,6 +131,20 @@ class DropOrphans(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     before: float
 
 
+class Prune(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
+    """Remove for good up to `limit` rows of what nobody needs any more. Times are seconds since the epoch.
+
+    Turns and tool calls of sessions that were closed before `sessions_before`; what undoing needs of runs that began
+    before `runs_before` (they cannot be undone then); what came of operations that were applied before
+    `operations_before` (nobody sends one again so late), but for those that are on their way to another file.
+    """
+
+    sessions_before: float
+    runs_before: float
+    operations_before: float
+    limit: int = 1000
+
+
 class SaveTopics(msgspec.Struct, frozen=True, tag=True, tag_field="edit"):
     """Keep the communities of the entity graph in place of the earlier ones. Derived: undoing leaves them."""
 
@@ -169,6 +183,7 @@ Edit = (
     | LogPromotion
     | NotePattern
     | DropOrphans
+    | Prune
     | SaveTopics
     | CloseSession
     | CloseRequest
@@ -220,6 +235,8 @@ class RunResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_f
     skipped: tuple[Skipped, ...] = ()
     orphans: int = 0
     """Entities that were removed."""
+    pruned: int = 0
+    """Rows that were removed."""
 
 
 class UndoneResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

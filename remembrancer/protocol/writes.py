@@ -205,7 +205,8 @@ class ForgetMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Move a memory to a broader scope. It keeps its id.
 
-    `why` and its `score` go into the promotion log: `explicit` is what somebody asked for.
+    `why` and its `score` go into the promotion log: `explicit` is what somebody asked for. A move from a project to the
+    user is no part of a run, even when the end of a session (`run_id`) brought it about: undoing that run names it.
     """
 
     memory_id: str
@@ -213,6 +214,7 @@ class PromoteMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     reason: str | None = None
     why: PromotionReason = "explicit"
     score: float | None = None
+    run_id: str | None = None
 
 
 class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -305,6 +305,54 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(ho
         assert {memory.status for memory in memories.values()} == {"active"}
 
 
+async def test_a_reflection_while_the_session_runs_keeps_nothing_out_of_the_project(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        strong = {"kind": "decision", "importance": 0.85, "confidence": 0.9}
+        notes = [await place.note(text, **strong) for text in OBSERVATIONS]
+        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        (made,) = done.memories
+        assert {(await place.memories())[note].status for note in notes} == {"consolidated"}
+        await place.end()
+        memories = await place.memories()
+        assert {(memories[each].scope, memories[each].status) for each in notes} == {("project", "consolidated")}
+        assert (memories[made.id].scope, memories[made.id].status) == ("project", "active")
+        assert set(memories[made.id].derived_from) == set(notes)
+
+
+async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_asks(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
+        copies = [await place.note(COPY, scope="project", kind="fact") for _ in range(2)]
+        done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
+        tidied = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        assert tidied.duplicates == 1
+        for number, run_id in enumerate((done.run_id, *tidied.run_ids)):
+            assert run_id is not None
+            await place.rig.gateway.submit(change_operation(f"undo {number}", UndoRun(run_id, "project")))
+        await place.end()
+        assert (await place.rig.gateway.ask(Maintain(PROJECT), Maintained)).duplicates == 0
+        memories = await place.memories()
+        assert {memories[each].status for each in (*notes, *copies)} == {"active"}
+        await place.start()
+        again = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2"), Reflected)
+        assert len(again.memories) == 1
+
+
+async def test_another_fact_about_the_same_thing_is_not_merged_and_can_be_found(home: Path) -> None:
+    known, other = (f"the checkout API is deployed from the {branch} branch" for branch in ("main", "release"))
+    async with workplace(home) as place:
+        await place.start()
+        before = await place.note(known, scope="project", kind="fact")
+        after = await place.note(other, kind="fact", importance=0.8, confidence=0.8)
+        await place.end()
+        assert (await place.memories())[after].scope == "project"
+        (link,) = (await place.show(after)).memory.links
+        assert (link.relation, link.target) == ("similar_to", before)
+        assert 0.85 < link.strength < 1
+
+
 async def test_a_summary_that_somebody_else_wrote_takes_the_place_of_ours(home: Path) -> None:
     async with workplace(home) as place:
         await place.start()
@@ -351,6 +399,16 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
         again = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
         assert again == Maintained(PROJECT.id, examined=1)
         assert plan.run_ids == again.run_ids == ()
+
+
+async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path) -> None:
+    settings = Settings(archive_project_strength=1.0, archive_project_after_s=0.001)
+    async with workplace(home, settings) as place:
+        ids = [await place.note(COPY, scope="project", kind="fact", importance=0.5 + n / 10) for n in range(3)]
+        await place.rig.gateway.until_embedded()
+        plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
+        done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
+        assert (plan.archived, plan.duplicates) == (done.archived, done.duplicates) == (len(ids), 0)
 
 
 class Dying(StoreLink):

@@ -306,6 +306,27 @@ async def test_who_names_another_session_as_the_origin_learns_nothing_of_it(hous
         assert house.secrets["session"].encode() not in b"".join(intruder.heard)
 
 
+@pytest.mark.parametrize(("scope", "who"), [("project", "neighbour"), ("user", "neighbour"), ("user", "stranger")])
+async def test_a_memory_that_is_given_away_does_not_give_its_drafts_away(house: House, scope: str, who: str) -> None:
+    public = {"content": "The depot has a code", "summary": "a code", "domain": "depot"}
+    async with house.victim() as victim:
+        draft = await victim.call("store_memory", content=f"The code is {MARK}", scope="session", type="semantic")
+        memory_id = draft["memory_id"]
+        await victim.call("update_memory", memory_id=memory_id, **public)
+        promoted = await victim.call("promote_memory", memory_id=memory_id, target_scope=scope)
+        assert "error" not in promoted, promoted
+        assert (await victim.call("get_memory", memory_id=memory_id, version=1))["content"] == f"The code is {MARK}"
+    async with getattr(house, who)() as intruder:
+        shown = await intruder.call("get_memory", memory_id=memory_id)
+        assert (shown["version"], [line["version"] for line in shown["history"]]) == (3, [3])
+        for version in (1, 2):
+            for tool in ("get_memory", "restore_memory"):
+                refused = await intruder.call(tool, memory_id=memory_id, version=version)
+                unknown = await intruder.call(tool, memory_id=memory_id, version=98765)
+                assert refused == {**unknown, "message": unknown["message"].replace("98765", str(version))}
+        assert_silent(intruder)
+
+
 async def test_no_argument_names_another_project(house: House) -> None:
     await hide(house, "project")
     project = project_of(house.mine)

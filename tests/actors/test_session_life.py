@@ -119,6 +119,16 @@ async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
         await until(lambda: gateway.vitals().sessions == 0)
 
 
+async def test_the_store_hears_of_an_arrival_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_life, "PRESENCE_S", 3600.0)
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
+        for number, name in enumerate((SESSION, "session:other"), start=1):
+            async with rig.session(bridge=f"{number}{number}" * 16, session=name):
+                await until(lambda number=number: len(store.present) == number)  # type: ignore[misc]
+            await until(lambda: gateway.vitals().sessions == 0)
+            assert [each for _, each in store.present[-1].sessions] == [name]
+
+
 async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ended(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with rig.session(), rig.session(bridge="11" * 16, session="session:other") as other:

@@ -186,9 +186,10 @@ async def test_a_batch_goes_to_where_each_memory_is_by_then(rig: StoreRig) -> No
     assert (await rig.gateway.submit_batch(*good)).applied == done.applied
     shown = (await show(rig, new_id, project=OTHER_PROJECT, session_id=OTHER_SESSION)).memory
     assert (shown.scope, shown.content, shown.tags, shown.version) == ("user", "a lantern", (), 7)
-    assert [entry.change for entry in shown.history] == [
-        "stored", "updated", "promoted", "promoted", "tagged", "forgotten", "restored",
-    ]  # fmt: skip
+    since = ["promoted", "tagged", "forgotten", "restored"]
+    assert [entry.change for entry in shown.history] == since, "from when it was the user's"
+    own = (await show(rig, new_id)).memory
+    assert [entry.change for entry in own.history] == ["stored", "updated", "promoted", *since]
     assert (await show(rig, before)).memory.tags == ("x",)
     assert (await show(rig, other_id, project=OTHER_PROJECT)).memory.tags == ("z",)
 

@@ -141,7 +141,7 @@ class Model:
                     memory.become("forgotten", forgotten=True, forgotten_reason=change.reason)
                 return ForgottenResult(change.memory_id, memory.now.forgotten_reason, already)
             case RestoreMemory():
-                return self._restore(memory, change)
+                return self._restore(memory, change, operation.session_id)
             case PromoteMemory():
                 return self._promote(memory, change)
 
@@ -192,13 +192,15 @@ class Model:
         )
         return UpdatedResult(change.memory_id, tuple(fields), "content" in fields, len(memory.versions))
 
-    def _restore(self, memory: Remembered, change: RestoreMemory) -> RestoredResult | Refusal:
+    def _restore(self, memory: Remembered, change: RestoreMemory, session_id: str) -> RestoredResult | Refusal:
         if change.version is None:
             if not memory.now.forgotten:
                 return InvalidInput
             old = memory.now
         elif 1 <= change.version <= len(memory.versions):
             old = memory.versions[change.version - 1]
+            if old.scope == "session" and old.session_id != session_id:
+                return InvalidInput
         else:
             return InvalidInput
         kept = {name: getattr(memory.now, name) for name in ("scope", "session_id", "occurred_at")}
@@ -233,7 +235,13 @@ def check(records: Records, model: Model) -> None:
         assert shown is not None
         check_memory(shown, memory)
         for session in SESSIONS:
-            assert (records.portable(memory_id, session) is not None) == (memory_id in model.visible(session))
+            seen = records.portable(memory_id, session)
+            assert (seen is not None) == (memory_id in model.visible(session))
+            if seen is not None:
+                drafts = [each.scope == "session" and each.session_id != session for each in memory.versions]
+                assert [entry.version for entry in seen.history] == [
+                    version for version, hidden in enumerate(drafts, start=1) if not hidden
+                ]
     check_counts(records, model, None)
     for session in SESSIONS:
         check_counts(records, model, session)

@@ -17,7 +17,7 @@ from remembrancer.actors.store.vectors.passage_index import PassageIndex
 from remembrancer.actors.store.vectors.vector_index import ExactCollection, IndexLost
 from remembrancer.protocol.consolidation import FindNear, ReadMemories, ToolUse
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory
+from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
@@ -207,7 +207,49 @@ class _Lost(ExactCollection):
         return super().search(queries, limit)
 
 
+# Pages that are limited in other ways
+
+
+def test_the_last_page_comes_first_when_it_is_asked_for(records: Records) -> None:
+    assert ids(records, before=2**62, limit=3) == [FOUR, THREE, TWO]
+    number = records.number_of(TWO)
+    page = records.materials(ReadMemories(None, before=number, limit=3), None)
+    assert ([each.id for each in page.memories], page.more) == ([ONE], False)
+
+
+def test_kinds_importance_waiting_and_closed_sessions_limit_a_page(records: Records) -> None:
+    records.apply([change_operation("more", UpdateMemory(TWO, importance=0.9, kind="convention"))])
+    assert ids(records, kinds=("convention",)) == ids(records, min_importance=0.9) == [TWO]
+    assert ids(records, waiting=True) == list(CONTENTS)
+    embed(records, ONE, VECTORS[0])
+    assert ids(records, waiting=True) == [TWO, THREE, FOUR]
+    assert ids(records, closed_before=1e12) == []
+    end = [change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))]
+    records.apply(end)
+    (session,) = records.open_sessions()
+    assert session.ended_at is not None
+    carry_out(records, CloseSession(SESSION, "completed", session.ended_at))
+    assert ids(records, closed_before=session.ended_at) == []
+    assert ids(records, closed_before=session.ended_at + 1, scopes=("session",)) == [THREE, FOUR]
+
+
 # Edges of entities
+
+
+def test_edges_come_in_pages_that_together_say_all(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        related = tuple(EntityRef(each, "service", "about") for each in ("store", "queue"))
+        records.apply([store_operation(f"n{number}", f"n{number}", related_entities=related)])
+    carry_out(records, SaveTopics((Topic("a", ("store",)),)))
+    whole = records.entity_edges()
+    assert (whole.edges, whole.next_after) == ((("queue", "store", 5.0),), None)
+    assert whole.topics_at is not None
+    monkeypatch.setattr("remembrancer.actors.store.records.background_rows.EDGES_OF", 2)
+    weights, page = [], records.entity_edges()
+    while page.next_after is not None:
+        weights.append(page.edges[0][2])
+        page = records.entity_edges(page.next_after)
+    assert [*weights, page.edges[0][2]] == [2.0, 2.0, 1.0]
 
 
 def test_entities_that_memories_name_together_have_edges(records: Records) -> None:
@@ -259,12 +301,14 @@ def test_a_session_is_read_with_its_turns_and_tools(records: Records) -> None:
 
 def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
     assert not records.request_consolidation(2, 5.0), "a session's memories do not count"
+    assert (records.wants_consolidation(1), records.wants_consolidation(2)) == (True, False)
     assert records.consolidation_requests() == []
     assert records.request_consolidation(1, 6.0)
     (request,) = records.consolidation_requests()
     assert (request.requested_at, request.up_to) == (6.0, records.number_of(FOUR))
     new = [store_operation(f"new{n}", f"new {n}", memory_id=f"mem_new{n}") for n in range(3)]
     records.apply(new)
+    assert not records.wants_consolidation(1)
     assert not records.request_consolidation(1, 7.0), "one waits already"
     carry_out(records, CloseRequest(request.number))
     carry_out(records, ReviseMemory("mem_new0", "consolidated", status="consolidated"), part=1)

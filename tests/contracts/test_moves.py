@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
+from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (
     Applied,
@@ -29,11 +30,13 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     PromotedResult,
     PromoteMemory,
+    RestoreMemory,
     UpdateMemory,
 )
 from tests.contracts.moving_process import STEPS, promotion
 from tests.contracts.records_factories import Clock
 from tests.operations import (
+    OTHER_PROJECT,
     OTHER_SESSION,
     PROJECT,
     REQUESTED_AT,
@@ -175,6 +178,35 @@ def test_a_promoted_memory_takes_all_that_it_has_to_the_users_file(files: Files)
     assert moved.updated_at == REQUESTED_AT + 10
 
 
+def test_what_a_memory_of_the_user_was_before_is_shown_to_its_session_and_its_project_alone(files: Files) -> None:
+    move = files.open()
+    before = before_the_move(move)
+    to_project = change_operation("to project", PromoteMemory(ID, "project"))
+    assert isinstance(move.source.apply([to_project])[0].reply, Applied)
+    to_user = change_operation("to user", PromoteMemory(ID, "user"))
+    assert isinstance(move.apply([to_user])[0].reply, Applied)
+    first = before.version + 1
+    everything = list(range(1, first + 2))
+    for session, project, versions in (
+        (None, None, everything),
+        (SESSION, PROJECT, everything),
+        (OTHER_SESSION, PROJECT, [first, first + 1]),
+        (SESSION, OTHER_PROJECT, [first + 1]),
+        (SESSION, None, [first + 1]),
+    ):
+        seen = move.destination.portable(ID, session, None if project is None else project.id)
+        assert seen is not None
+        assert [entry.version for entry in seen.history] == versions
+    for project in (PROJECT, OTHER_PROJECT):
+        back = RestoreMemory(ID, 1)
+        away = change_operation(f"back {project.id}", back, session_id=OTHER_SESSION, project=project)
+        (outcome,) = move.destination.apply([away])
+        assert isinstance(outcome.reply, InvalidInput)
+        assert "has no version 1: known are" in outcome.reply.message
+    own = change_operation("back", RestoreMemory(ID, 1))
+    assert isinstance(move.destination.apply([own])[0].reply, Applied)
+
+
 def test_a_promotion_is_done_once_and_answered_alike_by_both_files(files: Files) -> None:
     move = files.open()
     before = before_the_move(move)
@@ -258,3 +290,16 @@ def test_a_memory_comes_to_the_users_file_without_the_links_that_it_leaves_behin
     moved = move.destination.portable(ID, None)
     assert moved is not None
     assert moved.links == ()
+
+
+def test_undoing_the_end_of_a_session_names_what_went_to_the_user_then_and_leaves_it_there(files: Files) -> None:
+    move = files.open()
+    change = PromoteMemory(ID, "user", "of use everywhere", "pattern_match", run_id="run")
+    (outcome,) = move.apply([change_operation("promote", change, session_id=SESSION)])
+    assert isinstance(outcome.reply, Applied)
+    (undone,) = move.source.apply([change_operation("undo", UndoRun("run", "project"))])
+    assert isinstance(undone.reply, Applied)
+    assert undone.reply.result == UndoneResult(
+        "run", skipped=(Skipped(ID, "it has gone to the user, and stays there"),)
+    )
+    assert whole(move)[1] is not None

@@ -38,6 +38,7 @@ from remembrancer.protocol.runs import (
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
 from remembrancer.protocol.writes import (
     Applied,
+    Change,
     EntityRef,
     ForgetMemory,
     MemoryLink,
@@ -322,7 +323,7 @@ def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_a
 
 
 def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) -> None:
-    changes = (EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned"))
+    changes: list[Change] = [EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned")]
     records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
     assert [each.ending for each in records.open_sessions()] == ["abandoned"]
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import Records, SessionStory
-from remembrancer.actors.store.records.session_story import TOPICS, describe_session
+from remembrancer.actors.store.records.session_story import BEGINNING, EARLIER, TOPICS, describe_session
 from remembrancer.protocol.runs import ApplyRun, CloseSession, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Change, EntityRef, ForgetMemory, Operation
@@ -104,6 +104,33 @@ def test_the_registry_the_turns_and_the_tool_calls_of_a_session_are_told(records
     told = describe_session([SessionStory(None, {}, {}, {}), records.session_story(SESSION)])
     assert (told.status, told.summary, told.memories_promoted) == ("completed", "said hello", 2)
     assert (told.turns, told.tool_calls, told.tool_failures) == (2, 2, 1)
+
+
+def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(records: Records) -> None:
+    for number in range(EARLIER + 2):
+        name, at = f"session:{number}", REQUESTED_AT + number
+        kept = store_operation(f"kept {number}", "kept to itself", scope="session", session_id=name, importance=1.0)
+        left = store_operation(f"left {number}", f"left by {number} {'x' * 500}", session_id=name)
+        best = store_operation(f"best {number}", "long", session_id=name, importance=0.9, summary="best")
+        start = Operation(f"start {number}", PROJECT, name, at, StartSession(name))
+        records.apply([start, kept, left, best, Operation(f"end {number}", PROJECT, name, at, EndSession(name))])
+        (entry,) = records.open_sessions()
+        assert entry.ended_at is not None
+        close = CloseSession(name, "completed", entry.ended_at, summary="kept to itself", memories_promoted=number)
+        run = ApplyRun(f"run {number}", "project", "session_end", "promote", (close,))
+        records.apply([Operation(f"close {number}", PROJECT, "", at, run)])
+    records.apply([Operation("now", PROJECT, SESSION, REQUESTED_AT, StartSession(SESSION))])
+    nothing = SessionStory(None, {}, {}, {})
+    told = describe_session([nothing, records.session_story(SESSION)]).earlier
+    assert len(told) == EARLIER
+    assert {each.status for each in told} == {"completed"}
+    for each in told:
+        number = int(each.session_id.removeprefix("session:"))
+        assert each.left == ("best", f"left by {number} {'x' * 500}"[:BEGINNING])
+        assert each.memories_promoted == number
+    others = describe_session([nothing, records.session_story(told[0].session_id)]).earlier
+    assert told[0].session_id not in {each.session_id for each in others}
+    assert describe_session([records.session_story(SESSION)]).earlier == (), "the user's file has those of all projects"
 
 
 def test_entities_of_one_community_are_one_topic_under_its_label(records: Records) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,9 +23,15 @@ from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import ToStore, to_store
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import command, done
+from tests.processes.portable_rig import command, done, stop
 
-pytestmark = pytest.mark.usefixtures("without_embedders")
+
+@pytest.fixture(autouse=True)
+def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Nothing is embedded; the runtime of the home is stopped at the end."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    yield
+    stop(home)
 
 
 @pytest.fixture
@@ -67,6 +73,26 @@ def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Pa
     assert not is_up(RuntimePaths(home))
 
 
+def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
+    with bridge(REMEMBRANCER_PROJECT=str(project)) as client:
+        client.initialize()
+        for _ in range(2):
+            client.store("Copies are linked.")
+        client.end_input()
+    said = json.loads(done("maintain", "--project", str(project), "--json", home=home))
+    (place,) = said["places"]
+    assert place["duplicates"] == 1
+    (run_id,) = place["run_ids"]
+    undone = json.loads(done("maintain", "--undo", run_id, "--all", "--json", home=home))
+    ((found,), (memory,)) = undone["places"], place["duplicate_ids"]
+    assert (found["memories"], found["already"]) == ([memory], False)
+    again = done("maintain", "--undo", run_id, "--project", str(project), home=home).decode()
+    assert again == f"{project}: it was undone before\n"
+    refused = command("maintain", "--undo", "run:unknown", "--all", home=home)
+    assert refused.returncode == exit_codes.USAGE
+    assert b"there is no run run:unknown" in refused.stderr
+
+
 @asynccontextmanager
 async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterator[list[ToStore]]:
     """A store that gives every question the same answer. Gives what it was asked."""
@@ -97,7 +123,10 @@ async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, proje
         shown = await maintained(home, "--project", str(project))
         said = json.loads((await maintained(home, "--all", "--dry-run", "--json")).stdout)
     assert asked == [Maintain(project_of(project)), Maintain(project_of(project), True), Maintain(None, True)]
-    assert shown.stdout.decode() == f"{project}: 12 examined, 2 archived, 1 duplicates\n"
+    assert shown.stdout.decode().splitlines() == [
+        f"{project}: 12 examined, 2 archived, 1 duplicates",
+        f"  to undo: remembrancer maintain --undo run:1 --project {project}",
+    ]
     assert [place["archived_ids"] for place in said["places"]] == [["memory:1", "memory:2"]] * 2
     assert said["places"][1]["project"] is None
 

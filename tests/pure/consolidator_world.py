@@ -51,12 +51,22 @@ def carried_out(memories: Iterable[Material], groups: Iterable[Group]) -> list[M
     forgotten: set[str] = set()
     for edit in (edit for group in groups for edit in group):
         match edit:
-            case AddMemory(memory=new):
+            case AddMemory(memory=new, made_of=made_of):
                 assert new.id not in known
-                known[new.id] = material(
-                    len(known) + 1000, new.content, kind=new.kind, scope=new.scope, session_id=new.session_id
+                assert all(known[source].version == version for source, version in made_of)
+                made = material(
+                    len(known) + 1000,
+                    new.content,
+                    kind=new.kind,
+                    scope=new.scope,
+                    session_id=new.session_id,
+                    importance=new.importance,
+                    confidence=new.confidence,
+                    vector=known[made_of[0][0]].vector,
+                    is_derived=True,
+                    derived_from=tuple(source for source, _ in made_of),
                 )
-                known[new.id] = msgspec.structs.replace(known[new.id], id=new.id, vector=b"", is_derived=True)
+                known[new.id] = msgspec.structs.replace(made, id=new.id)
             case ReviseMemory():
                 before = known[edit.memory_id]
                 assert edit.expected_version == before.version

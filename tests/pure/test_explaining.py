@@ -54,7 +54,15 @@ def test_a_scratchpad_stays_in_its_session_whatever_its_score() -> None:
 
 def test_what_became_important_after_its_session_says_that_it_was_too_late() -> None:
     over = SessionEntry("session:s", 0.0, 1.0, status="completed")
-    assert "when its session's end was dealt with, it did not" in said(memory(importance=0.9, confidence=0.9), session=over)
+    assert "when its session's end was dealt with, it did not" in said(
+        memory(importance=0.9, confidence=0.9), session=over
+    )
+
+
+def test_one_that_was_too_many_for_its_session_s_end_says_so() -> None:
+    over = SessionEntry("session:s", 0.0, 1.0, status="completed", memories_promoted=50)
+    text = said(memory(importance=0.9, confidence=0.9), session=over)
+    assert "its session's end promotes the 50 strongest memories alone" in text
 
 
 def test_the_chain_tells_each_step_with_its_score_and_reason() -> None:

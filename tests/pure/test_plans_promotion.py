@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from remembrancer.actors.consolidator.work.promoting import Near, PromotionPlan, plan_promotions
 from remembrancer.actors.consolidator.work.rules import WorkRules
@@ -95,6 +97,53 @@ def test_the_end_of_a_session_loses_nothing_and_changes_no_memory_behind_the_bac
     assert all(by_id[memory.id].importance >= memory.importance for memory in memories)
 
 
+@given(st.one_of(materials(), materials(kind="decision")), st.integers(1, 2))
+def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_session(
+    memories: list[Material], times: int
+) -> None:
+    reflected = memories
+    for _ in range(times):
+        summaries = plan_summaries(reflected, NOW, RULES.clusters)
+        reflected = carried_out(reflected, [derived.group for derived in summaries])
+    plain = seen_by_the_next(carried_out(memories, end_of(memories)))
+    assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
+
+
+def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary() -> None:
+    notes = [
+        strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
+        for number in range(1, 5)
+    ]
+    (summary,) = plan_summaries(notes, NOW, RULES.clusters)
+    reflected = carried_out(notes, [summary.group])
+    after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
+    assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
+    assert (after[summary.memory.id].scope, after[summary.memory.id].status) == ("project", "active")
+
+
+def test_summaries_take_no_place_from_what_they_are_made_of() -> None:
+    limited = replace(RULES, promotion=replace(RULES.promotion, session_end_limit=2))
+    notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
+    summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
+    chosen = [each.memory.id for each in promoted_of([summary, *notes], limited, NOW)]
+    assert chosen == [notes[0].id, notes[1].id, summary.id]
+
+
+def test_what_is_near_and_not_the_same_is_promoted_and_linked_to_that() -> None:
+    arriving = strong(1, "the checkout API is deployed from the main branch", kind="fact")
+    target = material(2, "the checkout API is deployed from the release branch", kind="fact", scope="project")
+    made = plan([arriving], {arriving.id: [(target, 0.9)]})
+    assert made.moved == (arriving.id,)
+    assert [edit for edit in made.groups[0] if isinstance(edit, AddLink)] == [
+        AddLink(arriving.id, target.id, "similar_to", 0.9)
+    ]
+
+
+def test_a_promotion_that_was_undone_is_not_done_again() -> None:
+    assert plan([strong(1, "tests run before each push", undone="promoted")]).groups == ()
+    assert plan([strong(1, "tests run before each push", undone="consolidated")]).moved
+
+
 @given(materials())
 def test_a_session_that_ends_again_and_again_comes_to_rest(memories: list[Material]) -> None:
     for _ in range(len(memories) + 1):
@@ -119,6 +168,11 @@ def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memor
         return session_parts("run", SESSION, promotions, plan_summaries(left, NOW, RULES.clusters))
 
     assert parts(memories) == parts(list(reversed(memories)))
+
+
+def seen_by_the_next(memories: list[Material]) -> set[str]:
+    """The contents that another session of the project can find."""
+    return {memory.content for memory in memories if memory.scope == "project"}
 
 
 def end_of(memories: list[Material]) -> list[Group]:

@@ -81,6 +81,20 @@ def test_scratchpads_superseded_and_derived_memories_are_left_alone() -> None:
     assert summed_up(observations(vector=b"")) == []
 
 
+def test_a_summary_hangs_together_with_what_it_is_made_of() -> None:
+    (made,) = summed_up(observations())
+    adding, *others = made.group
+    assert isinstance(adding, AddMemory)
+    assert adding.made_of == tuple((source.id, source.version) for source in made.sources)
+    assert {edit.only_with for edit in others if isinstance(edit, ReviseMemory)} == {made.memory.id}
+
+
+def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() -> None:
+    sources = observations(undone="consolidated")
+    assert summed_up(sources) == []
+    assert len(plan_summaries(sources, NOW, RULES.clusters, again=True)) == 1
+
+
 @given(materials(kind="observation"))
 def test_what_is_made_consists_of_sentences_of_its_sources(memories: list[Material]) -> None:
     for made in summed_up(memories):

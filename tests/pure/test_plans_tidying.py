@@ -42,6 +42,22 @@ def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Ma
     assert plan_archiving(again, NOW, RULES.maintenance) == ([], [])
 
 
+def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy_again() -> None:
+    weak = material(1, scope="project", importance=0.1, created_at=NOW - 30 * DAY_S, undone="archived")
+    old = material(
+        2,
+        scope="project",
+        status="archived",
+        undone="forgotten",
+        created_at=NOW - 200 * DAY_S,
+        updated_at=NOW - 91 * DAY_S,
+    )
+    assert plan_archiving([weak, old], NOW, RULES.maintenance) == ([], [])
+    kept = material(3, "the same", scope="project")
+    copy = material(4, "the same", scope="project", undone="deduplicated", importance=0.9)
+    assert plan_copies([kept, copy], NOW) == []
+
+
 @given(materials(scope="project"))
 def test_of_copies_exactly_one_stays(memories: list[Material]) -> None:
     finder = CopyFinder()

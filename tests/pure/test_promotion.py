@@ -147,11 +147,16 @@ def test_scratchpads_and_tool_outcomes_stay_in_their_session(kind: Kind) -> None
 
 
 @pytest.mark.parametrize("status", [each for each in STATUSES if each != "active"])
-def test_only_what_is_active_is_promoted(status: Status) -> None:
-    assert not at_session_end(candidate(scope="session", status=status)).promote
-    assert not at_once(candidate(scope="session", status=status)).promote
+def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status: Status) -> None:
+    from_session = [decide(candidate(scope="session", status=status)).promote for decide in (at_session_end, at_once)]
+    assert from_session == [status == "consolidated"] * 2, "its summary does not say all that it said"
     assert not to_user(candidate(status=status)).promote
     assert to_user(candidate(status=status)).reason == f"it is {status}"
+
+
+def test_what_was_promoted_and_taken_back_stays() -> None:
+    assert not at_session_end(candidate(scope="session", undone=True)).promote
+    assert to_user(candidate(undone=True)).reason == "its promotion was undone"
 
 
 def test_a_memory_is_promoted_out_of_its_own_scope_alone() -> None:

@@ -19,6 +19,7 @@ from remembrancer.actors.gateway.resources.resource_texts import (
 )
 from remembrancer.actors.gateway.resources.resource_uris import is_known, memory_id_of
 from remembrancer.protocol.reads import (
+    EarlierSession,
     GraphEntity,
     GraphFound,
     GraphRelationship,
@@ -73,6 +74,20 @@ def test_the_summary_of_a_session_that_did_nothing_says_so() -> None:
 def test_the_summary_counts_what_was_changed() -> None:
     text = session_summary("s", STARTED, story(changes={"forgotten": 1, "updated": 3}), (0, 0), STARTED)
     assert "**Changes:** 3 updated, 1 forgotten\n" in text
+
+
+def test_the_summary_names_the_sessions_before_with_what_they_left_in_a_line_each() -> None:
+    hour = 3600.0
+    earlier = (
+        EarlierSession("s2", STARTED - hour, STARTED, "completed", 2, ("Deploy on\n# Mondays", "y" * 400)),
+        EarlierSession("s1", STARTED - 2 * hour, STARTED - hour, "abandoned"),
+    )
+    text = session_summary("s", STARTED, story(earlier=earlier), (0, 0), STARTED)
+    assert text.endswith(
+        "\n\n### Earlier Sessions\n"
+        f"- 2026-02-23 09:00 UTC to 2026-02-23 10:00 UTC, completed, 2 promoted: Deploy on # Mondays; {'y' * 159}…\n"
+        "- 2026-02-23 08:00 UTC to 2026-02-23 09:00 UTC, abandoned: left nothing to the project\n"
+    )
 
 
 def test_the_graph_has_types_density_and_the_most_connected() -> None:

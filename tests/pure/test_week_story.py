@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from remembrancer.actors.consolidator.promotion import Candidate, at_once, at_session_end, to_user
+from remembrancer.actors.consolidator.reflection.sameness import same_in_words
 from remembrancer.commands.week.fates import (
     ARCHIVED,
     AT_ONCE,
@@ -96,6 +97,12 @@ def test_what_goes_to_the_user_has_been_read_in_three_sessions(name: str) -> Non
 def test_what_stays_in_its_project_has_been_read_as_often(name: str) -> None:
     number = third_reading(name)
     assert not to_user(candidate(name, number, "project"), project_name=own_session(name).project).promote
+
+
+@pytest.mark.parametrize(("name", "into", "cosine"), [(*MERGED[:2], 0.94), (*MERGED_TO_USER[:2], 0.878)])
+def test_what_is_merged_says_the_same_in_other_words(name: str, into: str, cosine: float) -> None:
+    """The cosines are the default model's."""
+    assert same_in_words(memories()[name][1].content, memories()[into][1].content, cosine)
 
 
 def test_every_memory_of_the_story_has_one_fate() -> None:

@@ -1,4 +1,4 @@
-"""The consolidator: it does what is not urgent, one duty after another, and gives way to everything else.
+"""The consolidator: it does what is not urgent, one duty of each sort at a time, and gives way to all else.
 
 It owns nothing. What it has to do the store tells it, from the records; what it decides it submits as operations. So
 it may be killed at any moment: the duty is handed out again, and what was written already is not written twice.

@@ -17,6 +17,7 @@ from remembrancer.protocol.consolidation import (
     SessionRead,
     Upkeep,
 )
+from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef
 
 
@@ -30,10 +31,12 @@ class StoreAccess(Protocol):
     async def find_near(self, request: FindNear) -> NearFound:
         """The nearest memories to some vectors."""
 
-    async def read_edges(self, project: ProjectRef | None) -> EntityEdges:
-        """The entity graph of a file."""
+    async def read_edges(self, project: ProjectRef | None, after: int = 0) -> EntityEdges:
+        """The entity graph of a file, as a page of its memories makes it."""
 
-    async def read_upkeep(self, project: ProjectRef | None, orphans_before: float) -> Upkeep:
+    async def read_upkeep(
+        self, project: ProjectRef | None, orphans_before: float, prune: Prune | None = None
+    ) -> Upkeep:
         """What the maintenance of a file has to know."""
 
     async def read_session(self, project: ProjectRef, session_id: str, turns: int = 50) -> SessionRead:

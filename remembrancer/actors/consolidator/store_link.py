@@ -39,6 +39,7 @@ from remembrancer.protocol.errors import (
     from_failure,
 )
 from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
@@ -74,7 +75,10 @@ class StoreLink:
         await self._dealer.aclose()
 
     async def await_duty(self, done: tuple[int, ...], sort: DutySort | None = None) -> Duty:
-        """The next duty (of a sort), or `NoDuty` after a while. `done` has arrived when this returns. Waits for the store."""
+        """The next duty (of a sort), or `NoDuty` after a while. `done` has arrived when this returns.
+
+        Waits for the store.
+        """
         while True:
             await self._connected(None)
             try:
@@ -98,13 +102,15 @@ class StoreLink:
         """See `StoreAccess`."""
         return await self._request(request, NearFound)
 
-    async def read_edges(self, project: ProjectRef | None) -> EntityEdges:
+    async def read_edges(self, project: ProjectRef | None, after: int = 0) -> EntityEdges:
         """See `StoreAccess`."""
-        return await self._request(ReadEntityEdges(project), EntityEdges)
+        return await self._request(ReadEntityEdges(project, after), EntityEdges)
 
-    async def read_upkeep(self, project: ProjectRef | None, orphans_before: float) -> Upkeep:
+    async def read_upkeep(
+        self, project: ProjectRef | None, orphans_before: float, prune: Prune | None = None
+    ) -> Upkeep:
         """See `StoreAccess`."""
-        return await self._request(ReadUpkeep(project, orphans_before), Upkeep)
+        return await self._request(ReadUpkeep(project, orphans_before, prune), Upkeep)
 
     async def read_session(self, project: ProjectRef, session_id: str, turns: int = 50) -> SessionRead:
         """See `StoreAccess`."""

@@ -26,7 +26,7 @@ def show_memory(
         NotFound: there is none that the session may see.
     """
     for records in files:
-        memory = records.portable(request.memory_id, request.session_id)
+        memory = records.portable(request.memory_id, request.session_id, request.project.id)
         number = records.number_of(request.memory_id)
         if memory is not None and number is not None:
             return _shown(request, records, memory, number, is_embedded(records, number), now, rules)

@@ -108,7 +108,8 @@ WEEK: Final[tuple[Session, ...]] = (
                 "preference",
                 0.8,
                 0.7,
-                "Keep pull requests small, with one concern each, and say why in the description.",
+                "Small pull requests are preferred: one concern each, with the reason and a picture of the page in the "
+                "description.",
             ),
             Keep(
                 "safari",

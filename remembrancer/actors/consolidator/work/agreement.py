@@ -11,6 +11,7 @@ from remembrancer.actors.consolidator.reflection.contradictions import (
     differs,
 )
 from remembrancer.actors.consolidator.reflection.duplicates import normalised
+from remembrancer.actors.consolidator.reflection.sameness import same_in_words
 from remembrancer.actors.consolidator.work.facts import facts_of
 from remembrancer.protocol.consolidation import Material
 
@@ -36,14 +37,28 @@ def says_the_same(
 ) -> tuple[Material, float] | None:
     """The nearest of these that a memory may be merged into, the nearest being given first.
 
-    What says something else is as near as what says the same: merging into that would hide what is new.
+    What says something else is as near as what says the same: merging into that would hide what is new. So would
+    merging into what was made of others, which may be made of this one.
     """
     for other, cosine in near:
-        if cosine <= min_cosine or not still_holds(other, now):
+        if cosine <= min_cosine or other.is_derived or not still_holds(other, now) or _is_made_of(memory, other):
+            continue
+        if not same_in_words(memory.content, other.content, cosine):
             continue
         if not differs(facts_of(memory, now), facts_of(other, now), rules):
             return other, cosine
     return None
+
+
+def alike(
+    memory: Material, near: Sequence[tuple[Material, float]], now: float, min_cosine: float
+) -> list[tuple[Material, float]]:
+    """Those of these that are so near a memory that a person may want to see both."""
+    return [
+        (other, cosine)
+        for other, cosine in near
+        if cosine > min_cosine and still_holds(other, now) and not _is_made_of(memory, other)
+    ]
 
 
 def contradictions_with(
@@ -61,3 +76,8 @@ def contradictions_with(
 def other_words(memory: Material, into: Material) -> str | None:
     """What a memory says, if that is more than other blanks, case or marks at the end; None when nothing gets lost."""
     return memory.content if normalised(memory.content) != normalised(into.content) else None
+
+
+def _is_made_of(one: Material, other: Material) -> bool:
+    """Whether one of two memories was derived from the other."""
+    return one.id in other.derived_from or other.id in one.derived_from

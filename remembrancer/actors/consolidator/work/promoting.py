@@ -13,7 +13,7 @@ from remembrancer.actors.consolidator.promotion import (
     merged_importance,
 )
 from remembrancer.actors.consolidator.reflection.contradictions import Contradiction, ContradictionRules
-from remembrancer.actors.consolidator.work.agreement import contradictions_with, other_words, says_the_same
+from remembrancer.actors.consolidator.work.agreement import alike, contradictions_with, other_words, says_the_same
 from remembrancer.actors.consolidator.work.facts import vectors_of
 from remembrancer.actors.consolidator.work.writing import Group
 from remembrancer.protocol.consolidation import Material
@@ -60,7 +60,9 @@ class _Plan:
     targets: dict[str, _Target] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
 
-    def promote(self, promoted: Promoted, contradictions: Sequence[Contradiction]) -> None:
+    def promote(
+        self, promoted: Promoted, contradictions: Sequence[Contradiction], near: Sequence[tuple[Material, float]]
+    ) -> None:
         memory, verdict = promoted.memory, promoted.verdict
         chain = ChainLink(
             "session",
@@ -80,6 +82,12 @@ class _Plan:
         )
         log = LogPromotion(memory.id, memory.kind, "session", "project", "importance", memory.session_id, verdict.score)
         links = [AddLink(each.newer, each.older, "contradicts", each.strength) for each in contradictions]
+        contrary = {each.newer for each in contradictions} | {each.older for each in contradictions}
+        links += [
+            AddLink(memory.id, other.id, "similar_to", min(1.0, cosine))
+            for other, cosine in near
+            if other.id not in contrary
+        ]
         self.groups.append((revision, log, *links))
         self.targets[memory.id] = _Target(memory, memory.importance, memory.confidence, memory.version + 1)
 
@@ -130,7 +138,8 @@ def plan_promotions(
     """What is done about memories that are promoted, the strongest first, given what is near them in the project.
 
     Of several that say the same and are promoted together, the strongest goes into the project, and the others are
-    merged into it. Nothing is merged that contradicts what it would be merged into: it is promoted, and linked to that.
+    merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
+    near, or contradicts.
     """
     plan = _Plan(now, rules)
     rows = vectors_of([each.memory for each in promoted])
@@ -144,7 +153,8 @@ def plan_promotions(
         )
         target = says_the_same(each.memory, others, now, rules.merge_cosine, contradictions)
         if target is None:
-            plan.promote(each, contradictions_with(each.memory, others, now, contradictions))
+            against = contradictions_with(each.memory, others, now, contradictions)
+            plan.promote(each, against, alike(each.memory, others, now, rules.merge_cosine))
             moved.append(place)
         else:
             plan.merge(each, *target)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
-from remembrancer.actors.consolidator.store_access import StoreAccess, all_memories
+from remembrancer.actors.consolidator.store_access import StoreAccess, all_memories, pages
 from remembrancer.protocol.consolidation import FindNear, Material, ReadMemories
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.writes import ProjectRef
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
+PAGE: Final = 500
+SLICE: Final = 2000
+"""Memories that are thought about together: of a session that has more, those that came together."""
 ROWS: Final = 64
 """Vectors in one question for what is near them."""
 IDS: Final = 200
@@ -24,21 +27,39 @@ IDS: Final = 200
 T = TypeVar("T")
 
 
-async def read_settled(store: StoreAccess, request: ReadMemories, patience_s: float) -> list[Material]:
-    """All memories of a request, with their vectors as soon as all have them, at the latest when patience ends.
+async def settled(store: StoreAccess, request: ReadMemories, patience_s: float) -> None:
+    """Wait until none of the memories of a request waits for its vectors, at the latest when patience ends.
 
-    They are read again as long as some have none: an embedder may be at work on them, or about to start.
+    An embedder may be at work on them, or about to start. Whether there is one left is asked, and nothing read.
     """
-    request = msgspec.structs.replace(request, with_vectors=True)
+    request = msgspec.structs.replace(request, waiting=True, with_vectors=False, with_content=False, limit=1)
     give_up_at = anyio.current_time() + patience_s
     pause_s = FIRST_PAUSE_S
-    while True:
-        memories = await all_memories(store, request)
-        left_s = give_up_at - anyio.current_time()
-        if left_s <= 0 or all(memory.vector for memory in memories):
-            return memories
+    while (left_s := give_up_at - anyio.current_time()) > 0:
+        if not (await store.read_memories(request)).memories:
+            return
         await anyio.sleep(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+async def read_settled(store: StoreAccess, request: ReadMemories, patience_s: float) -> list[Material]:
+    """All memories of a request, with their vectors as soon as all have them, at the latest when patience ends."""
+    await settled(store, request, patience_s)
+    return await all_memories(store, msgspec.structs.replace(request, with_vectors=True))
+
+
+async def slices(store: StoreAccess, request: ReadMemories, patience_s: float = 0.0) -> AsyncIterator[list[Material]]:
+    """The memories of a request with their vectors, so many at a time that they can be thought about together, and
+    that a session of any length fits into memory."""
+    await settled(store, request, patience_s)
+    held: list[Material] = []
+    async for page in pages(store, msgspec.structs.replace(request, with_vectors=True, limit=PAGE)):
+        held.extend(page.memories)
+        if len(held) >= SLICE:
+            yield held
+            held = []
+    if held:
+        yield held
 
 
 async def read_named(

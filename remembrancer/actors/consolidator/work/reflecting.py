@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from remembrancer.actors.consolidator.handlers import Clock
-from remembrancer.actors.consolidator.store_access import StoreAccess, all_memories, pages
+from remembrancer.actors.consolidator.store_access import StoreAccess, all_memories
 from remembrancer.actors.consolidator.work.patterns import PatternPlan, name_of, plan_patterns
 from remembrancer.actors.consolidator.work.reading import aside, read_settled
 from remembrancer.actors.consolidator.work.rules import WorkRules, rules_of
@@ -25,7 +24,7 @@ from remembrancer.protocol.consolidation import (
     ReflectDuty,
     Reflected,
 )
-from remembrancer.protocol.kinds import type_of_kind
+from remembrancer.protocol.kinds import Status, type_of_kind
 from remembrancer.protocol.runs import ApplyRun, Method, Place
 from remembrancer.protocol.writes import ProjectRef
 
@@ -33,6 +32,11 @@ WAIT_S: Final = 3.0
 """How long somebody who asks is kept waiting for vectors that are still being made."""
 THEMES_AMONG: Final = 1500
 """Of a project's memories the latest so many are searched for themes."""
+PAGE: Final = 500
+LAST: Final = 2**62
+"""Above the number of any memory."""
+STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
+"""What is archived is no theme any more."""
 
 
 async def reflect(duty: ReflectDuty, store: StoreAccess, settings: Settings, clock: Clock) -> Reflected:
@@ -126,14 +130,16 @@ async def _carry_out(
 
 async def _latest(store: StoreAccess, project: ProjectRef) -> list[Material]:
     """The latest memories of a project with their vectors, whatever became of them, the first one first."""
-    request = ReadMemories(project, scopes=("project",), with_content=False, limit=1000)
-    numbers: deque[int] = deque(maxlen=THEMES_AMONG)
-    async for page in pages(store, request):
-        numbers.extend(memory.number for memory in page.memories if memory.status != "archived")
-    if not numbers:
-        return []
-    whole = ReadMemories(project, scopes=("project",), after=numbers[0] - 1, with_vectors=True)
-    return [memory for memory in await all_memories(store, whole) if memory.status != "archived"]
+    request = ReadMemories(project, scopes=("project",), statuses=STANDING, limit=PAGE, with_vectors=True)
+    latest: list[Material] = []
+    before = LAST
+    while len(latest) < THEMES_AMONG:
+        page = await store.read_memories(msgspec.structs.replace(request, before=before))
+        latest.extend(page.memories)
+        if not page.more or not page.memories:
+            break
+        before = page.memories[-1].number
+    return latest[:THEMES_AMONG][::-1]
 
 
 def _told(derived: Derived, *, with_sources: bool) -> ConsolidatedMemory:

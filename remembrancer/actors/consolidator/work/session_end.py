@@ -14,10 +14,11 @@ from remembrancer.actors.consolidator.store_access import StoreAccess, all_memor
 from remembrancer.actors.consolidator.work.facts import candidate_of
 from remembrancer.actors.consolidator.work.observing import observe_patterns
 from remembrancer.actors.consolidator.work.promoting import Promoted, PromotionPlan, plan_promotions
-from remembrancer.actors.consolidator.work.reading import aside, find_near, read_settled
+from remembrancer.actors.consolidator.work.reading import aside, find_near, slices
 from remembrancer.actors.consolidator.work.rules import WorkRules, rules_of
 from remembrancer.actors.consolidator.work.session_summary import MOST_TURNS, session_summary
 from remembrancer.actors.consolidator.work.summing_up import Derived, plan_summaries
+from remembrancer.actors.consolidator.work.tidying import plan_contradictions
 from remembrancer.actors.consolidator.work.to_user import promote_to_user
 from remembrancer.actors.consolidator.work.topics import topics_of
 from remembrancer.actors.consolidator.work.writing import Group, Head, parts_of, run_id_of, submit_run
@@ -34,27 +35,67 @@ async def end_session(duty: SessionEndDuty, store: StoreAccess, settings: Settin
     project, session = duty.project, duty.session
     run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
     request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
-    own = await read_settled(store, request, rules.vectors_wait_s)
-    promotions = await plan_for_project(store, project, promoted_of(own, rules, clock()), rules, clock())
-    left = [memory for memory in own if memory.id not in promotions.changed]
-    summaries: list[Derived] = []
-    if rules.summarise_in_background:
-        summaries = await aside(lambda: plan_summaries(left, clock(), rules.clusters))
+    chosen, stored = await _look_through(store, project, request, run_id, rules, clock)
+    promotions = await plan_for_project(store, project, chosen, rules, clock())
     await observe_patterns(
-        store,
-        project,
-        [each for each in own if each.scope == "project" or each.id in promotions.changed],
-        rules,
-        clock(),
+        store, project, [each.memory for each in chosen if each.memory.id in promotions.changed], rules, clock()
     )
-    parts = session_parts(run_id, session.session_id, promotions, summaries)
+    parts = session_parts(run_id, session.session_id, promotions, ())
     for part in parts:
         await submit_run(store, project, part, clock())
-    gone = await promote_to_user(store, project, rules, clock)
-    changed = bool(parts) or gone > 0 or any(memory.scope == "project" for memory in own)
+    written = len(parts)
+    if rules.summarise_in_background:
+        written += await _sum_up(store, project, request, run_id, promotions, rules, clock, first=written)
+    gone = await promote_to_user(store, project, rules, clock, run_id=run_id)
+    changed = written > 0 or gone > 0 or stored
     head = Head(run_id, "project", "session_end", "promote", session.session_id)
-    for part in parts_of(head, [await _closing(store, project, session, changed)], first=len(parts)):
+    for part in parts_of(head, [await _closing(store, project, session, changed, clock())], first=written):
         await submit_run(store, project, part, clock())
+
+
+async def _look_through(
+    store: StoreAccess, project: ProjectRef, request: ReadMemories, run_id: str, rules: WorkRules, clock: Clock
+) -> tuple[list[Promoted], bool]:
+    """The memories of a session that go into its project, and whether it stored others there itself.
+
+    What those others say that the user's memory says too is observed, and what they contradict is linked.
+    """
+    chosen: list[Promoted] = []
+    has_stored = False
+    async for portion in slices(store, request, rules.vectors_wait_s):
+        chosen = promoted_of([*(each.memory for each in chosen), *portion], rules, clock())
+        stored = [memory for memory in portion if memory.scope == "project"]
+        has_stored = has_stored or bool(stored)
+        await observe_patterns(store, project, stored, rules, clock())
+        telling = [memory for memory in stored if memory.type == "semantic" and memory.status == "active"]
+        near = await find_near(store, project, telling, rules.contradictions.cosine, scopes=("project",))
+        changes = await aside(lambda: plan_contradictions(telling, near, clock(), rules.contradictions))  # noqa: B023
+        head = Head(run_id, "project", "session_end", "contradict", request.session_id or "")
+        for part in parts_of(head, [change.group for change in changes]):
+            await submit_run(store, project, part, clock())
+    return chosen, has_stored
+
+
+async def _sum_up(
+    store: StoreAccess,
+    project: ProjectRef,
+    request: ReadMemories,
+    run_id: str,
+    promotions: PromotionPlan,
+    rules: WorkRules,
+    clock: Clock,
+    *,
+    first: int,
+) -> int:
+    """Sum up what is not promoted; how many parts were written. They are counted from `first`."""
+    written = 0
+    async for portion in slices(store, request):
+        left = [memory for memory in portion if memory.id not in promotions.changed]
+        summaries = await aside(lambda: plan_summaries(left, clock(), rules.clusters))  # noqa: B023 - awaited
+        for part in session_parts(run_id, request.session_id or "", PromotionPlan(), summaries, first=first + written):
+            await submit_run(store, project, part, clock())
+            written += 1
+    return written
 
 
 def promoted_of(own: Sequence[Material], rules: WorkRules, now: float) -> list[Promoted]:
@@ -85,21 +126,21 @@ async def plan_for_project(
 
 
 def session_parts(
-    run_id: str, session_id: str, promotions: PromotionPlan, summaries: Sequence[Derived]
+    run_id: str, session_id: str, promotions: PromotionPlan, summaries: Sequence[Derived], *, first: int = 0
 ) -> list[ApplyRun]:
     """The parts of a session's end: its promotions, and then its summaries."""
-    promoting = parts_of(Head(run_id, "project", "session_end", "promote", session_id), promotions.groups)
+    promoting = parts_of(Head(run_id, "project", "session_end", "promote", session_id), promotions.groups, first=first)
     summing_up = parts_of(
         Head(run_id, "project", "session_end", "summarize_cluster", session_id),
         [derived.group for derived in summaries],
-        first=len(promoting),
+        first=first + len(promoting),
         sources=[source.id for derived in summaries for source in derived.sources],
         results=[derived.memory.id for derived in summaries],
     )
     return [*promoting, *summing_up]
 
 
-async def _closing(store: StoreAccess, project: ProjectRef, session: SessionEntry, changed: bool) -> Group:
+async def _closing(store: StoreAccess, project: ProjectRef, session: SessionEntry, changed: bool, now: float) -> Group:
     """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
     everything = await all_memories(store, ReadMemories(project, session_id=session.session_id))
     read = await store.read_session(project, session.session_id, MOST_TURNS)
@@ -113,4 +154,5 @@ async def _closing(store: StoreAccess, project: ProjectRef, session: SessionEntr
         summary,
         max(0, read.promoted - counted),
     )
-    return (SaveTopics(await topics_of(store, project)), closing) if changed else (closing,)
+    topics = await topics_of(store, project, now) if changed else None
+    return (closing,) if topics is None else (SaveTopics(topics), closing)

@@ -63,6 +63,20 @@ def plan_archiving(
     return archived, deleted
 
 
+def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[Change]:
+    """What is forgotten of what closed sessions noted for themselves alone: what is old itself."""
+    kept_s = rules.session_details_kept_s
+    reason = f"maintenance: its session has been closed for {kept_s / DAY_S:g} days"
+    return [
+        Change(
+            memory.id,
+            (ReviseMemory(memory.id, "forgotten", expected_version=memory.version, forget=reason, reason=reason),),
+        )
+        for memory in memories
+        if memory.updated_at < now - kept_s and not memory.undone
+    ]
+
+
 @dataclass(slots=True)
 class CopyFinder:
     """Finds which of very many memories could be copies, and holds some 100 bytes for each.

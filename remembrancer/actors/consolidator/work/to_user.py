@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Final
 
 from remembrancer.actors.consolidator.handlers import Clock
@@ -14,7 +15,7 @@ from remembrancer.actors.consolidator.promotion import (
     promoted_to_user,
 )
 from remembrancer.actors.consolidator.store_access import StoreAccess, pages
-from remembrancer.actors.consolidator.work.agreement import other_words, says_the_same
+from remembrancer.actors.consolidator.work.agreement import alike, other_words, says_the_same
 from remembrancer.actors.consolidator.work.facts import candidate_of
 from remembrancer.actors.consolidator.work.observing import observe
 from remembrancer.actors.consolidator.work.patterns import name_of
@@ -23,7 +24,7 @@ from remembrancer.actors.consolidator.work.rules import WorkRules
 from remembrancer.actors.consolidator.work.writing import derive, run_id_of, submit_run
 from remembrancer.protocol.consolidation import Material, ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.runs import ApplyRun, ChainLink, LogPromotion, ReviseMemory
+from remembrancer.protocol.runs import AddLink, ApplyRun, ChainLink, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
 
 ATTEMPTS: Final = 3
@@ -34,13 +35,24 @@ logger = logging.getLogger(__name__)
 
 
 async def promote_to_user(
-    store: StoreAccess, project: ProjectRef, rules: WorkRules, clock: Clock, *, dry_run: bool = False
+    store: StoreAccess,
+    project: ProjectRef,
+    rules: WorkRules,
+    clock: Clock,
+    *,
+    dry_run: bool = False,
+    spoken_for: Collection[str] = (),
+    run_id: str | None = None,
 ) -> int:
-    """Promote what deserves it, or merge it into what the user's memory says already; how many memories those are."""
+    """Promote what deserves it, or merge it into what the user's memory says already; how many memories those are.
+
+    What is `spoken_for` is left out: something else is about to be done with it. `run_id` is the session's end of
+    which this is a consequence; its undoing names what has gone.
+    """
     promising = await _promising(store, project, rules.promotion)
     memories = {memory.id: memory for memory in await read_named(store, project, promising)}
     chosen = promoted_to_user(
-        [candidate_of(memory) for memory in memories.values()],
+        [candidate_of(memory) for memory in memories.values() if memory.id not in spoken_for],
         clock(),
         rules.promotion,
         project_name=name_of(project),
@@ -49,7 +61,7 @@ async def promote_to_user(
         return len(chosen)
     done = 0
     for candidate, verdict in chosen:
-        done += await _promote(store, project, memories[candidate.id], verdict, rules, clock)
+        done += await _promote(store, project, memories[candidate.id], verdict, rules, clock, run_id)
     return done
 
 
@@ -62,37 +74,51 @@ async def _promising(store: StoreAccess, project: ProjectRef, rules: PromotionRu
         limit=PAGE,
         with_content=False,
         min_sessions=rules.user_min_sessions,
+        min_importance=rules.user_min_importance,
+        kinds=tuple(sorted(rules.user_kinds)),
     )
-    return [
-        memory.id
-        async for page in pages(store, request)
-        for memory in page.memories
-        if memory.kind in rules.user_kinds
-        and memory.importance >= rules.user_min_importance
-        and memory.sessions_accessed >= rules.user_min_sessions
-    ]
+    return [memory.id async for page in pages(store, request) for memory in page.memories]
 
 
 async def _promote(
-    store: StoreAccess, project: ProjectRef, memory: Material, verdict: Verdict, rules: WorkRules, clock: Clock
+    store: StoreAccess,
+    project: ProjectRef,
+    memory: Material,
+    verdict: Verdict,
+    rules: WorkRules,
+    clock: Clock,
+    run_id: str | None,
 ) -> bool:
-    same = await _same(store, memory, rules, clock())
+    near = await _near(store, memory, rules)
+    same = says_the_same(memory, near, clock(), rules.promotion.merge_cosine, rules.contradictions)
     if same is not None:
         return await _merge(store, project, memory, verdict, same, rules, clock)
-    change = PromoteMemory(memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score)
+    change = PromoteMemory(memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score, run_id=run_id)
     name = derive("to_user", project.id, memory.id, memory.version)
     try:
         await store.submit(Operation(name, project, "", clock(), change))
     except (NotFound, InvalidInput) as error:
         logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
         return False
+    links = tuple(
+        AddLink(memory.id, other.id, "similar_to", min(1.0, cosine))
+        for other, cosine in alike(memory, near, clock(), rules.promotion.merge_cosine)
+    )
+    if links:
+        run = ApplyRun(_run_id(project, memory), "user", "promotion", "promote", links)
+        await submit_run(store, project, run, clock(), operation_id=derive("alike", project.id, memory.id))
     return True
 
 
-async def _same(store: StoreAccess, memory: Material, rules: WorkRules, now: float) -> tuple[Material, float] | None:
+async def _near(store: StoreAccess, memory: Material, rules: WorkRules) -> list[tuple[Material, float]]:
+    """The user's memories that are near one of a project."""
     near = await find_near(store, None, [memory], rules.promotion.merge_cosine, limit=3, scopes=("user",))
-    found = near.get(memory.id, ())
-    return says_the_same(memory, found, now, rules.promotion.merge_cosine, rules.contradictions)
+    return near.get(memory.id, [])
+
+
+async def _same(store: StoreAccess, memory: Material, rules: WorkRules, now: float) -> tuple[Material, float] | None:
+    near = await _near(store, memory, rules)
+    return says_the_same(memory, near, now, rules.promotion.merge_cosine, rules.contradictions)
 
 
 async def _merge(

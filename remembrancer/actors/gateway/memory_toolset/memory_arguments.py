@@ -152,8 +152,8 @@ def _origin(arguments: StoreMemoryArguments, own: str) -> str:
     named = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
     if arguments.scope == "session" and named != own:
         message = (
-            f"session_id must be the current session's ({shown(own)}) or left out, not {shown(arguments.session_id)}: a "
-            "session's memories are its own. With the scope project or user it says where the memory comes from"
+            f"session_id must be the current session's ({own}) or left out, not {shown(arguments.session_id)}: "
+            "a session's memories are its own. With the scope project or user it says where the memory comes from"
         )
         raise InvalidInput(message, field="session_id")
     return named

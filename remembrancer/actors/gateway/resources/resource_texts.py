@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from remembrancer.actors.gateway.memory_toolset.context_block import INDENT, render
-from remembrancer.protocol.reads import GraphEntity, GraphFound, RecalledMemory, SessionDescription
+from remembrancer.protocol.reads import EarlierSession, GraphEntity, GraphFound, RecalledMemory, SessionDescription
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import SourceRef
 
@@ -18,6 +18,8 @@ NO_ENTITY_KNOWN: Final = "No entity is known without the store, which has the gr
 NO_PREFERENCE_KNOWN: Final = "None are known without the store, which has them."
 RELATIONSHIPS_SHOWN: Final = 5
 """Edges that are written out for one entity of the graph."""
+LEFT_SHOWN: Final = 160
+"""Characters of a memory that another session has left."""
 TOPIC_ENTITIES_SHOWN: Final = 8
 TYPES: Final = ("episodic", "semantic", "procedural")
 KINDS: Final = (("semantic", "Facts and preferences"), ("procedural", "Ways of working"))
@@ -60,6 +62,8 @@ def session_summary(
     lines.append(f"**Key topics:** {', '.join(one_line(topic) for topic in story.topics) or nothing}")
     if story.summary:
         lines.append(f"**Summary:** {one_line(story.summary)}")
+    if story.earlier:
+        lines += ["", "### Earlier Sessions", *(_earlier(session) for session in story.earlier)]
     return "\n".join(lines) + "\n"
 
 
@@ -118,6 +122,14 @@ def list_item(content: str, source: SourceRef, details: Sequence[str]) -> str:
     item = render(content, source)
     start = f"\n{INDENT}" if "\n" in item else " "
     return f"{item}{start}[{'; '.join(one_line(each) for each in details)}]"
+
+
+def _earlier(session: EarlierSession) -> str:
+    promoted = f", {session.memories_promoted} promoted" if session.memories_promoted else ""
+    left = [one_line(text) for text in session.left]
+    said = "; ".join(text if len(text) <= LEFT_SHOWN else f"{text[: LEFT_SHOWN - 1].rstrip()}…" for text in left)
+    when = f"{_minute(session.started_at)} to {_minute(session.last_active_at)}"
+    return f"- {when}, {session.status}{promoted}: {said or 'left nothing to the project'}"
 
 
 def _preference(memory: RecalledMemory) -> str:

@@ -175,8 +175,7 @@ class DutyBoard:
         return given_up
 
     def next_at(self, sort: DutySort | None = None) -> float | None:
-        """When a duty (of a sort) that nobody has becomes free, or a lease ends, if nothing happens before; None: never.
-        """
+        """When one (of a sort) that nobody has becomes free, or a lease ends, if nothing else happens (None: never)."""
         moments = [
             entry.not_before if entry.holder is None else entry.leased_until
             for entry in self._entries.values()

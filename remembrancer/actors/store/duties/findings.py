@@ -15,6 +15,7 @@ from remembrancer.protocol.consolidation import (
     MaintainDuty,
     PromoteDuty,
     ReadMemories,
+    ReadUpkeep,
     SessionEndDuty,
     Upkeep,
 )
@@ -52,9 +53,7 @@ class Findings:
         return None if since is None or self.oldest_at is None else since + MAINTENANCE_S
 
 
-def look_into(
-    records: Records, *, of_project: bool, at_once_score: float, declined: int, threshold: int
-) -> Findings:
+def look_into(records: Records, *, of_project: bool, at_once_score: float, declined: int, threshold: int) -> Findings:
     """Look. Some short queries; sessions belong to a project's file. `declined` candidates are known already."""
     oldest = records.materials(ReadMemories(None, limit=1, with_content=False), None).memories
     return Findings(
@@ -67,9 +66,10 @@ def look_into(
     )
 
 
-def upkeep_of(records: Records, orphans_before: float) -> Upkeep:
+def upkeep_of(records: Records, request: ReadUpkeep) -> Upkeep:
     """What the maintenance of a file has to know."""
-    return Upkeep(records.maintenance_state(MAINTENANCE).done_at, records.orphans(orphans_before))
+    prunable = 0 if request.prune is None else records.prunable(request.prune)
+    return Upkeep(records.maintenance_state(MAINTENANCE).done_at, records.orphans(request.orphans_before), prunable)
 
 
 def duties_of(

@@ -70,12 +70,13 @@ class MaterialDesk:
                 return await self._memories(request)
             case FindNear():
                 return await self._near(request)
-            case ReadEntityEdges(project=project):
+            case ReadEntityEdges(project=project, after=after):
                 records = await self._records_of(project)
-                return EntityEdges(()) if records is None else await self._read(records.entity_edges)
-            case ReadUpkeep(project=project, orphans_before=before):
+                edges = None if records is None else functools.partial(records.entity_edges, after)
+                return EntityEdges(()) if edges is None else await self._read(edges)
+            case ReadUpkeep(project=project):
                 records = await self._records_of(project)
-                return Upkeep() if records is None else await self._read(functools.partial(upkeep_of, records, before))
+                return Upkeep() if records is None else await self._read(functools.partial(upkeep_of, records, request))
             case ReadSession(project=project, session_id=session_id, turns=turns):
                 records = await self._records_of(project)
                 if records is None:

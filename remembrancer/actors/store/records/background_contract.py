@@ -18,7 +18,7 @@ from remembrancer.protocol.consolidation import (
     SessionRead,
 )
 from remembrancer.protocol.reads import Promotion
-from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink
 
@@ -63,11 +63,14 @@ class BackgroundRecords(Protocol):
     def materials_of(self, numbers: Sequence[int]) -> dict[int, Material]:
         """These memories, by number and without vectors; what is gone or forgotten is left out."""
 
-    def entity_edges(self) -> EntityEdges:
-        """Which entities are named together by memories of the project or the user, the best supported first."""
+    def entity_edges(self, after: int = 0) -> EntityEdges:
+        """Which entities a page of the memories of the project or the user name together, the best supported first."""
 
     def orphans(self, before: float) -> int:
         """How many entities no memory names that were made before a time (seconds since the epoch)."""
+
+    def prunable(self, edit: Prune) -> int:
+        """How many rows there are to be pruned."""
 
     def session_read(self, session_id: str, turns: int) -> SessionRead:
         """What is known of a session, with its last so many turns."""

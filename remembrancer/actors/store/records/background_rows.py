@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
-from remembrancer.actors.store.records.history import Query
+from remembrancer.actors.store.records.history import Query, encode_json
 from remembrancer.actors.store.records.session_events import read_tool_use, read_turns
 from remembrancer.actors.store.records.session_registry import read_session
 from remembrancer.protocol.consolidation import EntityEdges, SessionRead
@@ -18,6 +18,8 @@ from remembrancer.protocol.writes import MemoryLink
 
 MOST_EDGES: Final = 20_000
 """Edges in an answer: some hundred kilobytes, and more than there is to be seen in communities."""
+EDGES_OF: Final = 5000
+"""Memories whose entities one answer connects: a tenth of a second."""
 NAMED_TOGETHER: Final = 16
 """Of a memory that names more entities than this, the others are connected with the first one alone."""
 INCOMING: Final = 50
@@ -26,29 +28,36 @@ INCOMING: Final = 50
 _decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
-def read_entity_edges(query: Query) -> EntityEdges:
-    """Pairs of entities with how many memories name both. A session's memories do not count, nor do forgotten ones.
+def read_entity_edges(query: Query, after: int = 0) -> EntityEdges:
+    """Pairs of entities with how many memories of a page name both: the page after that memory's number.
 
-    Names that mean the same are one, called as the first of them. The subject of a memory is among those it names.
+    A session's memories do not count, nor do forgotten ones. Names that mean the same are one, called as the first of
+    them. The subject of a memory is among those it names.
     """
+    page = query(
+        """SELECT number FROM memories AS m WHERE number > ? AND scope != 'session' AND forgotten_at IS NULL
+           AND EXISTS (SELECT 1 FROM memory_entities WHERE memory = m.number) ORDER BY number LIMIT ?""",
+        (after, EDGES_OF + 1),
+    )
+    numbers = [number for (number,) in page[:EDGES_OF]]
     rows = query(
         """WITH named AS MATERIALIZED (
                SELECT DISTINCT me.memory, e.key, me.ordinal < ? AS early, me.ordinal = 0 AS first
-               FROM memory_entities AS me JOIN memories AS m ON m.number = me.memory
-               JOIN entities AS e ON e.number = me.entity
-               WHERE m.scope != 'session' AND m.forgotten_at IS NULL),
-           pairs AS (
+               FROM json_each(?) AS page CROSS JOIN memory_entities AS me ON me.memory = page.value
+               CROSS JOIN entities AS e ON e.number = me.entity),
+           pairs AS MATERIALIZED (
                SELECT a.key AS one, b.key AS other, count(DISTINCT a.memory) AS said
                FROM named AS a JOIN named AS b ON b.memory = a.memory AND b.key > a.key
                WHERE a.early AND b.early OR a.first OR b.first
-               GROUP BY one, other ORDER BY said DESC, one, other LIMIT ?),
-           names AS (SELECT key, name, min(number) FROM entities GROUP BY key)
-           SELECT one.name, other.name, said FROM pairs
-           JOIN names AS one ON one.key = pairs.one JOIN names AS other ON other.key = pairs.other
-           ORDER BY said DESC, pairs.one, pairs.other""",
-        (NAMED_TOGETHER, MOST_EDGES),
+               GROUP BY one, other ORDER BY said DESC, one, other LIMIT ?)
+           SELECT (SELECT name FROM entities WHERE key = one ORDER BY number LIMIT 1),
+               (SELECT name FROM entities WHERE key = other ORDER BY number LIMIT 1), said
+           FROM pairs ORDER BY said DESC, one, other""",
+        (NAMED_TOGETHER, encode_json(numbers).decode(), MOST_EDGES),
     )
-    return EntityEdges(tuple((one, other, float(said)) for one, other, said in rows))
+    ((topics_at,),) = query("SELECT max(found_at) FROM topics", ())
+    edges = tuple((one, other, float(said)) for one, other, said in rows)
+    return EntityEdges(edges, numbers[-1] if len(page) > EDGES_OF else None, topics_at)
 
 
 def count_orphans(query: Query, before: float) -> int:
@@ -89,8 +98,8 @@ def read_requests(query: Query) -> list[ConsolidationRequest]:
 def wants_consolidation(query: Query, threshold: int) -> int | None:
     """The number of the last memory, if more than `threshold` have come since the last request; else None.
 
-    The active ones of the project or the user count, by an index of their own: the cost is that of the new ones. None as
-    well while a request waits.
+    The active ones of the project or the user count, by an index of their own: the cost is that of the new ones. None
+    as well while a request waits.
     """
     if read_requests(query):
         return None

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.store.records.background_contract import BackgroundRecords
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Status
-from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.reads import Counts, EarlierSession
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
@@ -163,7 +163,7 @@ class SessionStory:
     """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
 
     `changes` counts what the session did to memories apart from storing them, by the names that the history has.
-    `communities` are the file's, whoever made them.
+    `communities` are the file's, whoever made them, and `earlier` are others of its sessions.
     """
 
     started_at: float | None
@@ -175,6 +175,7 @@ class SessionStory:
     turns: int = 0
     tool_calls: int = 0
     tool_failures: int = 0
+    earlier: tuple[EarlierSession, ...] = ()
 
 
 class Records(BackgroundRecords, Protocol):
@@ -258,10 +259,11 @@ class Records(BackgroundRecords, Protocol):
     def outcome_of(self, operation_id: str) -> Applied | None:
         """What came of an operation when it was applied here; None when it was not."""
 
-    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
+    def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         """A memory whole, forgotten or not; None when there is none that the session (None: anybody) may see.
 
-        Its links are those that begin at it, and whose other end the session may see.
+        Its links are those that begin at it, and whose other end the session may see; its versions those that a session
+        of this project may.
         """
 
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:

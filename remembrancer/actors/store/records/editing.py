@@ -9,11 +9,18 @@ import sqlite3
 
 import msgspec
 
-from remembrancer.actors.store.records.history import known_versions, snapshot_of
+from remembrancer.actors.store.records.history import read_history, spans_of
 from remembrancer.actors.store.records.link_rows import add_links, find_targets, remove_links
-from remembrancer.actors.store.records.memory_rows import Done, memory_to_change, revise
+from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, memory_to_change, revise
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
-from remembrancer.actors.store.records.snapshots import check_broader, check_remembered, reverted, tagged, updated
+from remembrancer.actors.store.records.snapshots import (
+    check_broader,
+    check_remembered,
+    is_version_visible,
+    reverted,
+    tagged,
+    updated,
+)
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (
     ForgetMemory,
@@ -23,6 +30,7 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoredResult,
     RestoreMemory,
+    Snapshot,
     TaggedResult,
     TagMemory,
     UpdatedResult,
@@ -67,27 +75,37 @@ def forget_memory(connection: sqlite3.Connection, operation: Operation, change: 
 def restore_memory(connection: sqlite3.Connection, operation: Operation, change: RestoreMemory, now: float) -> Done:
     """Show a forgotten memory again, or make it what it was in an earlier version."""
     memory = memory_to_change(connection, operation, change.memory_id)
-    if change.version is None:
-        if not memory.now.forgotten:
-            raise InvalidInput(
-                f"{memory.id} is not forgotten: name the version to return to, one of "
-                f"{known_versions(connection, memory.id)}",
-                field="version",
-            )
+    if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
     else:
-        old = snapshot_of(connection, memory.id, change.version)
-        if old is None:
-            raise InvalidInput(
-                f"{memory.id} has no version {change.version}: known are {known_versions(connection, memory.id)}",
-                field="version",
-            )
-        after = reverted(memory.now, old)
+        after = reverted(memory.now, _earlier(connection, operation, memory, change.version))
     made = revise(
         connection, operation, memory, after, "restored", now, reason=change.reason, restored_version=change.version
     )
     result = RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
     return Done(result, made.to_embed, made.removed_passages)
+
+
+def _earlier(connection: sqlite3.Connection, operation: Operation, memory: MemoryRow, version: int | None) -> Snapshot:
+    """What a memory was in a version. One that the session may not see is as unknown to it as one that never was.
+
+    Raises:
+        InvalidInput: there is no such version, or none is named.
+    """
+    known = {
+        entry.version: entry.record
+        for entry in read_history(lambda query, values: connection.execute(query, values).fetchall(), memory.id)
+        if is_version_visible(
+            entry.record, memory.now.scope, memory.source_project, operation.session_id, operation.project.id
+        )
+    }
+    if version is not None and version in known:
+        return known[version]
+    if version is None:
+        message = f"{memory.id} is not forgotten: name the version to return to, one of {spans_of(known)}"
+    else:
+        message = f"{memory.id} has no version {version}: known are {spans_of(known)}"
+    raise InvalidInput(message, field="version")
 
 
 def promote_memory(connection: sqlite3.Connection, operation: Operation, change: PromoteMemory, now: float) -> Done:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -93,11 +93,10 @@ def snapshot_of(connection: sqlite3.Connection, memory_id: str, version: int) ->
     return None if row is None else _decode_snapshot(row[0])
 
 
-def known_versions(connection: sqlite3.Connection, memory_id: str) -> str:
-    """The versions that a memory can return to, for a person: `1 to 4, 7`."""
-    rows = connection.execute("SELECT DISTINCT version FROM history WHERE memory_id = ? ORDER BY 1", (memory_id,))
+def spans_of(versions: Iterable[int]) -> str:
+    """Versions in their order, for a person: `1 to 4, 7`."""
     spans: list[list[int]] = []
-    for (version,) in rows:
+    for version in versions:
         if spans and spans[-1][1] == version - 1:
             spans[-1][1] = version
         else:

@@ -33,27 +33,11 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
         ValueError: a row that cannot be decoded.
     """
     limit = max(1, min(request.limit, MOST_AT_ONCE))
-    clauses = ["m.forgotten_at IS NULL", "m.number > ?"]
-    arguments: list[object] = [request.after]
-    for column, allowed in (("scope", request.scopes), ("status", request.statuses), ("type", request.types)):
-        if allowed:
-            clauses.append(f"m.{column} IN (SELECT value FROM json_each(?))")  # noqa: S608 - our names
-            arguments.append(_listed(allowed))
-    if request.memory_ids:
-        clauses.append("m.id IN (SELECT value FROM json_each(?))")
-        arguments.append(_listed(request.memory_ids))
-    if request.session_id is not None:
-        clauses.append("m.session_id = ?")
-        arguments.append(request.session_id)
-    if request.min_sessions > 0:
-        clauses.append("m.number IN (SELECT memory FROM memory_sessions GROUP BY memory HAVING count(*) >= ?)")
-        arguments.append(request.min_sessions)
-    if request.made_by is not None:
-        clauses.append("m.id IN (SELECT memory_id FROM run_changes WHERE run_id = ? AND edit = 'added')")
-        arguments.append(request.made_by)
+    clauses, arguments = _wanted(request)
+    order = "ASC" if request.before is None else "DESC"
     rows = query(
         f"""SELECT {_COLUMNS} {_TEXTS if request.with_content else _NO_TEXTS} FROM memories AS m
-            WHERE {" AND ".join(clauses)} ORDER BY m.number LIMIT ?""",  # noqa: S608 - fixed clauses
+            WHERE {" AND ".join(clauses)} ORDER BY m.number {order} LIMIT ?""",  # noqa: S608 - fixed clauses
         (*arguments, limit + 1),
     )
     page = rows[:limit]
@@ -74,6 +58,42 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
     )
     dimensions = len(next(iter(vectors.values()))) // 4 if vectors else 0
     return MemoriesRead(memories, len(rows) > limit, dimensions)
+
+
+def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
+    """The clauses that a page's memories fulfil, and their arguments."""
+    clauses = ["m.forgotten_at IS NULL"]
+    arguments: list[object] = []
+
+    def want(clause: str, *values: object) -> None:
+        clauses.append(clause)
+        arguments.extend(values)
+
+    if request.before is None:
+        want("m.number > ?", request.after)
+    else:
+        want("m.number < ?", request.before)
+    lists = (("scope", request.scopes), ("status", request.statuses), ("type", request.types), ("kind", request.kinds))
+    for column, allowed in (*lists, ("id", request.memory_ids)):
+        if allowed:
+            want(f"m.{column} IN (SELECT value FROM json_each(?))", _listed(allowed))  # noqa: S608 - our names
+    if request.session_id is not None:
+        want("m.session_id = ?", request.session_id)
+    if request.min_importance > 0:
+        want("m.importance >= ?", request.min_importance)
+    if request.min_sessions > 0:  # of each memory that passes the rest: not of all, for every page anew
+        want("(SELECT count(*) FROM memory_sessions WHERE memory = m.number) >= ?", request.min_sessions)
+    if request.made_by is not None:
+        want("m.id IN (SELECT memory_id FROM run_changes WHERE run_id = ? AND edit = 'added')", request.made_by)
+    if request.waiting:
+        want("m.number IN (SELECT memory FROM pending_embeddings)")
+    if request.closed_before is not None:
+        want(
+            """m.session_id IN (SELECT session_id FROM sessions
+               WHERE status != 'active' AND coalesce(ended_at, last_active_at) < ?)""",
+            request.closed_before,
+        )
+    return clauses, arguments
 
 
 def read_materials_of(query: Query, numbers: Sequence[int]) -> dict[int, Material]:

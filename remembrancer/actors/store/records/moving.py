@@ -16,6 +16,7 @@ from remembrancer.actors.store.records.history import note_version
 from remembrancer.actors.store.records.memory_rows import Done, delete_memory, memory_to_change, register_session
 from remembrancer.actors.store.records.portable import insert_portable, read_portable, snapshot_of_portable
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, note_pattern, step_of
+from remembrancer.actors.store.records.run_undo import note_departure
 from remembrancer.actors.store.records.snapshots import check_broader, check_remembered
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import NotePattern
@@ -80,6 +81,8 @@ def end_move(connection: sqlite3.Connection, operation: Operation, result: Promo
     """In the project's file: let the memory go, but for its history."""
     row = connection.execute("SELECT number FROM memories WHERE id = ?", (result.memory_id,)).fetchone()
     removed = () if row is None else delete_memory(connection, row[0])
+    if isinstance(operation.change, PromoteMemory) and operation.change.run_id is not None:
+        note_departure(connection, operation.change.run_id, result.memory_id, operation.requested_at)
     cancel_move(connection, operation)
     return Done(result, removed_passages=removed)
 

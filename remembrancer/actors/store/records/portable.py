@@ -16,15 +16,18 @@ from remembrancer.actors.store.records.memory_rows import (
     want_embedding,
 )
 from remembrancer.actors.store.records.reviving import archived_since
-from remembrancer.actors.store.records.snapshots import is_visible
+from remembrancer.actors.store.records.snapshots import is_version_visible, is_visible
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.writes import ImportedResult, ImportMemory, MemoryLink, Operation, PortableMemory, Snapshot
 
 
-def read_portable(query: Query, memory_id: str, session_id: str | None) -> PortableMemory | None:
+def read_portable(
+    query: Query, memory_id: str, session_id: str | None, project_id: str | None = None
+) -> PortableMemory | None:
     """A memory with its history and its links, forgotten or not; None when there is none that the session may see.
 
-    For a session only links to memories that it may see; for None all, also those whose other end is not here yet.
+    For a session only versions and links to memories that it may see; for None all, also links whose other end is not
+    here yet.
     """
     found = read_memory(query, memory_id)
     if found is None or not is_visible(found.now.scope, found.now.session_id, session_id):
@@ -49,7 +52,11 @@ def read_portable(query: Query, memory_id: str, session_id: str | None) -> Porta
         last_accessed_at=found.last_accessed_at,
         forgotten_at=found.forgotten_at,
         forgotten_reason=now.forgotten_reason,
-        history=read_history(query, memory_id),
+        history=tuple(
+            entry
+            for entry in read_history(query, memory_id)
+            if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
+        ),
         links=_read_links(query, found.number, session_id),
         kind=now.kind,
         summary=now.summary,

@@ -12,6 +12,7 @@ import msgspec
 from remembrancer.actors.store.records.history import encode_json
 from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, read_memory, revise
 from remembrancer.actors.store.records.promotion_rows import log_promotion, note_pattern
+from remembrancer.actors.store.records.pruning import prune
 from remembrancer.actors.store.records.run_undo import Added, Deed, Linked, Observed, Revised, note_deed
 from remembrancer.actors.store.records.session_registry import close_session
 from remembrancer.actors.store.records.snapshots import BREADTH, MAX_TAGS
@@ -28,6 +29,7 @@ from remembrancer.protocol.runs import (
     LogPromotion,
     NewMemory,
     NotePattern,
+    Prune,
     ReviseMemory,
     RunResult,
     SaveTopics,
@@ -70,7 +72,7 @@ def apply_run(connection: sqlite3.Connection, operation: Operation, change: Appl
                 now,
             ),
         )
-    result = RunResult(change.run_id, run.edits, tuple(run.skipped), run.orphans)
+    result = RunResult(change.run_id, run.edits, tuple(run.skipped), run.orphans, run.pruned)
     return Done(result, also_to_embed=tuple(run.to_embed))
 
 
@@ -85,6 +87,7 @@ class _Run:
         self._passed_over: set[str] = set()
         self.edits = 0
         self.orphans = 0
+        self.pruned = 0
         self.skipped: list[Skipped] = []
         self.to_embed: list[int] = []
 
@@ -125,6 +128,9 @@ class _Run:
                        AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
                     (before,),
                 ).rowcount
+                return None
+            case Prune():
+                self.pruned += prune(self._connection, edit)
                 return None
             case SaveTopics():
                 return self._save_topics(edit)
@@ -303,5 +309,5 @@ def _subject_of(edit: Edit) -> str:
             return session_id
         case CloseRequest(request_id=request_id):
             return str(request_id)
-        case DropOrphans() | SaveTopics():
+        case DropOrphans() | Prune() | SaveTopics():
             return ""

@@ -20,6 +20,9 @@ RESTORED: Final = ("status", "scope", "type", "summary", "importance", "confiden
 """The fields that a run may change, apart from the kind and from being forgotten."""
 
 
+TO_THE_USER: Final = "it has gone to the user, and stays there"
+
+
 class Added(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
     """The run made the memory."""
 
@@ -52,7 +55,11 @@ class Observed(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
     was_new: bool
 
 
-Deed = Added | Revised | Linked | Observed
+class Left(msgspec.Struct, frozen=True, tag=True, tag_field="did"):
+    """The memory went to the user when the session of the run ended. That stays so when the run is undone."""
+
+
+Deed = Added | Revised | Linked | Observed | Left
 
 _decode_deed: Final = msgspec.json.Decoder(Deed).decode
 
@@ -65,6 +72,15 @@ def note_deed(connection: sqlite3.Connection, run_id: str, memory_id: str, deed:
            VALUES (?, ?, ?, ?, ?, ?)""",
         (run_id, type(deed).__name__.lower(), memory_id, before, after, encode_json(deed).decode()),
     )
+
+
+def note_departure(connection: sqlite3.Connection, run_id: str, memory_id: str, now: float) -> None:
+    """Keep that a memory went to the user in consequence of a session's end, whose run may not have written yet."""
+    connection.execute(
+        "INSERT OR IGNORE INTO runs (run_id, kind, session_id, began_at) VALUES (?, 'session_end', '', ?)",
+        (run_id, now),
+    )
+    note_deed(connection, run_id, memory_id, Left())
 
 
 def undo_run(connection: sqlite3.Connection, operation: Operation, change: UndoRun, now: float) -> Done:
@@ -81,7 +97,11 @@ def undo_run(connection: sqlite3.Connection, operation: Operation, change: UndoR
     if not known or (change.place == "user" and not _is_of(operation.project.id, deeds)):
         if change.if_there:
             return Done(UndoneResult(change.run_id, found=False))
-        raise NotFound(f"there is no run with the id {change.run_id}", field="run_id")
+        raise NotFound(
+            f"there is no run with the id {change.run_id} (what is older than 90 days, or than the setting runs_kept_s "
+            "says, cannot be undone any more)",
+            field="run_id",
+        )
     if row[0] is not None:
         return Done(UndoneResult(change.run_id, already=True))
     undoing = _Undoing(connection, operation, change.run_id, now)
@@ -94,6 +114,8 @@ def undo_run(connection: sqlite3.Connection, operation: Operation, change: UndoR
                 undoing.unlink(memory_id, deed)
             case Observed(project_id=project_id, was_new=was_new):
                 unnote_pattern(connection, NotePattern(memory_id, project_id), was_new=was_new)
+            case Left():
+                undoing.leave(memory_id)
             case _:
                 assert_never(deed)
     for memory_id, latest_first in versions.items():
@@ -113,12 +135,20 @@ class _Undoing:
     now: float
     memories: list[str] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
+    left: set[str] = field(default_factory=set)
+
+    def leave(self, memory_id: str) -> None:
+        """Say of a memory that it has gone to the user: an undoing does not bring it back into its project."""
+        if memory_id not in self.left and _read(self.connection, memory_id) is None:
+            self.left.add(memory_id)
+            self.skipped.append(Skipped(memory_id, TO_THE_USER))
 
     def restore(self, memory_id: str, latest_first: list[Added | Revised]) -> None:
         """Make a memory what it was before the run; if the run made it, forget it."""
         memory = _read(self.connection, memory_id)
         if memory is None:
-            self.skipped.append(Skipped(memory_id, "it is not here any more"))
+            if memory_id not in self.left:
+                self.skipped.append(Skipped(memory_id, "it is not here any more"))
             return
         if memory.now.forgotten and isinstance(latest_first[-1], Added):  # by somebody else, whose reason stands
             return

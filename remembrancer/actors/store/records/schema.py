@@ -300,6 +300,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         created_at REAL NOT NULL
     );
     CREATE INDEX tool_calls_by_session ON tool_calls (session_id, tool_name);
+    CREATE INDEX tool_calls_by_turn ON tool_calls (turn);  -- looked for whenever a turn is removed
 
     CREATE TABLE promotion_log (
         sequence INTEGER PRIMARY KEY,

@@ -12,11 +12,17 @@ from remembrancer.actors.store.records.history import Query
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.actors.store.records.session_events import read_tool_use, read_turns
 from remembrancer.actors.store.records.session_registry import read_session
-from remembrancer.protocol.reads import SessionDescription
+from remembrancer.protocol.reads import EarlierSession, SessionDescription
 
 TOPICS: Final = 10
 CANDIDATES: Final = 50
 """Topics that one file contributes, before those that mean the same are put together."""
+EARLIER: Final = 3
+"""Other sessions that are told of."""
+LEFT: Final = 3
+"""Memories that are named of each of these."""
+BEGINNING: Final = 400
+"""Characters of a memory without a summary."""
 LEAST_OF_A_COMMUNITY: Final = 2
 """Entities of a community that a session has to name for the community to be its topic."""
 
@@ -51,14 +57,40 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
         turns=turns,
         tool_calls=sum(tool.count for tool in tools),
         tool_failures=sum(tool.count - tool.successes for tool in tools),
+        earlier=_earlier(read, session_id),
     )
+
+
+def _earlier(read: Query, session_id: str) -> tuple[EarlierSession, ...]:
+    """The last sessions that are over, the latest first. Their summaries are not told: they are made of what those
+    sessions kept to themselves."""
+    rows = read(
+        """SELECT session_id, started_at, last_active_at, status, memories_promoted FROM sessions
+           WHERE session_id != ? AND status != 'active' ORDER BY last_active_at DESC, session_id LIMIT ?""",
+        (session_id, EARLIER),
+    )
+    return tuple(
+        EarlierSession(name, started_at, last_active_at, status, promoted, _left(read, name))
+        for name, started_at, last_active_at, status, promoted in rows
+    )
+
+
+def _left(read: Query, session_id: str) -> tuple[str, ...]:
+    rows = read(
+        """SELECT coalesce(summary, substr(content, 1, ?)) FROM memories
+           WHERE session_id = ? AND scope = 'project' AND status = 'active' AND forgotten_at IS NULL
+           ORDER BY importance DESC, number DESC LIMIT ?""",
+        (BEGINNING, session_id, LEFT),
+    )
+    return tuple(row[0] for row in rows)
 
 
 def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
     """The stories of several files as one: of the user's, and then of the project's, which has the registry.
 
     Topics that mean the same count together, under their most used name; so do those of one community of the graph,
-    under its label, where the session names two or more of its entities.
+    under its label, where the session names two or more of its entities. The sessions before it are the project's: the
+    user's file has those of all projects.
     """
     by_type: Counter[str] = Counter()
     by_scope: Counter[str] = Counter()
@@ -92,4 +124,5 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
         tool_calls=sum(story.tool_calls for story in stories),
         tool_failures=sum(story.tool_failures for story in stories),
         memories_promoted=sum(each.memories_promoted for each in entries),
+        earlier=tuple(earlier for story in stories[1:] for earlier in story.earlier),
     )

@@ -34,6 +34,19 @@ def is_visible(scope: Scope, owner: str, session_id: str | None) -> bool:
     return session_id is None or scope != "session" or owner == session_id
 
 
+def is_version_visible(
+    version: Snapshot, now: Scope, source_project: str | None, session_id: str | None, project_id: str | None
+) -> bool:
+    """Whether a session of a project may see what a memory was in one of its versions; the memory it may see as it is.
+
+    A memory's drafts are not given away with it: what it was in its session is that session's, and of what is the
+    user's (`now`) what it was in a project is that project's, where it came from. For no session (None) all are seen.
+    """
+    if session_id is not None and now == "user" and version.scope != "user" and project_id != source_project:
+        return False
+    return is_visible(version.scope, version.session_id, session_id)
+
+
 def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
     """The fields in which two versions differ, in the order of an answer. `status` is also forgotten or not."""
     return tuple(

@@ -22,11 +22,12 @@ from remembrancer.actors.store.records.background_rows import (
 from remembrancer.actors.store.records.history import Query
 from remembrancer.actors.store.records.materials import read_eligible, read_materials, read_materials_of
 from remembrancer.actors.store.records.promotion_rows import observed_in, promotions_of
+from remembrancer.actors.store.records.pruning import count_prunable
 from remembrancer.actors.store.records.session_registry import open_sessions
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.protocol.consolidation import EntityEdges, FindNear, Material, MemoriesRead, ReadMemories, SessionRead
 from remembrancer.protocol.reads import Promotion
-from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink
 
@@ -47,11 +48,14 @@ class SqliteBackground:
     def materials_of(self, numbers: Sequence[int]) -> dict[int, Material]:
         return self._read(lambda query: read_materials_of(query, numbers))
 
-    def entity_edges(self) -> EntityEdges:
-        return self._read(read_entity_edges)
+    def entity_edges(self, after: int = 0) -> EntityEdges:
+        return self._read(lambda query: read_entity_edges(query, after))
 
     def orphans(self, before: float) -> int:
         return self._read(lambda query: count_orphans(query, before))
+
+    def prunable(self, edit: Prune) -> int:
+        return self._read(lambda query: count_prunable(query, edit))
 
     def session_read(self, session_id: str, turns: int) -> SessionRead:
         return self._read(lambda query: read_session_whole(query, session_id, turns))

@@ -65,9 +65,9 @@ class SqliteReading:
         except ValueError as error:
             raise unusable(self._file.path, error) from error
 
-    def portable(self, memory_id: str, session_id: str | None) -> PortableMemory | None:
+    def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
         try:
-            return self._file.read_together(lambda query: read_portable(query, memory_id, session_id))
+            return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
         except ValueError as error:
             raise unusable(self._file.path, error) from error
 

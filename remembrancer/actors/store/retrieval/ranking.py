@@ -64,8 +64,8 @@ What is archived is mostly old as well, which its recency says already: with tur
 was 46.7 (72.2), with 0.8 it was 17.1 (74.2) and with 0.5 it was 0.7 (74.6).
 
 With all topics of these conversations summed up (`python -m bench.consolidation --only sources`), 64.8 questions in 100
-have an answer among the first five, of the sources and not of the summaries: as many as before, and 64.6 with 0.98. With
-0.9 the first memory is the answer for 33.1 instead of 37.8.
+have an answer among the first five, of the sources and not of the summaries: as many as before, and 64.6 with 0.98.
+With 0.9 the first memory is the answer for 33.1 instead of 37.8.
 """
 EXPIRED_FACTOR: Final = 0.9
 """For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well.

@@ -1,0 +1,98 @@
+"""What keeps the records small and true, on a real store: at the end of a session, and in maintenance."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import Maintain, Maintained, SessionRead
+from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted, Promotion
+from remembrancer.protocol.runs import UndoRun
+from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
+from remembrancer.protocol.writes import EntityRef, PromoteMemory
+from tests.actors.test_consolidation import Workplace, workplace
+from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
+
+pytestmark = pytest.mark.anyio
+AT_ONCE = Settings(session_details_kept_s=0.001)
+
+
+async def maintained(place: Workplace, *, dry_run: bool = False) -> Maintained:
+    return await place.rig.gateway.ask(Maintain(PROJECT, dry_run), Maintained)
+
+
+async def test_a_session_s_end_sees_what_contradicts_among_what_was_stored_in_the_project(home: Path) -> None:
+    entities = (EntityRef("api", "service", "about"),)
+    async with workplace(home) as place:
+        await place.start()
+        older = await place.note(
+            "the api listens on port 8080", scope="project", kind="fact", related_entities=entities
+        )
+        newer = await place.note(
+            "the api listens on port 8443", scope="project", kind="fact", related_entities=entities
+        )
+        await place.end()
+        shown = await place.show(older)
+        assert [link.target for link in shown.incoming if link.relation == "contradicts"] == [newer]
+
+
+async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home: Path) -> None:
+    async with workplace(home, AT_ONCE) as place:
+        await place.start()
+        scratch = await place.note("try the other flag", kind="scratchpad")
+        outcome = await place.note("pytest: 3 failed", kind="tool_outcome")
+        kept = await place.note("the coffee machine is out of order", kind="observation", importance=0.2)
+        await place.start(OTHER_SESSION)
+        running = await place.note("still needed", kind="scratchpad", session_id=OTHER_SESSION)
+        events = RecordEvents(SESSION, (Turn("user", "hello", 1.0),), (ToolCall("Bash", 2.0),))
+        await place.rig.gateway.submit(change_operation("events", events))
+        assert (await maintained(place)).notes == 0, "not while the session runs"
+        await place.end()
+        plan = await maintained(place, dry_run=True)
+        assert (await place.session()).turn_count == 1
+        done = await maintained(place)
+        assert (plan.notes, plan.pruned) == (done.notes, done.pruned) == (2, 2)
+        assert set(await place.memories()) == {kept, running}
+        closed = await place.link.read_session(PROJECT, SESSION)
+        assert (closed.turn_count, closed.tools) == (0, SessionRead(None).tools)
+        assert closed.entry is not None
+        assert closed.entry.status == "completed"
+        again = await maintained(place)
+        assert (again.notes, again.pruned, again.run_ids) == (0, 0, ())
+        (run_id,) = done.run_ids
+        await place.rig.gateway.submit(change_operation("undo", UndoRun(run_id, "project"), session_id=""))
+        assert {scratch, outcome} <= set(await place.memories())
+        assert (await maintained(place)).notes == 0, "somebody wanted it back"
+
+
+async def test_use_saves_what_a_leap_of_the_clock_has_archived(home: Path) -> None:
+    async with workplace(home, Settings(archive_project_after_s=60.0)) as place:
+        weak = await place.note("a detail", scope="project", importance=0.05, requested_at=time.time() - 3600)
+        assert (await maintained(place)).archived == 1
+        for _ in range(2):  # so often used, nothing is archived, however weak
+            await place.rig.gateway.ask(NoteAccess(PROJECT, SESSION, (weak,)), Noted)
+        await place.until(weak, status="active")
+        assert (await maintained(place)).archived == 0
+        assert (await place.show(weak)).memory.history[-1].change == "revived"
+
+
+async def test_all_promotions_of_a_memory_are_told_in_whichever_file_it_is(home: Path) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        memory_id = await place.note("commit messages are sentences", importance=0.8, confidence=0.8)
+        await place.end()
+        change = PromoteMemory(memory_id, "user", "of use everywhere")
+        await place.rig.gateway.submit(change_operation("p", change))
+
+        def said(entry: Promotion) -> tuple[str, str]:
+            return entry.from_scope, entry.to_scope
+
+        with anyio.fail_after(10):
+            shown = await place.rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id), MemoryShown)
+        assert shown.memory.scope == "user"
+        assert [said(each) for each in shown.promotions] == [("session", "project"), ("project", "user")]
+        assert shown.promotions[0].source_session == SESSION

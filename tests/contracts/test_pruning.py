@@ -1,0 +1,99 @@
+"""What grows with each session goes when nobody needs it any more, and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
+from remembrancer.protocol.writes import PromoteMemory
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo_operation
+from tests.operations import OTHER_SESSION, SESSION, change_operation
+
+TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
+CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    """A session that is closed and one that runs, each with turns and tool calls; and a run."""
+    made = factory.open()
+    made.apply(stored())
+    for session in (SESSION, OTHER_SESSION):
+        made.apply([change_operation(f"start {session}", StartSession(session), session_id=session)])
+        events = RecordEvents(session, TURNS, CALLS)
+        made.apply([change_operation(f"events {session}", events, session_id=session)])
+    made.apply([change_operation("end", EndSession(SESSION))])
+    ended = next(each.ended_at for each in made.open_sessions() if each.session_id == SESSION)
+    assert ended is not None
+    carry_out(made, CloseSession(SESSION, "completed", ended), run_id="closing")
+    carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
+    return made
+
+
+def nothing(limit: int = 1000, **fields: float) -> Prune:
+    """To remove what is older than no time at all, but for what is given."""
+    return Prune(**({"sessions_before": 0.0, "runs_before": 0.0, "operations_before": 0.0} | fields), limit=limit)
+
+
+def pruned(records: Records, edit: Prune) -> int:
+    """How much was removed, in as many transactions as it takes."""
+    total, part = 0, 0
+    while True:
+        removed = carry_out(records, edit, run_id="pruning", name=f"prune {edit} {part}").pruned
+        assert removed <= edit.limit
+        total, part = total + removed, part + 1
+        if removed < edit.limit:
+            return total
+
+
+def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: RecordsFactory, records: Records) -> None:
+    assert records.prunable(nothing(sessions_before=factory.clock.now)) == 0, "not before the time"
+    edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
+    assert records.prunable(edit) == pruned(records, edit) == 7
+    assert records.prunable(edit) == 0
+    closed, running = records.session_read(SESSION, 50), records.session_read(OTHER_SESSION, 50)
+    assert (closed.turn_count, closed.tools) == (0, ())
+    assert closed.entry is not None
+    assert (running.turn_count, len(running.tools)) == (5, 2)
+
+
+def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
+    factory: RecordsFactory, records: Records
+) -> None:
+    edit = nothing(runs_before=factory.clock.now + 1, limit=1)
+    assert records.prunable(edit) == 4, "two runs, and two changes of one"
+    factory.clock.now += 10
+    assert pruned(records, edit) == 4
+    (outcome,) = records.apply([undo_operation("undo")])
+    assert isinstance(outcome.reply, NotFound)
+    assert "cannot be undone any more" in outcome.reply.message
+    one = records.portable(ONE, None)
+    assert one is not None
+    assert [entry.change for entry in one.history] == ["stored", "archived"]
+
+
+def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
+    factory: RecordsFactory, records: Records
+) -> None:
+    moving = change_operation("moving", PromoteMemory(ONE, "user"))
+    records.begin_move(moving)
+    before = factory.clock.now + 1
+    factory.clock.now += 10
+    count = records.prunable(nothing(operations_before=before))
+    assert count == pruned(records, nothing(operations_before=before)) > 5
+    assert records.outcome_of("end") is None
+    assert records.moves() == [moving]

@@ -1,0 +1,105 @@
+"""What is archived and used again is active again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.reviving import archived_since
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.protocol.consolidation import ReadMemories
+from remembrancer.protocol.runs import ReviseMemory
+from remembrancer.protocol.writes import Applied, ForgetMemory, ImportMemory, PortableMemory, TagMemory
+from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo
+from tests.operations import OTHER_SESSION, change_operation
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
+    made: RecordsFactory = request.param(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def records(factory: RecordsFactory) -> Records:
+    """Two memories that are archived, and two others."""
+    made = factory.open()
+    made.apply(stored())
+    carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
+    return made
+
+
+def shown(records: Records, memory_id: str) -> PortableMemory:
+    memory = records.portable(memory_id, None)
+    assert memory is not None
+    return memory
+
+
+def numbers(records: Records, *memory_ids: str) -> list[int]:
+    found = [records.number_of(each) for each in memory_ids]
+    return [number for number in found if number is not None]
+
+
+def test_an_access_makes_an_archived_memory_active_and_its_history_says_so(records: Records) -> None:
+    records.touch(numbers(records, ONE, ONE), 5e9, OTHER_SESSION)
+    one = shown(records, ONE)
+    assert (one.status, one.version, one.updated_at, one.access_count) == ("active", 3, 5e9, 2)
+    last = one.history[-1]
+    assert (last.change, last.session_id, last.details["fields"]) == ("revived", "", ["status"])
+    assert last.record.status == "active"
+    (material,) = records.materials(ReadMemories(None, memory_ids=(ONE,)), None).memories
+    assert material.archived_at is None
+    assert shown(records, TWO).status == "archived", "only what was used"
+
+
+def test_what_is_active_gets_no_version_by_being_used(records: Records) -> None:
+    for _ in range(3):
+        records.touch(numbers(records, ONE), 5e9)
+    assert shown(records, ONE).version == 3
+
+
+def test_a_forgotten_memory_stays_as_it_is(records: Records) -> None:
+    records.apply([change_operation("forget", ForgetMemory(ONE))])
+    records.touch(numbers(records, ONE), 5e9)
+    one = shown(records, ONE)
+    assert one.status == "archived"
+    assert one.forgotten_at is not None
+
+
+def test_undoing_the_run_that_archived_it_leaves_what_was_revived(records: Records) -> None:
+    records.touch(numbers(records, ONE), 5e9)
+    undone = undo(records)
+    assert undone.memories == (TWO,)
+    assert [each.memory_id for each in undone.skipped] == [ONE]
+    assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
+
+
+def test_the_time_of_archiving_is_known_in_spite_of_later_changes(factory: RecordsFactory, records: Records) -> None:
+    archived_at = archived_since(shown(records, ONE))
+    assert archived_at == factory.clock.now
+    factory.clock.now += 1000
+    records.apply([change_operation("tag", TagMemory(ONE, add=("later",)))])
+    assert archived_since(shown(records, ONE)) == archived_at
+    assert archived_since(shown(records, "mem_three")) is None
+
+
+def test_an_import_keeps_the_time_of_archiving(factory: RecordsFactory, records: Records, tmp_path: Path) -> None:
+    archived_at = factory.clock.now
+    factory.clock.now += 1000
+    records.apply([change_operation("tag", TagMemory(ONE, add=("later",)))])
+    one = shown(records, ONE)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    there = SqliteRecords(elsewhere / "memory.db", "elsewhere", lambda: factory.clock.now)
+    try:
+        (outcome,) = there.apply([change_operation("import", ImportMemory(one))])
+        assert isinstance(outcome.reply, Applied), outcome
+        (material,) = there.materials(ReadMemories(None), None).memories
+        assert material.archived_at == archived_at
+    finally:
+        there.close()
