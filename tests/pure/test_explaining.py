@@ -121,7 +121,7 @@ def test_each_status_says_how_the_memory_is_found() -> None:
     entry = Promotion("memory:m", "session", "project", NOW, "importance", "session:s", 0.7, OTHER)
     assert f"Merged into {OTHER}," in said(memory(status="promoted"), promotions=(entry,))
     archived = said(memory("project", status="archived"))
-    assert "ranked much lower" in archived
+    assert "ranked a little lower" in archived
     assert "forgotten around 2026-05-02; it can be restored" in archived
     assert "forgotten around" not in said(memory("user", status="archived"))
 

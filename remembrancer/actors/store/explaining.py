@@ -99,7 +99,7 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
             into = f" into {', '.join(merged)}" if merged else ""
             yield f"Merged{into}, which says the same in a broader scope. It is still found, ranked lower."
         case "archived":
-            yield "Archived, since it is weak and nobody uses it. It is still found, ranked much lower."
+            yield "Archived, since it is weak and nobody uses it. It is still found, ranked a little lower."
             if memory.scope == "project":
                 until = _day(max(now, (archived_since(memory) or memory.updated_at) + rules.delete_after_s))
                 yield (
