@@ -10,10 +10,12 @@ demo: $(VENV)/.runtime
 	$(BIN)/remembrancer demo
 
 test: $(VENV)/.dev check
-	@echo "==> running the tests of pure logic, contracts and single actors, two at a time"
-	$(BIN)/python -m pytest -q -n 2 tests/pure tests/contracts tests/actors
-	@echo "==> running the tests with whole runtimes, and the faults"
-	$(BIN)/python -m pytest -q tests/processes tests/faults tests/clients
+	@echo "==> running the tests of pure logic, contracts and single actors, four at a time"
+	$(BIN)/python -m pytest -q -n 4 tests/pure tests/contracts tests/actors
+	@echo "==> running the tests with whole runtimes, two at a time"
+	$(BIN)/python -m pytest -q -n 2 tests/processes
+	@echo "==> running the faults, two files at a time"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/faults tests/clients
 
 check: $(VENV)/.dev
 	@echo "==> checking style (ruff) and types (mypy, strict)"

@@ -139,8 +139,11 @@ def test_the_numbers_of_maintenance_are_those_in_force() -> None:
     strength, days = _archived(rules.user)
     assert user == f"{strength}, {days} days, {rules.user.accessed_below} times"
     assert table["deleted (softly: it can be restored)"][0] == (
-        f"archived and unchanged for {rules.delete_after_s / DAY_S:g} days"
+        f"archived for {rules.delete_after_s / DAY_S:g} days and not used since"
     )
+    settings = Settings()
+    assert f"go {settings.session_details_kept_s / DAY_S:g} days after" in table["notes of sessions"][0]
+    assert table["what undoing needs"][0] == f"runs go after {settings.runs_kept_s / DAY_S:g} days"
     assert table["entities that nothing names"][0] == f"removed after {rules.orphan_after_s / DAY_S:g} days"
     assert (MAINTENANCE_SESSIONS, MAINTENANCE_S) == (10, 7 * DAY_S)
     assert "after every tenth session and at least once a week" in words()
