@@ -25,6 +25,8 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.runtime
 	$(BIN)/python -m bench.speed
+	$(BIN)/python -m bench.scopes
+	$(BIN)/python -m bench.consolidation
 
 # Drives every tool, resource and prompt with a client that is not ours; needs Node.
 inspector: $(VENV)/.dev

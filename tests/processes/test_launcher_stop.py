@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -27,6 +28,15 @@ def assert_nothing_left(running: RunningRuntime) -> None:
     assert not FileLock(running.paths.runtime_lock).is_held_elsewhere()
 
 
+@pytest.fixture
+def heeds_hangups() -> Iterator[None]:
+    """What is started meanwhile does not ignore SIGHUP, even where the tests themselves do (nohup)."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.usefixtures("heeds_hangups")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_everything_in_order(home: Path, number: int) -> None:
     with runtime(home, "--embedders", "2") as running:
