@@ -51,7 +51,7 @@ def tree(directory: Path) -> dict[str, str]:
 def without_accesses(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same without what is counted some time after a question was answered."""
     for line in lines:
-        for name in ("access_count", "last_accessed_at"):
+        for name in ("access_count", "last_accessed_at", "accessed_in"):
             line.get("memory", {}).pop(name, None)
     return lines
 
