@@ -203,8 +203,7 @@ def _read(data: Path) -> bytes:
 
 
 def _turns(conversation: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    numbers = (number for number in itertools.count(1))
-    for number in numbers:
+    for number in itertools.count(1):
         turns = conversation.get(f"session_{number}")
         if turns is None and f"session_{number}_date_time" not in conversation:
             return

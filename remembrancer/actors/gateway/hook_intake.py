@@ -1,8 +1,8 @@
 """The intake of what hooks left: one event after the other, each gone from its directory when it is durable elsewhere.
 
 Hooks wait for nobody and tell nobody, so the directory is looked at twice a second: at its time of change alone, as
-long as nobody changes it. An event that was taken in and
-whose file a crash has left is taken in again under the same operation id, which does nothing twice.
+long as nobody changes it. An event that was taken in and whose file a crash has left is taken in again under the same
+operation id, which does nothing twice.
 """
 
 from __future__ import annotations
