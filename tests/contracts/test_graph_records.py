@@ -261,7 +261,9 @@ said = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(said)
 def test_edges_are_what_the_visible_memories_say_and_nothing_else(
     tmp_path: Path, memories: list[tuple[list[tuple[str, str]], str, bool]]

@@ -310,7 +310,11 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
     numbers = [stored.number for stored in library]
 
     @given(some_filters)
-    @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        deadline=None,
+        max_examples=150,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
     def agrees(filters: Filters) -> None:
         expected = {stored.number for stored in library if passes(stored, filters)}
         matching = records.matching(filters, 1000)
@@ -387,7 +391,9 @@ def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(record
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, text: str) -> None:
     operation = store_operation(f"op-{text.encode().hex()}", text)
     outcome = records.apply([operation])[0]

@@ -27,6 +27,7 @@ from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, result_of, store_operation
+from tests.patience import PATIENCE_S
 
 SEED = 7
 KILLS = 6
@@ -274,7 +275,11 @@ def test_the_tallies_and_the_full_text_always_agree_with_a_scan(factory: SqliteF
     inserted = 0
 
     @given(histories())
-    @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(
+        deadline=None,
+        max_examples=30,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
     def agrees(history: list[tuple[str, int, str, str]]) -> None:
         nonlocal inserted
         with closing(sqlite3.connect(factory.path, isolation_level=None)) as connection:
@@ -402,12 +407,12 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: 
     def read(ask: Query) -> int:
         before = len(ask("SELECT number FROM memories", ()))
         reading.set()
-        assert may_end.wait(10)
+        assert may_end.wait(PATIENCE_S)
         return before + len(ask("SELECT number FROM memories", ()))
 
     with ThreadPoolExecutor(2) as threads:
         answer = threads.submit(records._file.read_together, read)
-        assert reading.wait(10)
+        assert reading.wait(PATIENCE_S)
         closed = threads.submit(records.close)
         assert not wait([closed], 0.05).done
         may_end.set()

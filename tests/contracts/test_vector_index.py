@@ -8,8 +8,11 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import chromadb
 import numpy as np
 import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
+from chromadb.config import Settings as ChromaSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +20,7 @@ from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageVe
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.actors.store.vectors.index_keeper import open_chroma
-from remembrancer.actors.store.vectors.passage_index import MAX_NEWEST, PassageIndex
+from remembrancer.actors.store.vectors.passage_index import MAX_NEWEST, RECONCILE_PAGE, PassageIndex
 from remembrancer.actors.store.vectors.vector_index import (
     Collection,
     ExactCollection,
@@ -93,6 +96,7 @@ def test_what_is_deleted_is_not_found_and_unknown_numbers_are_passed_over(collec
     collection.delete([1, 2, 99])
     collection.delete([])
     assert sorted(collection.numbers()) == list(range(3, 11))
+    assert collection.count() == 8
     assert not {1, 2} & set(found(collection, vectors[0], 50))
     collection.upsert(passages([1], vectors[:1]))
     assert found(collection, vectors[0], 1) == [1]
@@ -100,6 +104,7 @@ def test_what_is_deleted_is_not_found_and_unknown_numbers_are_passed_over(collec
 
 def test_little_or_nothing_to_find_is_no_error(collection: Collection) -> None:
     assert collection.numbers() == []
+    assert collection.count() == 0
     assert collection.search(unit(2), 5) == [[], []]
     assert collection.search(unit(0), 5) == []
     collection.upsert(passages([], unit(0)))
@@ -128,7 +133,9 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_any_sequence_of_changes_leaves_what_exact_search_says(
     collection: Collection, history: list[tuple[str, list[int]]]
 ) -> None:
@@ -154,6 +161,29 @@ def test_the_newest_hands_over_those_that_have_been_in_it_longest() -> None:
     newest.delete([5])
     assert newest.first(2).numbers == [3, 9]
     assert np.array_equal(newest.first(1).vectors, unit(3)[1:2])
+
+
+def test_what_is_frozen_stays_as_it_was() -> None:
+    newest, vectors = ExactCollection(), unit(200)
+    newest.upsert(passages(range(1, 201), vectors))
+    frozen = newest.frozen()
+    newest.delete(range(1, 100))
+    newest.upsert(passages([500], unit(1, seed=7)))
+    assert [hit.passage for hit in frozen.search(vectors[:1], 1)[0]] == [1]
+    assert sorted(hit.passage for hit in frozen.search(vectors[:1], 1000)[0]) == list(range(1, 201))
+    assert 500 in newest.numbers()
+
+
+@given(st.integers(1, 60), st.integers(1, 70), st.integers(1, 5))
+@settings(deadline=None, max_examples=50)
+def test_the_nearest_are_those_of_a_full_sort_also_among_equals(count: int, limit: int, distinct: int) -> None:
+    vectors = unit(distinct)[np.arange(count) % distinct]
+    exact = ExactCollection()
+    exact.upsert(passages(range(1, count + 1), vectors))
+    query = unit(1, seed=4)
+    cosines = (query @ vectors.T)[0]
+    expected = [int(place) + 1 for place in np.argsort(-cosines, kind="stable")[:limit]]
+    assert found(exact, query[0], limit) == expected
 
 
 # Every index on disk
@@ -194,6 +224,28 @@ def test_an_index_survives_closing_and_opening_again(folder: Path) -> None:
     assert sorted(again.numbers()) == list(range(1, 1501))
     assert [found(again, vectors[place], 1) for place in (0, 700, 1499)] == [[1], [701], [1500]]
     second.close()
+
+
+def test_a_collection_of_an_earlier_release_is_searched_as_thoroughly_as_a_new_one(folder: Path) -> None:
+    vectors = unit(3000)
+    first = ChromaIndex(folder)
+    first.collection(NAME, DIMENSIONS).upsert(passages(range(1, 3001), vectors))
+    first.close()
+    earlier = chromadb.PersistentClient(str(folder), settings=ChromaSettings(anonymized_telemetry=False))
+    with pytest.warns(DeprecationWarning, match="legacy embedding function"):
+        earlier.get_collection(NAME, embedding_function=None).modify(configuration={"hnsw": {"ef_search": 1}})
+    SharedSystemClient.clear_system_cache()
+    again = ChromaIndex(folder)
+    queries, exact = unit(50, seed=3), ExactCollection()
+    exact.upsert(passages(range(1, 3001), vectors))
+    right = [
+        mine[0].passage == best[0].passage
+        for mine, best in zip(
+            again.collection(NAME, DIMENSIONS).search(queries, 1), exact.search(queries, 1), strict=True
+        )
+    ]
+    assert sum(right) >= 48
+    again.close()
 
 
 def test_a_folder_that_is_deleted_under_it_is_noticed_and_made_again(index: VectorIndex, folder: Path) -> None:
@@ -303,6 +355,31 @@ class Library:
 @pytest.fixture
 def library(records: Records) -> Library:
     return Library(records)
+
+
+class _StoppedAfter(ExactCollection):
+    """Tells the passages to stop while they bring it their first page."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        super().__init__()
+        self._stop = stop
+
+    def upsert(self, passages: PassageVectors) -> None:
+        super().upsert(passages)
+        self._stop()
+
+
+def test_a_stop_does_not_wait_for_an_index_that_is_being_made_and_the_next_start_goes_on(library: Library) -> None:
+    for part in range(3):
+        library.add(unit(RECONCILE_PAGE, seed=part))
+    stopped = PassageIndex(library.records, MODEL)
+    collection = _StoppedAfter(stopped.stop)
+    assert stopped.reconcile(collection) == RECONCILE_PAGE
+    assert not stopped.attached
+    assert collection.count() == RECONCILE_PAGE
+    at_the_next_start = PassageIndex(library.records, MODEL)
+    assert at_the_next_start.reconcile(collection) == 2 * RECONCILE_PAGE
+    assert at_the_next_start.ready
 
 
 def test_a_passage_is_found_before_it_is_in_the_index_and_once_while_it_moves(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, match_expression
+from remembrancer.actors.store.records.word_parts import word_parts
+from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, match_expression
 
 DOCUMENTS = (
     "The retry budget of src/net/retry_policy.py is 3; see ECONNRESET-104.",
@@ -18,14 +19,26 @@ DOCUMENTS = (
     "parse_http2_frame() returns std::optional<Frame> since v2.4.1",
     "John's editor is Vim. What a nice day it is!",
     "🦀 Rust and C++ and C# meet in the build",
+    "The limit is connectionPoolSize, on Python3.11 with sha256",
+    "我们使用sqlite数据库来保存记忆。東京タワー",
+    "데이터베이스를 백업했다",
+    "הַסֵּפֶר על השולחן, كِتَاب",
+    "การทดสอบระบบ และ ការធ្វើតេស្ត",
+    "हिन्दी में लिखा है, Пётр и замо́к",
 )
+
+
+def table_of(texts: Sequence[str]) -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, parts, tokenize = 'porter unicode61')")
+    rows = [(number, text, word_parts(text)) for number, text in enumerate(texts)]
+    connection.executemany("INSERT INTO t (rowid, content, parts) VALUES (?, ?, ?)", rows)
+    return connection
 
 
 @pytest.fixture(scope="module")
 def table() -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, tokenize = 'porter unicode61')")
-    connection.executemany("INSERT INTO t (rowid, content) VALUES (?, ?)", enumerate(DOCUMENTS))
+    connection = table_of(DOCUMENTS)
     yield connection
     connection.close()
 
@@ -35,7 +48,9 @@ def found(table: sqlite3.Connection, query: str) -> list[int]:
     expression = match_expression(query)
     if expression is None:
         return []
-    return [row[0] for row in table.execute("SELECT rowid FROM t WHERE t MATCH ? ORDER BY bm25(t)", (expression,))]
+    return [
+        row[0] for row in table.execute("SELECT rowid FROM t WHERE t MATCH ? ORDER BY bm25(t, 1.0, 0.5)", (expression,))
+    ]
 
 
 operators = st.lists(
@@ -50,7 +65,9 @@ operators = st.lists(
 @example("a\0b")
 @example("\ud800")
 @example("".join(map(chr, range(0x300))))
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_no_text_can_break_the_syntax(table: sqlite3.Connection, query: str) -> None:
     expression = match_expression(query)
     if expression is not None:
@@ -62,7 +79,7 @@ def test_no_text_can_break_the_syntax(table: sqlite3.Connection, query: str) -> 
 
 
 @given(st.sampled_from(DOCUMENTS), st.data())
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_every_piece_of_a_document_that_has_a_word_in_it_finds_the_document(
     table: sqlite3.Connection, document: str, data: st.DataObject
 ) -> None:
@@ -96,13 +113,74 @@ def test_identifiers_paths_codes_inflected_and_accented_words_are_found(
     assert found(table, query)[0] == row
 
 
-def test_a_phrase_outweighs_its_scattered_parts() -> None:
-    connection = sqlite3.connect(":memory:")
-    connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, tokenize = 'porter unicode61')")
-    texts = ["policy of the retry and py, all apart", "see retry_policy.py for the whole of it"]
-    connection.executemany("INSERT INTO t (rowid, content) VALUES (?, ?)", enumerate(texts))
-    assert found(connection, "retry_policy.py")[0] == 1
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ("connectionPoolSize", 5),
+        ("connection pool", 5),
+        ("connection_pool_size", 5),
+        ("connection-pool-size", 5),
+        ("SHA-256", 5),
+        ("python 3.11", 5),
+        ("retryPolicy", 0),
+        ("ECONNRESET104", 0),
+        ("2.4.1", 2),
+        ("ParseHTTP2Frame", 2),
+        ("🦀", 4),
+        ("数据库", 6),
+        ("数据", 6),
+        ("库", 6),
+        ("数据库在哪里？", 6),
+        ("sqlite", 6),
+        ("ｓｑｌｉｔｅ", 6),
+        ("東京", 6),
+        ("タワー", 6),
+        ("데이터베이스", 7),
+        (unicodedata.normalize("NFD", "데이터베이스"), 7),
+        ("백업", 7),
+        ("הספר", 8),
+        ("הַסֵּפֶר", 8),
+        ("كتاب", 8),
+        ("ทดสอบ", 9),
+        ("តេស្ត", 9),
+        ("हिन्दी", 10),
+        ("пётр", 10),
+        ("замок", 10),
+    ],
+)
+def test_parts_of_names_and_words_of_every_script_are_found(table: sqlite3.Connection, query: str, row: int) -> None:
+    assert found(table, query)[:1] == [row]
+
+
+@pytest.mark.parametrize(
+    ("query", "texts"),
+    [
+        ("retry_policy.py", ["policy of the retry and py, all apart", "see retry_policy.py for the whole of it"]),
+        (
+            "connectionPoolSize",
+            ["size size pool pool connection connection pool", "set connectionPoolSize to a low number"],
+        ),
+        (
+            "src/app.py",
+            ["app py app py src src app", "the module in src/app.py has the routes of the whole application"],
+        ),
+        (
+            'why "exactly these words"',
+            ["these words exactly, these exactly: why these words", "he said exactly these words"],
+        ),
+        ("“to be or not”", ["not or be to to be not", "whether to be or not is open"]),
+    ],
+)
+def test_an_exact_name_and_a_quoted_phrase_outweigh_their_scattered_parts(query: str, texts: list[str]) -> None:
+    connection = table_of([*texts, *DOCUMENTS])
+    assert found(connection, query)[0] == 1
     connection.close()
+
+
+def test_what_is_quoted_counts_more_than_once() -> None:
+    expression = match_expression('the "pool size" of it')
+    assert expression is not None
+    assert expression.split(" OR ") == ['"pool size"'] * QUOTED_WEIGHT + ['"pool"', '"size"']
 
 
 def test_stop_words_and_the_tails_of_contractions_count_only_when_there_is_nothing_else(
@@ -115,7 +193,7 @@ def test_stop_words_and_the_tails_of_contractions_count_only_when_there_is_nothi
     assert 3 not in found(table, "Mary’s crème")
 
 
-@pytest.mark.parametrize("query", ["", "   ", "?!", "\0", "🦀", "___"])
+@pytest.mark.parametrize("query", ["", "   ", "?!", "\0", "___", '""', "“”"])
 def test_a_question_without_a_word_has_no_expression(query: str) -> None:
     assert match_expression(query) is None
 

@@ -159,6 +159,15 @@ class RankingFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    """What was told around some memories: for each its neighbours by how many steps they are away (from 1), and what
+    ranks these."""
+
+    steps: dict[int, dict[int, int]]
+    facts: dict[int, RankingFacts]
+
+
+@dataclass(frozen=True, slots=True)
 class SessionStory:
     """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
 
@@ -285,6 +294,9 @@ class Records(BackgroundRecords, Protocol):
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """What ranks those of the memories that pass the filters."""
 
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Told:
+        """What passes the filters and was told just before or after these memories, in their session and scope."""
+
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
         """Those of the memories that pass the filters."""
 
@@ -293,6 +305,9 @@ class Records(BackgroundRecords, Protocol):
 
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
         """All passages of these memories."""
+
+    def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Which characters of its memory each passage of these memories is, by the passage's number."""
 
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
         """These passages; one that is gone is left out."""

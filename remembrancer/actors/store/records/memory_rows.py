@@ -13,6 +13,7 @@ import msgspec
 from remembrancer.actors.store.records.entity_rows import entities_of, relink_entities, remove_unlinked
 from remembrancer.actors.store.records.history import Query, encode_json, note_version
 from remembrancer.actors.store.records.snapshots import differences, is_visible, unknown_memory
+from remembrancer.actors.store.records.word_parts import word_parts
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import EntityRef, Operation, Result, Snapshot, SourceRef
@@ -38,6 +39,8 @@ SAVED_FIELDS: Final = (
     "status",
 )
 """The fields of a memory that have columns of their own, as `columns_of` takes them."""
+SEARCHED_FIELDS: Final = frozenset({"content", "tags", "summary"})
+"""The fields that full text knows, whose other spellings are in the column `parts`."""
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_source = msgspec.json.Decoder(SourceRef).decode
@@ -166,6 +169,8 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
                 columns["kind"] = snapshot.kind or kind_of_type(snapshot.type)
             case "scope" | "type" | "summary" | "confidence" | "domain" | "valid_from" | "valid_until" | "status":
                 columns[field] = getattr(snapshot, field)
+    if not SEARCHED_FIELDS.isdisjoint(fields):
+        columns["parts"] = word_parts(snapshot.content, snapshot.summary or "", *snapshot.tags)
     return columns
 
 

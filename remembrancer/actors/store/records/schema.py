@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from remembrancer.actors.store.records.names import name_key, name_words
+from remembrancer.actors.store.records.word_parts import word_parts
 from remembrancer.protocol.errors import SchemaTooNew
 
 MIGRATIONS: Final[tuple[str, ...]] = (
@@ -377,6 +378,33 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         sessions INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     """,
+    # 4: words inside words, and words of scripts without spaces, are found.
+    """
+    ALTER TABLE memories ADD COLUMN parts TEXT NOT NULL DEFAULT '';
+    UPDATE memories SET parts = word_parts(content, coalesce(summary, ''), tags);
+    DROP TRIGGER memories_text_insert;
+    DROP TRIGGER memories_text_delete;
+    DROP TRIGGER memories_text_update;
+    DROP TABLE memories_text;
+    CREATE VIRTUAL TABLE memories_text USING fts5 (
+        content, tags, summary, parts, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
+    );
+    INSERT INTO memories_text (memories_text) VALUES ('rebuild');
+    CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
+        INSERT INTO memories_text (rowid, content, tags, summary, parts)
+            VALUES (new.number, new.content, new.tags, new.summary, new.parts);
+    END;
+    CREATE TRIGGER memories_text_delete AFTER DELETE ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags, summary, parts)
+            VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
+    END;
+    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags, summary, parts ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags, summary, parts)
+            VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
+        INSERT INTO memories_text (rowid, content, tags, summary, parts)
+            VALUES (new.number, new.content, new.tags, new.summary, new.parts);
+    END;
+    """,
 )
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
@@ -410,5 +438,6 @@ def migrate(connection: sqlite3.Connection) -> None:
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     connection.create_function("name_key", 1, name_key, deterministic=True)
     connection.create_function("name_words", 1, name_words, deterministic=True)
+    connection.create_function("word_parts", -1, word_parts, deterministic=True)
     for version in range(found, SCHEMA_VERSION):
         connection.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[version]};PRAGMA user_version = {version + 1};COMMIT;")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -16,20 +16,19 @@ from remembrancer.actors.store.records.contract import (
     PassageVectors,
     RankingFacts,
     SessionStory,
+    Told,
 )
+from remembrancer.actors.store.records.keyword_rows import read_hits_apart, read_keyword_hits
 from remembrancer.actors.store.records.materials import passage_vectors
+from remembrancer.actors.store.records.neighbour_rows import read_neighbours
 from remembrancer.actors.store.records.portable import read_portable
 from remembrancer.actors.store.records.session_story import read_session_story
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_filters import condition_of, padded, places_for
 from remembrancer.actors.store.records.tallies import read_counts
-from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import Applied, PortableMemory, Scope, SourceRef
 
-BM25: Final = "-bm25(memories_text, 1.0, 0.5, 0.3)"
-APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
-    ON a.number = memories_text.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 NAMED_DUPLICATES: Final = 5
 """Near-duplicates that an answer names; more would only cost tokens."""
 NAMED_SOURCES: Final = 20
@@ -72,28 +71,10 @@ class SqliteReading:
             raise unusable(self._file.path, error) from error
 
     def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-        passing = _passing(filters)
-        rows = self._file.read(
-            f"""SELECT memories_text.rowid, {BM25} AS score FROM memories_text {passing.join}
-                WHERE memories_text MATCH ? AND {passing.condition}
-                ORDER BY score DESC, memories_text.rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-            (match, *passing.arguments, limit),
-        )
-        return [KeywordHit(number, score) for number, score in rows]
+        return read_keyword_hits(self._file.read, match, filters, limit)
 
     def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
-        passing = _passing(filters)
-        rows = self._file.read(
-            f"""WITH hits AS MATERIALIZED (
-                    SELECT memories_text.rowid AS number, {BM25} AS score, {passing.is_own} AS own
-                    FROM memories_text {passing.join} WHERE memories_text MATCH ? AND {passing.condition})
-                SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
-                UNION ALL
-                SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
-            (match, *passing.arguments, limit, limit),
-        )
-        own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
-        return own, others
+        return read_hits_apart(self._file.read, match, filters, limit)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         condition, arguments = _condition(filters)
@@ -134,6 +115,9 @@ class SqliteReading:
             (*numbers, *arguments),
         )
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
+
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Told:
+        return read_neighbours(self._file.read, numbers, filters)
 
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
         condition, arguments = condition_of(filters)
@@ -189,6 +173,14 @@ class SqliteReading:
             (*numbers, model),
         )
 
+    def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        rows = self._file.read(
+            f"""SELECT number, start, "end" FROM passages WHERE memory IN {places_for(numbers)}
+                AND model = ?""",  # noqa: S608 - only "?"
+            (*numbers, model),
+        )
+        return {number: (start, end) for number, start, end in rows}
+
     def passages(self, numbers: Sequence[int]) -> PassageVectors:
         return self._read_vectors(
             f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
@@ -242,31 +234,6 @@ class SqliteReading:
             return passage_vectors(rows)
         except ValueError as error:
             raise unusable(self._file.path, error) from error
-
-
-class _Passing(NamedTuple):
-    """How the rows of `memories_text` are held against filters. `is_own` tells the session's own from all others."""
-
-    join: str
-    condition: str
-    is_own: str
-    arguments: list[object]
-
-
-def _passing(filters: Filters) -> _Passing:
-    """Where only forgetting and sessions count, a short index of what they concern answers, and no memory is read.
-
-    A word may be in thousands of memories: for a question in 10,000 of them this saves a quarter of the time.
-    """
-    if filters == Filters(filters.session_id, filters.scopes) and not {"project", "user"}.difference(
-        filters.scopes or SCOPES
-    ):
-        own, arguments = "a.forgotten_at IS NULL AND a.session_id = ?", [filters.session_id]
-        if filters.scopes and "session" not in filters.scopes:
-            own, arguments = "FALSE", []
-        return _Passing(APART, f"(a.number IS NULL OR ({own}))", "a.number IS NOT NULL", [*arguments])
-    condition, given = condition_of(filters)
-    return _Passing("JOIN memories AS m ON m.number = memories_text.rowid", condition, "m.scope = 'session'", given)
 
 
 def _condition(filters: Filters) -> tuple[str, list[object]]:

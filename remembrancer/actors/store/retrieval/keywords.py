@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import re
-import unicodedata
+from collections.abc import Iterator, Sequence
 from typing import Final
+
+from remembrancer.actors.store.records.word_parts import (
+    bare,
+    joined_names,
+    name_parts,
+    pairs_of,
+    pictographs,
+    runs_of,
+    words_of,
+)
 
 MAX_TERMS: Final = 40
 MAX_PHRASE_WORDS: Final = 16
+QUOTED_WEIGHT: Final = 3
+"""How often what stands in quotation marks counts: enough for the memories that have it to come before all others."""
+MAX_QUOTED: Final = 5
 
 # The Snowball project's English list, less the words that carry meaning in notes about software ("up", "off", "own").
 _STOP_TEXT: Final = """
@@ -23,28 +36,69 @@ _STOP_TEXT: Final = """
 STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 
 _PIECE = re.compile(r"\S+")
-_WORD = re.compile(r"[^\W_]+")
 _CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
+_QUOTED = re.compile(
+    '"([^"]+)"|\u201c([^\u201c\u201d]+)\u201d|\u00ab([^\u00ab\u00bb]+)\u00bb|\u300c([^\u300c\u300d]+)\u300d|`([^`]+)`'
+)
 
 
 def match_expression(query: str) -> str | None:
     """An FTS5 expression that finds any of the query's words; None when there is no word in it.
 
-    A piece with punctuation inside (`src/app.py`, `ECONNRESET-104`) counts as a phrase and by its parts. Stop words are
-    left out unless there is nothing else.
+    It is phrases in quotation marks with OR between them; a phrase that counts for more is there several times. A piece
+    with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts
+    and in its other spellings; so does what is quoted. Stop words are left out unless there is nothing else.
     """
     terms: dict[str, None] = {}
     stop: dict[str, None] = {}
-    # Composed, since FTS5 sees one letter where a decomposed text has a letter and its accent.
-    text = unicodedata.normalize("NFC", query).replace("\x00", " ").replace("\u2019", "'")
+    text = bare(query.replace("\x00", " ").replace("\u2019", "'"))
+    quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
+    terms.update(dict.fromkeys(quoted))
     for piece in _PIECE.findall(text):
-        words = [word.lower() for word in _WORD.findall(_CONTRACTION.sub(" ", piece))]
+        if len(terms) >= MAX_TERMS:
+            break
+        plain = _CONTRACTION.sub(" ", piece)
+        words = [word.lower() for word in words_of(plain)]
         if piece.strip("'\"?!.,;:()[]{}").lower() in STOP_WORDS:
-            stop.update(dict.fromkeys(words))
+            stop.update(dict.fromkeys(_phrase([word]) for word in words))
             continue
         if len(words) > 1:
-            terms[" ".join(words[:MAX_PHRASE_WORDS])] = None
+            terms[_phrase(words)] = None
         for word in words:
-            (stop if word in STOP_WORDS else terms)[word] = None
+            (stop if word in STOP_WORDS else terms)[_phrase([word])] = None
+        terms.update(dict.fromkeys(_spellings(plain)))
     chosen = list(terms or stop)[:MAX_TERMS]
-    return " OR ".join(f'"{term}"' for term in chosen) if chosen else None
+    counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
+    return " OR ".join(counted) if counted else None
+
+
+def _spellings(piece: str) -> Iterator[str]:
+    """The other terms for a piece of a question, as `word_parts` has them for what is stored."""
+    words = words_of(piece)
+    parts = [part.lower() for part in name_parts(words)]
+    if len(parts) > len(words):
+        yield _phrase(parts)
+        yield from (_phrase([part]) for part in parts if part not in STOP_WORDS)
+    yield from (_phrase([joined.lower()]) for joined in joined_names(piece))
+    for run in runs_of(piece):
+        pairs = pairs_of(run)
+        if len(run) == 1:
+            yield f"{_phrase(pairs)}*"  # all pairs that it begins
+            continue
+        yield _phrase(pairs)
+        yield from (_phrase([pair]) for pair in pairs)
+    yield from (_phrase([word]) for word in pictographs(piece))
+
+
+def _quoted(text: str) -> Iterator[str]:
+    for found in _QUOTED.finditer(text):
+        inside = next(group for group in found.groups() if group is not None)
+        words = [word.lower() for word in words_of(inside)]
+        runs = [run for run in runs_of(inside) if len(run) > 1]
+        yield from (_phrase(pairs_of(run)) for run in runs)
+        if words:
+            yield _phrase(words)
+
+
+def _phrase(words: Sequence[str]) -> str:
+    return f'"{" ".join(words[:MAX_PHRASE_WORDS])}"'

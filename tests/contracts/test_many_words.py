@@ -1,0 +1,79 @@
+"""Words that are in thousands of memories: what is found by them, and that nothing is lost for being common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.records.contract import Filters
+from remembrancer.actors.store.records.keyword_rows import BM25
+from remembrancer.actors.store.records.narrowing import ENOUGH, WIDE_ROWS, narrowed, phrases_of
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from tests.contracts.records_factories import SqliteFactory
+from tests.operations import OTHER_SESSION, SESSION, store_operation
+
+COUNT = WIDE_ROWS + 2_000
+QUESTION = '"rare" OR "seldom" OR "common" OR "usual"'
+OTHERS = Filters(OTHER_SESSION)
+OWN = 40
+TAGGED = 5
+"""Of the common memories some are a session's own, and some have a tag."""
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRecords]:
+    made = SqliteFactory(Path(tmp_path_factory.mktemp("many")))
+    opened = made.open()
+    operations = [
+        store_operation(
+            str(n),
+            f"common {'usual ' * (n % 4)}{'rare ' * (n % 400 == 0)}{'seldom ' * (n % 90 == 0)}{'filling ' * (n % 6)}",
+            scope="session" if COUNT // 2 < n <= COUNT // 2 + OWN else "project",
+            tags=("marked",) if 1 <= n <= TAGGED else (),
+        )
+        for n in range(COUNT)
+    ]
+    for start in range(0, COUNT, 2_000):
+        opened.apply(operations[start : start + 2_000])
+    yield opened
+    made.close()
+
+
+def scored_by_all(records: SqliteRecords) -> dict[int, float]:
+    return dict(records._file.read(f"SELECT rowid, {BM25} FROM memories_text WHERE memories_text MATCH ?", (QUESTION,)))
+
+
+def test_the_question_is_one_that_is_narrowed() -> None:
+    assert narrowed(phrases_of(QUESTION), {'"rare"': 30, '"seldom"': 133, '"common"': COUNT, '"usual"': COUNT * 3 // 4})
+
+
+def test_the_best_are_found_with_the_scores_that_all_words_give(records: SqliteRecords) -> None:
+    hits = records.keyword_hits(QUESTION, OTHERS, 50)
+    known = scored_by_all(records)
+    best = sorted(known, key=lambda number: (-known[number], -number))[:50]
+    assert [hit.number for hit in hits] == best
+    assert [hit.bm25 for hit in hits] == pytest.approx([known[number] for number in best])
+
+
+def test_a_sessions_own_are_found_by_common_words_alone(records: SqliteRecords) -> None:
+    own, others = records.keyword_hits_apart(QUESTION, Filters(SESSION), 50)
+    assert len(own) == OWN
+    assert {hit.number for hit in own} == set(range(COUNT // 2 + 2, COUNT // 2 + OWN + 2))
+    assert [hit.number for hit in others] == [hit.number for hit in records.keyword_hits(QUESTION, OTHERS, 50)]
+
+
+def test_a_session_without_memories_of_its_own_has_none_apart(records: SqliteRecords) -> None:
+    own, others = records.keyword_hits_apart(QUESTION, OTHERS, 50)
+    assert (own, len(others)) == ([], 50)
+
+
+def test_filters_that_leave_few_leave_them_all(records: SqliteRecords) -> None:
+    hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)
+    assert sorted(hit.number for hit in hits) == list(range(2, TAGGED + 2))
+
+
+def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: SqliteRecords) -> None:
+    assert len(records.keyword_hits('"rare" OR "common"', OTHERS, ENOUGH + 20)) >= ENOUGH

@@ -1,0 +1,58 @@
+"""Which memories an expression is scored among, against a real FTS5 table."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from remembrancer.actors.store.records.narrowing import ROWS, TIMES, WIDE_ROWS, narrowed, phrases_of
+
+
+@pytest.fixture
+def table() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, tokenize = 'porter unicode61')")
+        texts = (
+            f"common {'often ' * (n % 3)}{'rare words ' * (n % 7 == 0)}{'scarce ' * (n % 11 == 0)}{'x ' * (n % 5)}"
+            for n in range(300)
+        )
+        connection.executemany("INSERT INTO t (content) VALUES (?)", [(text,) for text in texts])
+        yield connection
+
+
+def scores(table: sqlite3.Connection, expression: str) -> dict[int, float]:
+    return dict(table.execute("SELECT rowid, -bm25(t) FROM t WHERE t MATCH ?", (expression,)))
+
+
+def test_the_phrases_of_an_expression_are_counted() -> None:
+    assert phrases_of('"a b" OR "a b" OR "c"* OR "or"') == {'"a b"': 2, '"c"*': 1, '"or"': 1}
+
+
+def test_a_question_of_rare_words_is_left_as_it_is() -> None:
+    assert narrowed({'"a"': 1, '"b"': 1}, {'"a"': ROWS - 1, '"b"': 1}) is None
+    assert narrowed({'"a"': 1}, {'"a"': 10 * ROWS}) is None
+    assert narrowed({'"a"': 1, '"none"': 1}, {'"a"': 10 * ROWS, '"none"': 0}) is None
+
+
+def test_rare_words_are_required_and_common_ones_count_for_what_has_a_rare_one() -> None:
+    rows = {'"a"': 5, '"b"': ROWS - 5, '"c"': 9 * ROWS, '"d"': 0}
+    assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
+
+
+def test_a_second_word_may_be_in_more_memories_than_a_third() -> None:
+    rows = {'"a"': 5, '"b"': WIDE_ROWS - 5, '"c"': WIDE_ROWS}
+    assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
+
+
+def test_a_memory_has_the_same_score_in_the_narrower_expression(table: sqlite3.Connection) -> None:
+    phrases = {'"rare words"': 3, '"scarce"': 1, '"often"': 2, '"common"': 1}
+    rows = {'"rare words"': 43, '"scarce"': 28, '"often"': 5 * ROWS, '"common"': 6 * ROWS}
+    expression = " OR ".join(phrase for phrase, times in phrases.items() for _ in range(times))
+    narrower = narrowed(phrases, rows)
+    assert narrower is not None
+    every, few = scores(table, expression), scores(table, narrower)
+    assert set(few) == set(scores(table, '"rare words" OR "scarce"'))
+    assert {number: score / TIMES for number, score in few.items()} == pytest.approx({n: every[n] for n in few})

@@ -1,0 +1,56 @@
+"""The spellings that are indexed besides a text."""
+
+from __future__ import annotations
+
+import unicodedata
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.word_parts import LONGEST, word_parts
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("the plain words of a sentence, with No Names.", ""),
+        ("connectionPoolSize", "connection Pool Size"),
+        ("HTTPServer", "HTTP Server"),
+        ("retry_policy", "retrypolicy"),
+        ("src/net/retry-policy.py", "retrypolicypy"),
+        ("ECONNRESET-104", "ECONNRESET104"),
+        ("v3.11.7", "v 3 11 7 v3117"),
+        ("3.11.7", ""),
+        ("sha256", "sha 256"),
+        ("数据库", "数据 据库 库"),
+        ("使用sqlite", "使用 用 sqlite"),
+        ("저장소를", "저장 장소 소를 를"),
+        ("הַסֵּפֶר", "הספר"),
+        ("كِتَاب", "كتاب"),
+        ("हिन्दी", "हनद"),
+        ("ＡＢＣ", "ABC"),
+        ("Zürich, Пётр", ""),
+        ("🦀", "u1f980"),
+    ],
+)
+def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None:
+    assert word_parts(text) == parts
+
+
+def test_the_spellings_of_several_texts_are_together() -> None:
+    assert word_parts("poolSize", "", "a_b") == "pool Size ab"
+
+
+def test_a_text_that_is_data_has_no_spellings() -> None:
+    assert word_parts("aB" * LONGEST) == ""
+    assert len(word_parts("a-b" * 30)) <= LONGEST
+
+
+@given(st.text(max_size=300))
+@example("\ud800aB")
+@example("".join(map(chr, range(0x3400))))
+def test_any_text_has_spellings_that_are_words_and_not_much_longer_than_itself(text: str) -> None:
+    parts = word_parts(text)
+    assert all(part.isalnum() for part in parts.split())
+    assert len(parts) <= 6 * len(unicodedata.normalize("NFKC", text))
