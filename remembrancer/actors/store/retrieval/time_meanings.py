@@ -1,0 +1,261 @@
+"""What a phrase that names a time means: from a match of a rule of `time_phrases` to a span of the calendar. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from remembrancer.actors.store.retrieval import calendar_spans as spans
+from remembrancer.actors.store.retrieval.calendar_spans import DAY, FEASTS, Span, Unit
+
+Resolve = Callable[[datetime], Span]
+"""From the local time of the question to the span that is meant. May raise ValueError or OverflowError."""
+Match = re.Match[str]
+
+MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SMALL_NUMBERS: Final = (
+    *("one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+COUNTS: Final[Mapping[str, tuple[float, float | None]]] = {
+    **{word: (1.0 + place, None) for place, word in enumerate(_SMALL_NUMBERS)},
+    **{"fifteen": (15.0, None), "twenty": (20.0, None), "thirty": (30.0, None), "dozen": (12.0, None)},
+    **{"a": (1.0, None), "an": (1.0, None), "the": (1.0, None), "last": (1.0, None), "half": (0.5, None)},
+    **{"couple": (2.0, None), "few": (2.0, 5.0), "several": (3.0, 7.0)},
+}
+"""How many: a number, or at least and at most so many."""
+UNITS: Final[Mapping[str, tuple[float, Unit]]] = {
+    **{"minute": (1, "minute"), "hour": (1, "hour"), "day": (1, "day"), "night": (1, "day"), "week": (1, "week")},
+    **{"weekend": (1, "week"), "fortnight": (2, "week"), "month": (1, "month"), "quarter": (3, "month")},
+    **{"year": (1, "year"), "decade": (10, "year")},
+}
+_PERSONS_AND_VERBS: Final = frozenset({"march", "april", "may", "june", "august"})
+"""Months that are other words as well."""
+_VERBS: Final = frozenset({"march", "may"})
+_ON: Final = re.compile(r"\b(?:on|since|before|after|until|till|by)\s+(?:the\s+)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a rule made of a match. `kind`: it needs one of that kind's leading words."""
+
+    resolve: Resolve
+    kind: str | None = None
+    present: bool = False
+
+
+def counted(match: Match) -> tuple[float, float | None, Unit]:
+    """At least and at most (None: exactly) how many of a unit a match of `COUNT` and `UNIT` says."""
+    word = match["count"].lower()
+    least, most = COUNTS[word] if word in COUNTS else (float(word), None)
+    times, unit = UNITS[match["unit"].lower()]
+    return least * times, None if most is None else most * times, unit
+
+
+def ago(match: Match) -> Meaning:
+    """As in "Four weeks ago", "a couple of years back"."""
+    least, most, unit = counted(match)
+    if match["half"] or match["half_after"]:
+        least += 0.5
+    if match["unit"].lower() == "weekend" and least >= 1:
+        return Meaning(lambda now: spans.weekend(now - DAY, int(least) - 1))
+    return Meaning(lambda now: spans.ago(now, least, unit, most))
+
+
+def weekdays_ago(match: Match) -> Meaning | None:
+    """As in "Two Mondays ago"."""
+    word, index = match["count"].lower(), WEEKDAYS.index(match["weekday"].lower())
+    least, _ = COUNTS[word] if word in COUNTS else (float(word), None)
+    return Meaning(lambda now: spans.weekday(now - DAY, index, int(least) - 1)) if least >= 1 else None
+
+
+def rolling(match: Match) -> Meaning:
+    """As in "The last three months", up to now."""
+    least, most, unit = counted(match)
+    return Meaning(lambda now: spans.rolling(now, most or least, unit))
+
+
+def rolling_one(match: Match) -> Meaning:
+    """As in "Over the last week", "the past year", up to now."""
+    times, unit = UNITS[match["unit"].lower()]
+    return Meaning(lambda now: spans.rolling(now, times, unit))
+
+
+def near_day(match: Match) -> Meaning:
+    """As in "Yesterday", "last night", "this morning", "the other day"."""
+    words = " ".join(match[0].lower().split())
+    of_day = match["of_day"]
+    back = 2 if "before" in words else 1 if words.startswith(("yesterday", "last")) else 0
+    if "other" in words:
+        return Meaning(lambda now: spans.ago(now, 2, "day", 6))
+    if of_day or "night" in words:
+        part = of_day.lower() if of_day else "night"
+        return Meaning(lambda now: spans.part_of_day(now - back * DAY, part), present=back == 0)
+    return Meaning(lambda now: spans.day(now - back * DAY), present=back == 0)
+
+
+_PERIODS: Final[Mapping[str, Callable[[datetime, int], Span]]] = {
+    "week": spans.week,
+    "month": spans.month,
+    "quarter": spans.quarter,
+    "year": spans.year,
+}
+
+
+def period(match: Match) -> Meaning:
+    """The week, month, quarter or year before that of the question, or the very one."""
+    span_of = _PERIODS[match["period"].lower()]
+    part = _third(match)
+    back = 2 if match["last_but_one"] else 1 if match["which"].lower() == "last" else 0
+    return Meaning(lambda now: _part_of(span_of(now, back), part), present=back == 0 and not match["earlier"])
+
+
+def weekend(match: Match) -> Meaning:
+    """As in "Last weekend", "the weekend before last", "at the weekend"."""
+    which = (match["which"] or "").lower()
+    if match["last_but_one"]:
+        return Meaning(lambda now: spans.weekend(now, 2 if now.weekday() >= 5 else 1))
+    if "last" in which or "past" in which:  # on a Sunday, the one before
+        return Meaning(lambda now: spans.weekend(now, 1 if now.weekday() >= 5 else 0))
+    return Meaning(spans.weekend, None if which else "weekend", present=which == "this")
+
+
+def weekday_of_last_week(match: Match) -> Meaning:
+    """As in "Friday last week": of the week before, whichever day it is."""
+    index = WEEKDAYS.index((match["weekday"] or match["then"]).lower())
+    return Meaning(lambda now: spans.day(spans.week(now, 1).start + timedelta(days=index)))
+
+
+def weekday(match: Match) -> Meaning | None:
+    """As in "Last Saturday", "on Saturday", "Saturday night": the latest before today."""
+    which, of_day = (match["which"] or "").lower(), match["of_day"]
+    index = WEEKDAYS.index(match["weekday"].lower())
+    if which == "this":
+        return None  # the one to come
+    back = 1 if match["last_but_one"] else 0
+
+    def resolve(now: datetime) -> Span:
+        whole = spans.weekday(now - DAY, index, back)  # of the day itself one says "today"
+        return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
+
+    return Meaning(resolve, None if which or of_day or back or match["owns"] else "weekday")
+
+
+def _third(match: Match) -> int | None:
+    part = match["part"]
+    if part is None:
+        return None
+    return 0 if re.search("early|beginning|start", part, re.IGNORECASE) else 1 if "mid" in part.lower() else 2
+
+
+def _part_of(span: Span, part: int | None) -> Span:
+    return span if part is None else span.third(part)
+
+
+def _month_number(word: str) -> int:
+    return next(place for place, month in enumerate(MONTHS, 1) if month.startswith(word.lower().rstrip(".")[:3]))
+
+
+def month(match: Match) -> Meaning | None:
+    """As in "In March", "last March", "early May 2022": without a year, the latest that has begun."""
+    word, year, which, part = match["month"], match["year"], match["which"], _third(match)
+    number = _month_number(word)
+    if year:
+        return Meaning(lambda _: _part_of(spans.month(datetime(int(year), number, 1)), part))
+    is_other_word = word.islower() and word in _VERBS
+    if is_other_word and which:
+        return None  # "the last may be wrong"
+    back_from = DAY * 31 if which and which.lower() == "last" else timedelta(0)
+
+    def resolve(now: datetime) -> Span:
+        before = spans.month(now).start if back_from else now
+        last = before - timedelta(microseconds=1) if back_from else before
+        return _part_of(spans.latest(lambda of_year: spans.month(datetime(of_year, number, 1)), last), part)
+
+    is_sure = which or part is not None or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
+    return Meaning(resolve, None if is_sure else "month")
+
+
+def date(match: Match) -> Meaning | None:
+    """A day of a month: without a year, the latest such day."""
+    word, year, number = match["month"], match["year"], int(match["day"])
+    is_plain = not (year or match["ordinal"] or _ON.search(match.string, max(0, match.start() - 12), match.start()))
+    if is_plain and word.islower() and (word in _VERBS or word not in MONTHS):
+        return None  # "may 3 processes", "mar 4"
+    month = _month_number(word)
+    if year:
+        return Meaning(lambda _: spans.day(datetime(int(year), month, number)))
+    return Meaning(lambda now: _latest_day(now, month, number))
+
+
+def _latest_day(now: datetime, month: int, number: int) -> Span:
+    for back in range(9):  # 29 February is eight years away at most
+        try:
+            found = spans.day(datetime(now.year - back, month, number))
+        except ValueError:
+            continue
+        if found.start <= now:
+            return found
+    raise ValueError(f"no day {number} in month {month}")
+
+
+def iso_date(match: Match) -> Meaning:
+    """As in "2023-05-04", "2023/5/4"."""
+    year, month, number = (int(match[part]) for part in ("year", "month_number", "day"))
+    return Meaning(lambda _: spans.day(datetime(year, month, number)))
+
+
+def numbers_date(match: Match) -> Meaning | None:
+    """`12/31/2022` is a day of December, and so is `31.12.2022`; of `03/04/2023` the month is the first."""
+    first, second = int(match["first"]), int(match["second"])
+    year = int(match["year"]) + (2000 if len(match["year"]) == 2 else 0)
+    month, number = (second, first) if first > 12 or match["dot"] == "." else (first, second)
+    return Meaning(lambda _: spans.day(datetime(year, month, number)))
+
+
+def quarter(match: Match) -> Meaning:
+    """As in "Q1 2023", "in Q3"."""
+    month, year = 3 * int(match["quarter"]) - 2, match["year"]
+    if year:
+        return Meaning(lambda _: spans.quarter(datetime(int(year), month, 1)))
+    return Meaning(
+        lambda now: spans.latest(lambda of_year: spans.quarter(datetime(of_year, month, 1)), now), kind="month"
+    )
+
+
+def season(match: Match) -> Meaning | None:
+    """As in "Last summer", "in the spring of 2022": without a year, the latest that has begun."""
+    name, year, which, part = match["season"].lower(), match["year"], (match["which"] or "").lower(), _third(match)
+    if year:
+        return Meaning(lambda _: _part_of(spans.season(int(year), name), part))
+    if not which and name in ("spring", "fall") and not match["the"]:
+        return None  # a framework, and a fall
+
+    def resolve(now: datetime) -> Span:
+        begun = spans.latest(lambda of_year: spans.season(of_year, name), now)
+        if which == "last" and now < begun.end:
+            begun = spans.season(begun.start.year - 1, name)
+        return _part_of(begun, part)
+
+    return Meaning(resolve, None if which or part is not None else "season", present=which == "this")
+
+
+def feast(match: Match) -> Meaning:
+    """As in "At Christmas", "last Easter", "Halloween 2021"."""
+    span_of, year = FEASTS[" ".join(match["feast"].lower().replace("saint", "st").split())], match["year"]
+    if year:
+        return Meaning(lambda _: span_of(int(year)))
+    return Meaning(lambda now: spans.latest(span_of, now), None if match["which"] else "feast")
+
+
+def year(match: Match) -> Meaning:
+    """As in "In 2022", "early 2020"."""
+    year, part = int(match["year"]), _third(match)
+    return Meaning(lambda _: _part_of(spans.year(datetime(year, 1, 1)), part), None if part is not None else "year")

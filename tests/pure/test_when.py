@@ -1,0 +1,329 @@
+"""The times that questions name: what they are, that other words are none, and that no text breaks it."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows
+
+NOW = datetime(2023, 5, 30, 17, 0, tzinfo=UTC)  # a Tuesday
+DAY_S = 86_400.0
+
+
+def windows(query: str, now: datetime = NOW) -> tuple[TimeWindow, ...]:
+    """What a question at that time names."""
+    return time_windows(query, now.timestamp())
+
+
+def written(seconds: float) -> str:
+    """A day, with its hour unless it is midnight."""
+    if math.isinf(seconds):
+        return "ever"
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H").removesuffix(" 00")
+
+
+def said(query: str, now: datetime = NOW) -> list[tuple[str, str]]:
+    """The beginning and end of each window."""
+    return [(written(each.start), written(each.end)) for each in windows(query, now)]
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "end"),
+    [
+        ("what did I do yesterday?", "2023-05-29", "2023-05-30"),
+        ("the day before yesterday", "2023-05-28", "2023-05-29"),
+        ("what did she say last night", "2023-05-29 19", "2023-05-30 04"),
+        ("what did we decide this morning", "2023-05-30 05", "2023-05-30 12"),
+        ("who called yesterday evening?", "2023-05-29 17", "2023-05-30"),
+        ("what did I note today?", "2023-05-30", "2023-05-31"),
+        ("the artist that I started to listen to last Friday", "2023-05-26", "2023-05-27"),
+        ("what broke last Tuesday", "2023-05-23", "2023-05-24"),
+        ("whom did I meet on Saturday?", "2023-05-27", "2023-05-28"),
+        ("Saturday night's dinner", "2023-05-27 19", "2023-05-28 04"),
+        ("the Saturday before last", "2023-05-20", "2023-05-21"),
+        ("two Mondays ago", "2023-05-22", "2023-05-23"),
+        ("last week on Friday", "2023-05-26", "2023-05-27"),
+        ("Friday last week", "2023-05-26", "2023-05-27"),
+        ("what did I read last week?", "2023-05-22", "2023-05-29"),
+        ("the week before last", "2023-05-15", "2023-05-22"),
+        ("which bike did I fix the past weekend?", "2023-05-27", "2023-05-29"),
+        ("two weekends ago", "2023-05-20", "2023-05-22"),
+        ("what did I spend last month?", "2023-04-01", "2023-05-01"),
+        ("the trip that we took last year", "2022-01-01", "2023-01-01"),
+        ("late last month", "2023-04-21", "2023-05-01"),
+        ("How many films did I watch in the last 3 months?", "2023-02-28", "2023-05-30 17"),
+        ("what changed over the past week", "2023-05-23", "2023-05-30 17"),
+        ("errors of the last 24 hours", "2023-05-29 17", "2023-05-30 17"),
+        ("four weeks ago", "2023-04-29 05", "2023-05-06 05"),
+        ("10 days ago", "2023-05-20", "2023-05-21"),
+        ("a couple of days ago", "2023-05-28", "2023-05-29"),
+        ("a few weeks ago", "2023-04-22 05", "2023-05-20 05"),
+        ("two months ago", "2023-03-15 17", "2023-04-14 17"),
+        ("a year and a half ago", "2021-05-30 17", "2022-05-30 17"),
+        ("How many doctor's appointments did I go to in March?", "2023-03-01", "2023-04-01"),
+        ("in may", "2023-05-01", "2023-06-01"),
+        ("the first BBQ event in June", "2022-06-01", "2022-07-01"),
+        ("last May", "2022-05-01", "2022-06-01"),
+        ("early March", "2023-03-01", "2023-03-11 08"),
+        ("in Feb", "2023-02-01", "2023-03-01"),
+        ("What happened in September 2022?", "2022-09-01", "2022-10-01"),
+        ("on May 3rd", "2023-05-03", "2023-05-04"),
+        ("on the 3rd of May, 2021", "2021-05-03", "2021-05-04"),
+        ("on 1 February, 2023?", "2023-02-01", "2023-02-02"),
+        ("on Monday, May 22", "2023-05-22", "2023-05-23"),
+        ("Dec 24", "2022-12-24", "2022-12-25"),
+        ("on 29 February", "2020-02-29", "2020-03-01"),
+        ("on 2023-05-04", "2023-05-04", "2023-05-05"),
+        ("the log of 2023-05-04T10:00", "2023-05-04", "2023-05-05"),
+        ("12/31/2022", "2022-12-31", "2023-01-01"),
+        ("31.12.2022", "2022-12-31", "2023-01-01"),
+        ("where did I live in 2019?", "2019-01-01", "2020-01-01"),
+        ("revenue in Q4", "2022-10-01", "2023-01-01"),
+        ("Q1 2023", "2023-01-01", "2023-04-01"),
+        ("last summer", "2022-06-01", "2022-09-01"),
+        ("in the spring of 2022", "2022-03-01", "2022-06-01"),
+        ("what did he give me for Valentine's Day?", "2023-02-14", "2023-02-15"),
+        ("at Christmas", "2022-12-24", "2022-12-27"),
+        ("last Easter", "2023-04-07", "2023-04-11"),
+        ("last Thanksgiving", "2022-11-24", "2022-11-25"),
+    ],
+)
+def test_a_phrase_names_a_span_of_the_calendar(query: str, start: str, end: str) -> None:
+    assert said(query) == [(start, end)]
+
+
+@pytest.mark.parametrize(
+    ("query", "start", "end"),
+    [
+        ("between March and May", "2023-03-01", "2023-06-01"),
+        ("from November to February", "2022-11-01", "2023-03-01"),
+        ("from 2019 to 2021", "2019-01-01", "2022-01-01"),
+        ("since June", "2022-06-01", "2023-05-30 17"),
+        ("since last Monday", "2023-05-29", "2023-05-30 17"),
+        ("after Easter", "2023-04-11", "2023-05-30 17"),
+        ("before Easter", "ever", "2023-04-07"),
+        ("until yesterday", "ever", "2023-05-30"),
+        ("the week before May 3, 2023", "2023-04-26", "2023-05-04"),
+        ("two weeks before April 11, 2023", "2023-03-28", "2023-04-12"),
+        ("last weekend before April 10, 2023", "2023-04-03", "2023-04-11"),
+        ("the day after Christmas", "2022-12-24", "2022-12-28"),
+    ],
+)
+def test_words_before_and_between_phrases_say_what_they_do_to_them(query: str, start: str, end: str) -> None:
+    assert said(query) == [(start, end)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "What brand are my favourite running shoes?",
+        "does version 3.11 march on port 8080?",
+        "v2.4 of issue 12 may be it",
+        "How many weeks ago did I attend a bird watching workshop?",
+        "When did I go to the dentist, and how long did it take?",
+        "How many days did it take me to finish the book?",
+        "What was the increase that I saw in two weeks?",
+        "the run took for two weeks, within 10 ms, on a 5 minute timer",
+        "the first may be wrong, the last may not, this may break, may 3 processes run?",
+        "the soldiers march in step and march 5 miles",
+        "next Saturday, every Monday, on Mondays, each summer",
+        "a second cup on the sat nav in the sun",
+        "April called me about June, in a letter from April",
+        "raise the timeout from 2000 to 2010 ms, in 2000 lines, on port 2022",
+        "at last I did it the last time, at the last minute, in the past, long ago, many years ago",
+        "Spring Boot in spring, and a fall from the ladder",
+        "Black Friday deals",
+        "192.168.10.20 and 1.2.3 and 10/20",
+        "src/2023/05/04_x.py and on_monday()",
+        "on February 31, 2023-13-45",
+        "in June 2051, and in 2049",
+        "the main mars rover is here, de facto en passant",
+        "",
+    ],
+)
+def test_other_words_name_no_time(query: str) -> None:
+    assert said(query) == []
+
+
+@pytest.mark.parametrize("query", ["What should I cook today?", "Suggest something to do this weekend."])
+def test_a_question_about_what_is_to_come_does_not_mean_what_was_told_today(query: str) -> None:
+    assert said(query) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "english"),
+    [
+        ("Was habe ich vor zwei Wochen über Bremen gesagt?", "two weeks ago"),
+        ("Wen traf ich letzten Samstag?", "last Saturday"),
+        ("am 3. Mai 2023", "on 3 May 2023"),
+        ("in den letzten drei Monaten", "in the last three months"),
+        ("gestern Abend", "yesterday evening"),
+        ("zwischen März und Mai", "between March and May"),
+        ("an Weihnachten", "at Christmas"),
+        ("was im Jahr 2022 geschah", "in 2022"),
+        ("Qu'ai-je dit il y a deux semaines ?", "two weeks ago"),
+        ("la semaine dernière", "last week"),
+        ("samedi dernier", "last Saturday"),
+        ("en mars", "in March"),
+        ("l'été dernier", "last summer"),
+        ("avant-hier", "the day before yesterday"),
+        ("¿Qué dije hace dos semanas?", "two weeks ago"),
+        ("el fin de semana pasado", "last weekend"),
+        ("en marzo de 2023", "in March 2023"),
+        ("los últimos tres meses", "in the last three months"),
+        ("hace un par de días", "a couple of days ago"),
+        ("desde 2021", "since 2021"),
+    ],
+)
+def test_german_french_and_spanish_phrases_mean_what_the_english_ones_do(query: str, english: str) -> None:
+    assert windows(query) == windows(english) != ()
+
+
+def test_a_question_may_name_several_times() -> None:
+    assert said("Did I run more in March or in April?") == [("2023-03-01", "2023-04-01"), ("2023-04-01", "2023-05-01")]
+
+
+def test_on_a_sunday_the_last_weekend_is_the_one_before_and_the_weekend_is_this_one() -> None:
+    sunday = datetime(2023, 5, 28, 12, tzinfo=UTC)
+    assert said("last weekend", sunday) == [("2023-05-20", "2023-05-22")]
+    assert said("what did I do at the weekend", sunday) == [("2023-05-27", "2023-05-29")]
+
+
+def test_a_month_is_the_latest_that_has_begun_and_last_march_in_march_is_that_of_the_year_before() -> None:
+    march = datetime(2023, 3, 27, tzinfo=UTC)
+    assert said("in March", march) == [("2023-03-01", "2023-04-01")]
+    assert said("last March", march) == [("2022-03-01", "2022-04-01")]
+
+
+def test_a_winter_belongs_to_two_years() -> None:
+    assert said("last winter", datetime(2023, 1, 10, tzinfo=UTC)) == [("2021-12-01", "2022-03-01")]
+    assert said("during the winter", datetime(2023, 1, 10, tzinfo=UTC)) == [("2022-12-01", "2023-03-01")]
+
+
+def test_the_months_before_count_by_the_calendar() -> None:
+    (window,) = windows("a month ago", datetime(2023, 3, 31, tzinfo=UTC))
+    assert written((window.start + window.end) / 2) == "2023-02-28"
+
+
+def test_yesterday_is_the_day_before_in_the_zone_of_whoever_asks() -> None:
+    late = datetime(2023, 5, 30, 23, 30, tzinfo=UTC).timestamp()  # half past one on the 31st in Berlin
+    (window,) = time_windows("yesterday", late, ZoneInfo("Europe/Berlin"))
+    assert window.start == datetime(2023, 5, 29, 22, tzinfo=UTC).timestamp()
+    assert window.width_s == DAY_S
+
+
+def test_a_day_is_as_long_as_it_is_when_the_clocks_change() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    (window,) = time_windows("on 2023-03-26", NOW.timestamp(), zone)
+    assert window.width_s == 23 * 3600
+
+
+@pytest.mark.parametrize("reference", [math.nan, math.inf, -math.inf, 1e18, -1e18])
+def test_a_reference_that_is_no_time_has_no_windows(reference: float) -> None:
+    assert time_windows("yesterday", reference) == ()
+
+
+@pytest.mark.parametrize("reference", [-62_135_596_800.0, 253_402_300_799.0])
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-12)), timezone(timedelta(hours=14))])
+def test_at_the_ends_of_the_calendar_what_is_beyond_it_is_no_time(reference: float, zone: timezone) -> None:
+    for query in (
+        "yesterday",
+        "999 years ago",
+        "in March",
+        "last weekend",
+        "this year",
+        "since last summer",
+        "at Easter",
+    ):
+        for window in time_windows(query, reference, zone):
+            assert window.start <= window.end
+
+
+def test_nearness_is_one_within_and_falls_with_the_distance_on_either_side() -> None:
+    found = windows("in March")
+    (window,) = found
+    assert nearness(window.start, found) == nearness(window.end - 1, found) == 1.0
+    assert nearness(window.start - window.early_s, found) == pytest.approx(0.5)
+    assert nearness(window.end + window.late_s, found) == pytest.approx(0.5)
+    assert nearness(window.end + 2 * window.late_s, found) == pytest.approx(1 / 16)
+    assert nearness(window.end + 400 * DAY_S, found) == 0.0
+
+
+def test_what_was_in_a_month_may_be_told_some_weeks_later() -> None:
+    (window,) = windows("in March")
+    assert window.late_s == 2 * window.early_s > 14 * DAY_S
+
+
+def test_the_longer_ago_the_vaguer() -> None:
+    days = [windows(f"{count} days ago")[0].late_s / DAY_S for count in (2, 10, 28)]
+    assert days == pytest.approx([1.0, 1.5, 4.2])
+    assert windows("four weeks ago")[0].late_s / DAY_S == pytest.approx(4.2)
+
+
+def test_all_that_was_before_counts_wholly_after_before() -> None:
+    assert nearness(0.0, windows("before Easter")) == 1.0
+
+
+def test_without_windows_or_without_a_time_nothing_is_near() -> None:
+    assert nearness(NOW.timestamp(), ()) == 0.0
+    assert nearness(math.nan, windows("yesterday")) == 0.0
+
+
+@given(
+    st.floats(allow_nan=False, min_value=-1e11, max_value=1e11),
+    st.sampled_from(["in March", "4 weeks ago", "since May"]),
+)
+def test_nearness_lies_between_nothing_and_one_and_never_grows_on_the_way_out(happened_at: float, query: str) -> None:
+    found = windows(query)
+    near = nearness(happened_at, found)
+    assert 0.0 <= near <= 1.0
+    further = happened_at + math.copysign(DAY_S, happened_at - found[0].start)
+    assert nearness(further, found) <= near or nearness(further, found) == 1.0
+
+
+WORDS = """
+    the a an last past this next ago back in on at of since before after between and from to until early two 3 31 999
+    0 1.5 few couple half weeks day month years decade weekend fortnight Monday saturday may March june dec. Sept 2023
+    1999 9999 0000 12/31/22 2023-02-30 30.2.2023 3rd 31st spring winter q3 christmas easter new year's eve yesterday
+    today night morning vor zwei Wochen letzten il y deux semaines hace dos días ſix wee\u212as mıdnıght
+"""
+vocabulary = st.lists(st.sampled_from(WORDS.split()), max_size=25).map(" ".join)
+
+
+@given(
+    st.text(max_size=200) | vocabulary | st.text(st.sampled_from("0123456789/-.: aegmotſıİK\n"), max_size=80),
+    st.floats(min_value=-6e10, max_value=2.5e11),
+)
+@example("\ud800 last week", 0.0)
+@example("lAſT SUndAy ſeptember 3rd", 1.6e9)
+@example("0 months ago, the last 0 minutes, 0.0 years ago", 1.6e9)
+@example("after winter", 0.0)
+@example("in march 0000, 00/00/00, 0000-00-00, the 0th of may", 1.6e9)
+@settings(deadline=None, max_examples=500)
+def test_no_text_breaks_it_and_no_window_is_ahead_or_turned_round(query: str, reference: float) -> None:
+    for window in time_windows(query, reference):
+        assert window.start <= reference + 1e-6  # a calendar has microseconds
+        assert window.start <= window.end
+        assert window.early_s > 0
+        assert window.late_s > 0
+
+
+@given(vocabulary)
+@settings(deadline=None)
+def test_the_first_cheap_look_lets_no_phrase_go_by(query: str) -> None:
+    assert windows(query) == windows(query + " ; 7")  # a digit is always looked at
+
+
+def test_a_long_document_is_read_at_its_beginning_only() -> None:
+    assert said("yesterday " + "word " * 1000) == [("2023-05-29", "2023-05-30")]
+    assert said("word " * 1000 + "yesterday") == []
+
+
+def test_many_times_are_bounded() -> None:
+    assert len(windows(" and ".join(f"on 2023-01-{day:02d}" for day in range(1, 31)))) == 8
