@@ -36,11 +36,14 @@ from remembrancer.protocol.control import (
     Ready,
     StartFailed,
     Stop,
+    TellTraces,
+    TracesTold,
     Vitals,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.tracing import Traces
 from remembrancer.protocol.wire import from_launcher
 
 ORPHAN_GRACE_S: Final = 1.0
@@ -59,6 +62,7 @@ class Actor(abc.ABC):
     def __init__(self, spec: LaunchSpec) -> None:
         self.spec = spec
         self.speaker = Speaker(spec.name, spec.incarnation)
+        self.traces = Traces()
 
     @abc.abstractmethod
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -129,6 +133,9 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeli
                 actor.on_peer_gone(message)
             case PeerFailed() if actor is not None:
                 actor.on_peer_failed(message)
+            case TellTraces(trace=wanted):
+                reports = actor.traces.reports(wanted) if actor is not None else ()
+                tasks.start_soon(_say, control, TracesTold(reports))
             case PeerGone() | PeerFailed():
                 pass  # not yet interested
 
@@ -195,7 +202,7 @@ async def _run_until_cancelled(
         life.end("the actor's work ended by itself", 0.5, EXIT_CRASHED)
 
 
-async def _say(control: Dealer[FromLauncher], message: Ready | StartFailed | Pong) -> None:
+async def _say(control: Dealer[FromLauncher], message: Ready | StartFailed | Pong | TracesTold) -> None:
     try:
         await control.send(message)
     except PeerUnavailable:

@@ -9,7 +9,7 @@ from typing import Final
 import anyio
 
 from remembrancer.config.home import find_home
-from remembrancer.protocol.control import AskDown, AskScale, AskStatus, CommandRefused, ToCommand
+from remembrancer.protocol.control import AskDown, AskScale, AskStatus, AskTraces, CommandRefused, ToCommand
 from remembrancer.protocol.errors import PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.locks import FileLock
@@ -17,6 +17,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.wire import to_command
 
+Question = AskStatus | AskTraces | AskScale | AskDown
 CONNECT_S: Final = 3.0
 """How long to wait for the launcher's socket: it has the lock for a moment before it listens."""
 ANSWER_S: Final = 3.0
@@ -33,7 +34,7 @@ def is_up(paths: RuntimePaths) -> bool:
     return FileLock(paths.runtime_lock).is_held_elsewhere()
 
 
-def ask(paths: RuntimePaths, question: AskStatus | AskScale | AskDown) -> ToCommand:
+def ask(paths: RuntimePaths, question: Question) -> ToCommand:
     """The launcher's answer.
 
     Raises:
@@ -44,7 +45,7 @@ def ask(paths: RuntimePaths, question: AskStatus | AskScale | AskDown) -> ToComm
     return anyio.run(_ask, paths, question)
 
 
-async def _ask(paths: RuntimePaths, question: AskStatus | AskScale | AskDown) -> ToCommand:
+async def _ask(paths: RuntimePaths, question: Question) -> ToCommand:
     async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), to_command) as launcher:
         if not await launcher.wait_connected(CONNECT_S):
             raise PeerUnavailable(

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from remembrancer.commands.checking.reranker_check import reranker_figures
 from remembrancer.commands.health import Problem
 from remembrancer.protocol.control import ConsolidatorVitals, GatewayVitals, ProcessStatus, RuntimeStatus, StoreVitals
 
@@ -20,6 +21,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "embedding": _embedding(status.store if status else None),
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),
+        "reranker": _reranker(status),
         "consolidator": _consolidator(status.consolidator if status else None),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
@@ -52,6 +54,11 @@ def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
         "store_attempts": gateway.store_attempts if gateway else None,
         "store_next_attempt_s": gateway.store_next_attempt_s if gateway else None,
     }
+
+
+def _reranker(status: RuntimeStatus | None) -> dict[str, Any] | None:
+    figures = reranker_figures(status) if status else None
+    return None if figures is None else dict(msgspec.structs.asdict(figures))
 
 
 def _consolidator(vitals: ConsolidatorVitals | None) -> dict[str, Any]:

@@ -24,10 +24,20 @@ def main(argv: list[str]) -> int:
         epilog="exit status: 0 all is well, 3 degraded, 4 nothing runs",
     )
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    as_json = parser.parse_args(argv).json
+    parser.add_argument(
+        "--trace",
+        metavar="ID",
+        help="where the time of one call went: its id, `last`, or `slowest`; `recent` lists what is kept",
+    )
+    options = parser.parse_args(argv)
+    as_json = options.json
     paths = paths_here()
     if not is_up(paths):
         return _say_nothing_runs(paths.home, as_json=as_json)
+    if options.trace is not None:
+        from remembrancer.commands.trace import show_trace
+
+        return show_trace(paths, options.trace, as_json=as_json)
     try:
         answer = ask(paths, AskStatus())
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from remembrancer.commands.checking.reranker_check import cost_of, reranker_figures
 from remembrancer.commands.health import Problem
 from remembrancer.protocol.control import ConsolidatorVitals, ProcessState, ProcessStatus, RuntimeStatus
 
@@ -55,6 +56,9 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
             f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
         )
+    reranker = reranker_figures(status)
+    if reranker is not None:
+        out.print(f"reranker    {escape(cost_of(reranker))}")
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")

@@ -62,6 +62,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The tokens that each of its answers may have."""
     sampling_budget_s: Annotated[float, Meta(gt=0, le=40)] = 30.0
     """How long one reflection waits for the client's model in all."""
+    reranker: Literal["off", "cross-encoder", "client"] = "off"
+    """What orders the first candidates of a recall anew: a model of the sentence-transformers extra, or the client's
+    own (which needs `sampling`)."""
+    reranker_model: str = "none"
+    """The absolute path of a directory with a cross-encoder; `none`: there is none."""
+    reranker_candidates: Annotated[int, Meta(ge=2, le=100)] = 20
+    """How many candidates are put to the reranker."""
+    reranker_budget_s: Annotated[float, Meta(gt=0, le=40)] = 1.0
+    """How long a recall waits for the reranker before it keeps its own order."""
     queue_limit: Annotated[int, Meta(ge=1)] = 100_000
     """Operations that the write queue holds before it refuses more."""
     content_limit_bytes: Annotated[int, Meta(ge=1024, le=16_777_216)] = 262_144

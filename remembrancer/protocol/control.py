@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.tracing import TraceReport
 
 Role = Literal["store", "gateway", "embedder", "consolidator"]
 ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
@@ -38,7 +39,14 @@ class PeerFailed(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-FromLauncher = Ping | Stop | PeerGone | PeerFailed
+class TellTraces(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to actor: what did you note of that call (of all that you keep, if none is named)? Answered by
+    `TracesTold`."""
+
+    trace: str = ""
+
+
+FromLauncher = Ping | Stop | PeerGone | PeerFailed | TellTraces
 
 
 class IndexFigures(msgspec.Struct, frozen=True):
@@ -53,6 +61,24 @@ class IndexFigures(msgspec.Struct, frozen=True):
     ready: bool
 
 
+class RerankerFigures(msgspec.Struct, frozen=True):
+    """How the reranker is, and what it costs a recall.
+
+    `state`: `ready`, or `loading`, or `failed` with the reason in `error`. `asked` and `failed` count recalls since the
+    start; the milliseconds are those of the last answers, None before the first.
+    """
+
+    kind: Literal["cross-encoder", "client"]
+    state: Literal["ready", "loading", "failed"]
+    model: str = ""
+    candidates: int = 0
+    asked: int = 0
+    failed: int = 0
+    last_ms: float | None = None
+    median_ms: float | None = None
+    error: str | None = None
+
+
 class StoreVitals(msgspec.Struct, frozen=True, tag=True):
     """How the store is. `indexes` are as of the last time that the index had nothing to do."""
 
@@ -60,6 +86,8 @@ class StoreVitals(msgspec.Struct, frozen=True, tag=True):
     embedding: EmbeddingSummary
     rejected_frames: int = 0
     indexes: tuple[IndexFigures, ...] = ()
+    reranker: RerankerFigures | None = None
+    """None: no cross-encoder is asked for."""
 
 
 class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
@@ -75,6 +103,8 @@ class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
     store: Literal["connected", "reconnecting", "away", "degraded"]
     store_attempts: int = 0
     store_next_attempt_s: float | None = None
+    reranker: RerankerFigures | None = None
+    """None: the client's own model is not asked for its order."""
 
 
 class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
@@ -116,6 +146,19 @@ class Pong(msgspec.Struct, frozen=True, tag=True):
     vitals: Vitals | None = None
 
 
+class TracesTold(msgspec.Struct, frozen=True, tag=True):
+    """Actor to launcher: what it noted of calls, oldest first."""
+
+    traces: tuple[TraceReport, ...]
+
+
+class AskTraces(msgspec.Struct, frozen=True, tag=True):
+    """Command to launcher: where did the time of that call go (of all that are kept, if none is named)? Answered by
+    `TracesGathered`."""
+
+    trace: str = ""
+
+
 class AskStatus(msgspec.Struct, frozen=True, tag=True):
     """Command to launcher: how is everything? Answered by `RuntimeStatus`."""
 
@@ -132,7 +175,7 @@ class AskDown(msgspec.Struct, frozen=True, tag=True):
     reason: str
 
 
-ToLauncher = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
+ToLauncher = Ready | StartFailed | Pong | TracesTold | AskStatus | AskTraces | AskScale | AskDown
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -162,6 +205,20 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     consolidator: ConsolidatorVitals | None = None
 
 
+class ProcessTraces(msgspec.Struct, frozen=True):
+    """What one process noted of calls, oldest first."""
+
+    process: str
+    traces: tuple[TraceReport, ...]
+
+
+class TracesGathered(msgspec.Struct, frozen=True, tag=True):
+    """Launcher to command: what each process noted of calls. `silent` names those that did not answer in time."""
+
+    processes: tuple[ProcessTraces, ...]
+    silent: tuple[str, ...] = ()
+
+
 class Scaled(msgspec.Struct, frozen=True, tag=True):
     """Launcher to command: the new number of embedders is being brought about."""
 
@@ -181,4 +238,4 @@ class CommandRefused(msgspec.Struct, frozen=True, tag=True):
     message: str
 
 
-ToCommand = RuntimeStatus | Scaled | GoingDown | CommandRefused
+ToCommand = RuntimeStatus | TracesGathered | Scaled | GoingDown | CommandRefused

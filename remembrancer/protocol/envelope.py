@@ -20,7 +20,8 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
 
     `version` stands first so that any later version can still be refused by name. `deadline` is wall-clock seconds
     since the epoch (processes of one runtime share a clock); None means that the message never expires.
-    `incarnation` is the ULID of one start of the sender's process.
+    `incarnation` is the ULID of one start of the sender's process. `trace` names the client's call that this is part
+    of, if any: the receiver notes under it where the time goes.
     """
 
     version: int
@@ -29,6 +30,7 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
     incarnation: str
     deadline: float | None = None
     in_reply_to: int | None = None
+    trace: str = ""
 
     def expired(self, now: float | None = None) -> bool:
         """Whether the deadline has passed: the work must not be begun."""

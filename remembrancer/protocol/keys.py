@@ -57,7 +57,7 @@ class CurveKeys:
             raise broken
         return cls(public, secret)
 
-    def configure_server(self, socket: zmq.asyncio.Socket) -> None:
+    def configure_server(self, socket: zmq.Socket[bytes]) -> None:
         """Make `socket` accept CURVE clients only. Whom it lets in is the `AllowList`'s to say; without one, nobody."""
         socket.curve_secretkey = self._secret
         socket.curve_publickey = self.public
@@ -65,7 +65,7 @@ class CurveKeys:
         socket.zap_domain = ZAP_DOMAIN.encode()
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # libzmq lets everyone in when no authenticator runs, but for this
 
-    def configure_client(self, socket: zmq.asyncio.Socket, server_key: bytes) -> None:
+    def configure_client(self, socket: zmq.Socket[bytes], server_key: bytes) -> None:
         """Make `socket` connect to the one server that has `server_key`."""
         socket.curve_secretkey = self._secret
         socket.curve_publickey = self.public

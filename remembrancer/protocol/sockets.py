@@ -12,13 +12,13 @@ import logging
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import msgspec
 import zmq
 import zmq.asyncio
-from zmq.utils.monitor import recv_monitor_message
+from zmq.utils.monitor import parse_monitor_message
 
 from remembrancer.protocol.envelope import PROTOCOL_VERSION, UNDECODABLE, Envelope, decode_envelope, encode_envelope
 from remembrancer.protocol.errors import (
@@ -32,6 +32,8 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.keys import CurveKeys
 from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.socket_reader import SocketReader
+from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import encoder
 
 LINGER_MS: Final = 200
@@ -41,8 +43,6 @@ HIGH_WATER_MARK: Final = 20_000
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
-BREATHE_AFTER: Final = 64
-"""Messages after which a receiver lets the rest of its process work: receiving what is there already never waits."""
 
 In = TypeVar("In")
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Speaker:
         self._ids = itertools.count(1)
 
     def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
-        """A new envelope, whose message expires `timeout_s` from now (None: never)."""
+        """A new envelope, whose message expires `timeout_s` from now (None: never). It is part of the current trace."""
         return Envelope(
             version=PROTOCOL_VERSION,
             message_id=next(self._ids),
@@ -65,6 +65,7 @@ class Speaker:
             incarnation=self.incarnation,
             deadline=None if timeout_s is None else time.time() + timeout_s,
             in_reply_to=in_reply_to,
+            trace=current().id,
         )
 
 
@@ -73,7 +74,22 @@ def _require_keys(endpoint: str, keys: CurveKeys | None) -> None:
         raise ConfigurationError(f"{endpoint} needs CURVE keys: nothing crosses a network in the clear")
 
 
-def _configure(socket: zmq.asyncio.Socket) -> None:
+def _open(kind: int) -> zmq.Socket[bytes]:
+    """A socket of the context that the authenticator works in, which is asyncio's; the socket itself is a plain one."""
+    return zmq.Socket(zmq.asyncio.Context.instance(), kind)
+
+
+def _open_monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
+    """Where the connections of a socket, which is not connected yet, are told of."""
+    address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
+    socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+    monitor = _open(zmq.PAIR)
+    monitor.setsockopt(zmq.LINGER, 0)
+    monitor.connect(address)
+    return monitor
+
+
+def _configure(socket: zmq.Socket[bytes]) -> None:
     socket.setsockopt(zmq.LINGER, LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
     socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
@@ -113,12 +129,13 @@ class Dealer(Generic[In]):
         self._keys = keys
         self._server_key = server_key
         self._pending: dict[int, asyncio.Future[In]] = {}
-        self._context = zmq.asyncio.Context.instance()
-        self._socket: zmq.asyncio.Socket | None = None
-        self._monitor: zmq.asyncio.Socket | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._socket: zmq.Socket[bytes] | None = None
+        self._monitor: zmq.Socket[bytes] | None = None
+        self._readers: list[SocketReader] = []
         self._up = asyncio.Event()
         self.rejected_frames = 0
+        self.heard_trace = ""
+        """The trace of the message that `on_message` is being given."""
 
     @property
     def connected(self) -> bool:
@@ -135,7 +152,7 @@ class Dealer(Generic[In]):
         _require_keys(self._endpoint, self._keys)
         if self._keys is not None and self._server_key is None:
             raise ConfigurationError("a CURVE client needs the server's public key")
-        socket = self._context.socket(zmq.DEALER)
+        socket = _open(zmq.DEALER)
         try:
             _configure(socket)
             socket.setsockopt(zmq.IMMEDIATE, 1)
@@ -144,13 +161,13 @@ class Dealer(Generic[In]):
             socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
             if self._keys is not None and self._server_key is not None:
                 self._keys.configure_client(socket, self._server_key)
-            monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            monitor = _open_monitor(socket)
             socket.connect(self._endpoint)
         except BaseException:
             socket.close()
             raise
         self._socket, self._monitor = socket, monitor
-        self._tasks = [asyncio.create_task(self._receive(socket)), asyncio.create_task(self._watch(monitor))]
+        self._readers = [SocketReader(socket, self._take), SocketReader(monitor, self._take_event)]
         return self
 
     async def __aexit__(
@@ -163,16 +180,13 @@ class Dealer(Generic[In]):
         socket, self._socket = self._socket, None
         if socket is None:
             return
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.gather(*tasks, return_exceptions=True)
+        for reader in self._readers:
+            reader.close()
         self._lose_pending("this side closed the connection")
-        socket.disable_monitor()
+        socket.monitor(None, 0)
         socket.close()
         if self._monitor is not None:
-            self._monitor.close()  # the event loop holds on to it otherwise
+            self._monitor.close()
 
     async def send(self, body: Any, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> None:
         """Send a message that wants no answer.
@@ -180,7 +194,11 @@ class Dealer(Generic[In]):
         Raises:
             PeerUnavailable: there is no connection, or its queue is full.
         """
-        await self._send(self._speaker.envelope(timeout_s=timeout_s, in_reply_to=in_reply_to), body)
+        self._send(self._speaker.envelope(timeout_s=timeout_s, in_reply_to=in_reply_to), body)
+
+    def send_now(self, body: Any) -> None:
+        """As `send`, for a callback."""
+        self._send(self._speaker.envelope(), body)
 
     async def request(self, body: Any, *, timeout_s: float) -> In:
         """Send `body` and return its answer.
@@ -194,7 +212,7 @@ class Dealer(Generic[In]):
         future: asyncio.Future[In] = asyncio.get_running_loop().create_future()
         self._pending[envelope.message_id] = future
         try:
-            await self._send(envelope, body)
+            self._send(envelope, body)
             with anyio.fail_after(timeout_s):
                 return await future
         except TimeoutError as error:
@@ -202,49 +220,46 @@ class Dealer(Generic[In]):
         finally:
             self._pending.pop(envelope.message_id, None)
 
-    async def _send(self, envelope: Envelope, body: Any) -> None:
+    def _send(self, envelope: Envelope, body: Any) -> None:
         if self._socket is None:
             raise PeerUnavailable("this side has closed the connection")
         frames = [encode_envelope(envelope), encoder.encode(body)]
         try:
-            await self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
+            self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
         except zmq.Again as error:
             raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
+        finally:
+            self._readers[0].look()
 
-    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        for received in itertools.count(1):
-            frames = await socket.recv_multipart()
-            if received % BREATHE_AFTER == 0:
-                await asyncio.sleep(0)
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            if len(frames) != 2:
+                raise FrameRejected(f"{len(frames)} frames where there should be 2")
+            envelope = decode_envelope(frames[0])
+            body = _decode_body(self._decoder, frames[1])
+        except (FrameRejected, VersionMismatch) as error:
+            self.rejected_frames += 1
+            logger.warning("frame dropped", extra={"reason": error.message, "endpoint": self._endpoint})
+            return
+        if envelope.in_reply_to is not None:
+            future = self._pending.get(envelope.in_reply_to)
+            if future is not None and not future.done():
+                future.set_result(body)
+        elif self._on_message is not None:
+            self.heard_trace = envelope.trace
             try:
-                if len(frames) != 2:
-                    raise FrameRejected(f"{len(frames)} frames where there should be 2")
-                envelope = decode_envelope(frames[0])
-                body = _decode_body(self._decoder, frames[1])
-            except (FrameRejected, VersionMismatch) as error:
-                self.rejected_frames += 1
-                logger.warning("frame dropped", extra={"reason": error.message, "endpoint": self._endpoint})
-                continue
-            if envelope.in_reply_to is not None:
-                future = self._pending.get(envelope.in_reply_to)
-                if future is not None and not future.done():
-                    future.set_result(body)
-            elif self._on_message is not None:
-                try:
-                    self._on_message(body)
-                except Exception:  # one message that cannot be dealt with must not make the process deaf
-                    logger.exception("a message failed", extra={"message_type": type(body).__name__})
+                self._on_message(body)
+            except Exception:  # one message that cannot be dealt with must not make the process deaf
+                logger.exception("a message failed", extra={"message_type": type(body).__name__})
 
-    async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
-        while True:
-            event = await recv_monitor_message(monitor)
-            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._up.set()
-            else:
-                self._up.clear()
-                self._lose_pending("the connection to the peer broke")
-            if self._on_connection is not None:
-                self._on_connection(self._up.is_set())
+    def _take_event(self, frames: list[bytes]) -> None:
+        if parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._up.set()
+        else:
+            self._up.clear()
+            self._lose_pending("the connection to the peer broke")
+        if self._on_connection is not None:
+            self._on_connection(self._up.is_set())
 
     def _lose_pending(self, reason: str) -> None:
         for future in self._pending.values():
@@ -277,15 +292,14 @@ class Router(Generic[In]):
         self._decoder = decoder
         self._handle = handle
         self._keys = keys
-        self._context = zmq.asyncio.Context.instance()
-        self._socket: zmq.asyncio.Socket | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._reader: SocketReader | None = None
         self.rejected_frames = 0
         self.expired_messages = 0
 
     async def __aenter__(self) -> Router[In]:
         _require_keys(self._endpoint, self._keys)
-        socket = self._context.socket(zmq.ROUTER)
+        socket = _open(zmq.ROUTER)
         try:
             _configure(socket)
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -297,7 +311,7 @@ class Router(Generic[In]):
             socket.close()
             raise
         self._socket = socket
-        self._task = asyncio.create_task(self._receive(socket))
+        self._reader = SocketReader(socket, self._take)
         return self
 
     async def __aexit__(
@@ -308,11 +322,9 @@ class Router(Generic[In]):
     async def aclose(self) -> None:
         """Close; what is queued for sending has `LINGER_MS` to leave. May be called twice."""
         socket, self._socket = self._socket, None
-        if socket is None or self._task is None:
+        if socket is None or self._reader is None:
             return
-        self._task.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._reader.close()
         socket.close()
 
     async def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
@@ -321,16 +333,18 @@ class Router(Generic[In]):
 
     def send_now(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
         """As `send`, for a callback. With NOBLOCK the message is handed over, or refused, before the call returns."""
-        if self._socket is None:
+        if self._socket is None or self._reader is None:
             return False
         envelope = self._speaker.envelope(in_reply_to=in_reply_to)
         frames = [peer.routing_id, encode_envelope(envelope), encoder.encode(body)]
-        sent = cast("asyncio.Future[Any]", self._socket.send_multipart(frames, flags=zmq.NOBLOCK))
-        error = sent.exception()
-        if isinstance(error, zmq.ZMQError) and error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
-            return False
-        if error is not None:
-            raise error
+        try:
+            self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            if error.errno in (zmq.EHOSTUNREACH, zmq.EAGAIN):
+                return False
+            raise
+        finally:
+            self._reader.look()
         return True
 
     async def refuse(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
@@ -342,30 +356,26 @@ class Router(Generic[In]):
         body = Refused(failure.code, failure.message, failure.retry_possible, failure.field, failure.details)
         return self.send_now(peer, body, in_reply_to=in_reply_to)
 
-    async def _receive(self, socket: zmq.asyncio.Socket) -> None:
-        for received in itertools.count(1):
-            frames = await socket.recv_multipart()
-            if received % BREATHE_AFTER == 0:
-                await asyncio.sleep(0)
-            try:
-                if len(frames) != 3:
-                    raise FrameRejected(f"{len(frames)} frames where there should be 3")
-                envelope = decode_envelope(frames[1])
-                body = _decode_body(self._decoder, frames[2])
-            except VersionMismatch as error:
-                self._drop(error.message)
-                await self.refuse(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
-                continue
-            except FrameRejected as error:
-                self._drop(error.message)
-                continue
-            if envelope.expired():
-                self.expired_messages += 1
-                continue
-            try:
-                self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
-            except Exception:  # one message that cannot be dealt with must not make the process deaf
-                logger.exception("a message failed", extra={"message_type": type(body).__name__})
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            if len(frames) != 3:
+                raise FrameRejected(f"{len(frames)} frames where there should be 3")
+            envelope = decode_envelope(frames[1])
+            body = _decode_body(self._decoder, frames[2])
+        except VersionMismatch as error:
+            self._drop(error.message)
+            self.refuse_now(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
+            return
+        except FrameRejected as error:
+            self._drop(error.message)
+            return
+        if envelope.expired():
+            self.expired_messages += 1
+            return
+        try:
+            self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
+        except Exception:  # one message that cannot be dealt with must not make the process deaf
+            logger.exception("a message failed", extra={"message_type": type(body).__name__})
 
     def _drop(self, reason: str) -> None:
         self.rejected_frames += 1

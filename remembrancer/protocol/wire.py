@@ -42,7 +42,12 @@ from remembrancer.protocol.work import (
     EmbedQuery,
     JobFailed,
     PassagesEmbedded,
+    PassagesReranked,
+    PrepareReranker,
     QueryEmbedded,
+    RerankerFailed,
+    RerankerReady,
+    RerankPassages,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
@@ -67,7 +72,10 @@ GatewayRequest = (
     | Maintain
     | NotePresence
 )
-WorkerMessage = WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded
+RerankerMessage = RerankerReady | RerankerFailed | PassagesReranked
+WorkerMessage = (
+    WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | RerankerMessage
+)
 ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest
 ToGateway = (
     Applied
@@ -87,7 +95,7 @@ ToGateway = (
     | Maintained
 )
 FromStoreToConsolidator = ToConsolidator | Applied | Refused
-ToWorker = EmbedPassages | EmbedQuery | WhoAreYou | Refused
+ToWorker = EmbedPassages | EmbedQuery | PrepareReranker | RerankPassages | WhoAreYou | Refused
 
 encoder: Final = msgspec.msgpack.Encoder()
 to_store: Final = msgspec.msgpack.Decoder(ToStore)

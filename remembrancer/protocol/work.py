@@ -1,4 +1,4 @@
-"""The embedding work between the store and its workers: credit, jobs, leases, vectors.
+"""The work between the store and its workers: credit, jobs, leases, vectors; and the reranking of what was found.
 
 A worker announces itself, then gives credit: how many passages it will take. The store hands out jobs while there is
 credit; an answer gives its credit back. Queries need no credit and go first. Vectors travel as little-endian float32
@@ -94,6 +94,42 @@ class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
 
     query_id: int
     vector: bytes
+    error: str | None = None
+
+
+class PrepareReranker(msgspec.Struct, frozen=True, tag=True):
+    """Store to worker: load the reranker, and say so. Of several workers one is told, since it costs memory."""
+
+
+class RerankerReady(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: the reranker is loaded; `model` names it."""
+
+    model: str
+
+
+class RerankerFailed(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: the reranker cannot be loaded now, and why. The worker tries again by itself."""
+
+    message: str
+
+
+class RerankPassages(msgspec.Struct, frozen=True, tag=True):
+    """Store to worker: how well does each passage answer the query? Answered by `PassagesReranked`.
+
+    After `answer_by` (seconds since the epoch) nobody waits any more.
+    """
+
+    query_id: int
+    query: str
+    passages: tuple[str, ...]
+    answer_by: float
+
+
+class PassagesReranked(msgspec.Struct, frozen=True, tag=True):
+    """Worker to store: a score in [0, 1] for each passage, or none with the reason in `error`."""
+
+    query_id: int
+    scores: tuple[float, ...]
     error: str | None = None
 
 

@@ -15,12 +15,15 @@ import anyio.abc
 
 from remembrancer.actors.embedder.engine import Engine, load_engine
 from remembrancer.actors.embedder.questions import QuestionThread
+from remembrancer.actors.embedder.reranker import Reranker, load_reranker
+from remembrancer.actors.embedder.reranking import RerankThread
 from remembrancer.actors.embedder.workers import (
     Answers,
     Crashed,
     Loaded,
     PassageThread,
     QuestionAnswers,
+    RerankerAnswer,
     Unusable,
     WorkEvent,
 )
@@ -34,7 +37,12 @@ from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
     PassagesEmbedded,
+    PassagesReranked,
+    PrepareReranker,
     QueryEmbedded,
+    RerankerFailed,
+    RerankerReady,
+    RerankPassages,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
@@ -50,16 +58,23 @@ logger = logging.getLogger(__name__)
 class EmbedderActor(Actor):
     """One worker. A `WorkerReady` from it says also that it holds no job: whatever it was given before is forgotten."""
 
-    def __init__(self, spec: LaunchSpec, load: Callable[[], Engine] | None = None) -> None:
+    def __init__(
+        self,
+        spec: LaunchSpec,
+        load: Callable[[], Engine] | None = None,
+        load_reranking: Callable[[], Reranker] | None = None,
+    ) -> None:
         super().__init__(spec)
         self._loop = asyncio.get_running_loop()
         self._store: Dealer[ToWorker] = Dealer(
             spec.paths.store_endpoint, self.speaker, to_worker, on_message=self._hear, on_connection=self._on_connection
         )
-        # Bounded by the credit: what is in here answers jobs that the store has handed out.
-        self._outbox: asyncio.Queue[WorkerMessage | Crashed] = asyncio.Queue()
+        self._crashed: asyncio.Future[Crashed] = self._loop.create_future()
         self._passages = PassageThread(load or (lambda: load_engine(spec.settings, spec.threads)), self._post)
         self._questions: QuestionThread | None = None
+        self._load_reranking = load_reranking or (lambda: load_reranker(spec.settings, spec.threads))
+        self._reranking: RerankThread | None = None
+        self._reranker_state: RerankerReady | RerankerFailed | None = None
         self._engine: Engine | None = None
         self._error: str | None = None
         self._leaving = False
@@ -72,7 +87,8 @@ class EmbedderActor(Actor):
             self._passages.start()
             task_status.started()
             try:
-                await self._send_all()
+                crashed = await self._crashed
+                raise InternalError(f"the thread of the {crashed.thread} has ended; the log says why")
             finally:
                 self._finish_threads()
 
@@ -87,12 +103,14 @@ class EmbedderActor(Actor):
         self._say(WorkerLeaving())
         for thread in self._finish_threads():
             await anyio.to_thread.run_sync(thread.join, abandon_on_cancel=True)
-        await self._outbox.join()
 
     def _finish_threads(self) -> list[PassageThread | QuestionThread]:
+        """Have all threads end. Those that are returned are worth waiting for: the reranker may be loading yet."""
         threads: list[PassageThread | QuestionThread] = [self._passages]
         if self._questions is not None:
             threads.append(self._questions)
+        if self._reranking is not None:
+            self._reranking.finish()
         for thread in threads:
             thread.finish()
         return threads
@@ -105,6 +123,10 @@ class EmbedderActor(Actor):
                     self._passages.submit(jobs)
             case EmbedQuery():
                 self._take_question(message)
+            case PrepareReranker():
+                self._prepare_reranker()
+            case RerankPassages():
+                self._rerank(message)
             case WhoAreYou():
                 self._forget()
                 self._announce()
@@ -116,7 +138,23 @@ class EmbedderActor(Actor):
             reason = "this worker is leaving" if self._leaving else (self._error or "the model is being loaded")
             self._say(QueryEmbedded(question.query_id, b"", reason))
         else:
-            self._questions.submit(self._generation, question)
+            trace = self.traces.follow(self._store.heard_trace, type(question).__name__)
+            trace.mark("question received")
+            self._questions.submit(self._generation, question, trace)
+
+    def _prepare_reranker(self) -> None:
+        if self._reranker_state is not None:
+            self._say(self._reranker_state)
+        if self._reranking is None and not self._leaving:
+            self._reranking = RerankThread(self._load_reranking, self._post)
+            self._reranking.start()
+
+    def _rerank(self, question: RerankPassages) -> None:
+        if self._leaving or self._reranking is None:
+            reason = "this worker is leaving" if self._leaving else "this worker has no reranker"
+            self._say(PassagesReranked(question.query_id, (), reason))
+        else:
+            self._reranking.submit(self._generation, question)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
@@ -169,21 +207,18 @@ class EmbedderActor(Actor):
                 for generation, answer in answers:
                     if generation == self._generation:
                         self._say(answer)
+            case RerankerAnswer(generation=generation, message=message):
+                if not isinstance(message, PassagesReranked):
+                    self._reranker_state = message
+                if generation is None or generation == self._generation:
+                    self._say(message)
             case Crashed():
-                self._outbox.put_nowait(event)
+                if not self._crashed.done():
+                    self._crashed.set_result(event)
 
     def _say(self, message: WorkerMessage) -> None:
-        self._outbox.put_nowait(message)
-
-    async def _send_all(self) -> None:
-        """Send what is said, in order. What cannot be sent is dropped: the store that comes back asks again."""
-        while True:
-            message = await self._outbox.get()
-            if isinstance(message, Crashed):
-                raise InternalError(f"the thread of the {message.thread} has ended; the log says why")
-            try:
-                await self._store.send(message)
-            except PeerUnavailable as error:
-                logger.debug("not sent", extra={"message_type": type(message).__name__, "reason": error.message})
-            finally:
-                self._outbox.task_done()
+        """What cannot be sent is dropped: the store that comes back asks again."""
+        try:
+            self._store.send_now(message)
+        except PeerUnavailable as error:
+            logger.debug("not sent", extra={"message_type": type(message).__name__, "reason": error.message})

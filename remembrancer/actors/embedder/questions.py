@@ -13,6 +13,7 @@ import numpy as np
 from remembrancer.actors.embedder.engine import Engine, Vector, unit_rows
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import Crashed, Finish, Post, QuestionAnswers, embed_each, in_words
+from remembrancer.protocol.tracing import NO_TRACE, Trace
 from remembrancer.protocol.work import EmbedQuery, QueryEmbedded
 
 QUESTIONS_AT_ONCE: Final = 16
@@ -27,11 +28,11 @@ class QuestionThread(threading.Thread):
         super().__init__(name="questions", daemon=True)
         self._engine = engine
         self._post = post
-        self._inbox: queue.SimpleQueue[tuple[int, EmbedQuery] | Finish] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[tuple[int, EmbedQuery, Trace] | Finish] = queue.SimpleQueue()
 
-    def submit(self, generation: int, question: EmbedQuery) -> None:
+    def submit(self, generation: int, question: EmbedQuery, trace: Trace = NO_TRACE) -> None:
         """Take a question in hand."""
-        self._inbox.put((generation, question))
+        self._inbox.put((generation, question, trace))
 
     def finish(self) -> None:
         """End after the questions that came before this."""
@@ -54,8 +55,12 @@ class QuestionThread(threading.Thread):
             questions = [item for item in items if not isinstance(item, Finish)]
             finished = len(questions) < len(items)
             if questions:
-                answers = answer_questions(self._engine, [question for _, question in questions])
-                generations = [generation for generation, _ in questions]
+                for _, _, trace in questions:
+                    trace.mark("thread took it")
+                answers = answer_questions(self._engine, [question for _, question, _ in questions])
+                generations = [generation for generation, _, _ in questions]
+                for _, _, trace in questions:
+                    trace.end("vector made")
                 self._post(QuestionAnswers(list(zip(generations, answers, strict=True))))
 
 

@@ -20,6 +20,7 @@ from remembrancer.actors.embedder.engine import Engine, Vector, Vectors
 from remembrancer.actors.embedder.footprint import give_back_memory, yield_to_others
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
+from remembrancer.protocol.wire import RerankerMessage
 from remembrancer.protocol.work import JobFailed, Passage, PassageJob, PassagesEmbedded, QueryEmbedded
 
 FIRST_RETRY_S: Final = 1.0
@@ -64,7 +65,14 @@ class Crashed(NamedTuple):
     thread: str
 
 
-WorkEvent = Loaded | Unusable | Answers | QuestionAnswers | Crashed
+class RerankerAnswer(NamedTuple):
+    """What the reranker has to say; `generation` None: of itself, and not to a question."""
+
+    generation: int | None
+    message: RerankerMessage
+
+
+WorkEvent = Loaded | Unusable | Answers | QuestionAnswers | RerankerAnswer | Crashed
 Post = Callable[[WorkEvent], None]
 
 

@@ -15,6 +15,7 @@ from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemo
 from remembrancer.actors.gateway.memory_toolset.context_tools import ContextTools
 from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
 from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
+from remembrancer.actors.gateway.memory_toolset.ordered_recall import OrderedRecall
 from remembrancer.actors.gateway.memory_toolset.reflect_tools import ReflectTools
 from remembrancer.actors.gateway.server import build_server
 from remembrancer.actors.gateway.session_life import SessionLife
@@ -44,6 +45,7 @@ class GatewayActor(Actor):
         self._life: SessionLife | None = None
         self.happenings = Happenings()
         self.reads: ReadPath
+        self._ordered: OrderedRecall | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths
@@ -58,6 +60,7 @@ class GatewayActor(Actor):
                 memory = MemoryTools(
                     writes, reads, self._link, self._queue, drain, settings, str(paths.home), happenings
                 )
+                self._ordered = memory.ordered
                 changes = ChangeTools(writes, reads, settings)
                 context = ContextTools(reads, self._link, happenings, tasks)
                 graph = GraphTools(reads, happenings)
@@ -80,6 +83,7 @@ class GatewayActor(Actor):
                     settings,
                     self._life,
                     tasks,
+                    self.traces,
                 )
                 tasks.start_soon(self._link.run)
                 tasks.start_soon(self._life.run)
@@ -103,6 +107,7 @@ class GatewayActor(Actor):
             store=self._link.state,
             store_attempts=self._link.attempts,
             store_next_attempt_s=self._link.next_attempt_s,
+            reranker=self._ordered.figures() if self._ordered else None,
         )
 
     def on_peer_failed(self, peer: PeerFailed) -> None:

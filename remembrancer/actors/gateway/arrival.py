@@ -7,16 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from mcp.server.context import ServerRequestContext
 
+from remembrancer.protocol.tracing import NO_TRACE, Trace
+
 if TYPE_CHECKING:
     from remembrancer.actors.gateway.session import Session
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Whose a request is, and when the client sent it (seconds since the epoch)."""
+    """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
 
     session: Session
     received_at: float
+    trace: Trace = NO_TRACE
 
 
 def arrival_of(ctx: ServerRequestContext[Any, Any]) -> Arrival:

@@ -22,6 +22,7 @@ from remembrancer.actors.gateway.toolkit.tools import Toolbox
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.hello import MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME
+from remembrancer.protocol.tracing import Traces
 
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
@@ -42,6 +43,7 @@ class Listener:
         settings: Settings,
         life: SessionLife,
         tasks: anyio.abc.TaskGroup,
+        traces: Traces,
     ) -> None:
         self._path = path
         self._incarnation = incarnation
@@ -50,6 +52,7 @@ class Listener:
         self._settings = settings
         self._life = life
         self._tasks = tasks
+        self._traces = traces
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
         self._sessions: set[Session] = set()
@@ -132,7 +135,7 @@ class Listener:
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"
-        session = Session(hello, key, tools, notices, reader, writer)
+        session = Session(hello, key, tools, notices, reader, writer, self._traces)
         self._sessions.add(session)
         if not hello.passing:
             self._life.attend(session)

@@ -18,6 +18,7 @@ from remembrancer.actors.gateway.prompts.prompt_handlers import PromptHandlers
 from remembrancer.actors.gateway.resources.resource_handlers import ResourceHandlers
 from remembrancer.actors.gateway.sampling import client_model
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE, Call, Tool, call_tool
+from remembrancer.protocol.tracing import working_on
 
 NAME: Final = "remembrancer"
 INSTRUCTIONS: Final = (
@@ -39,14 +40,19 @@ def build_server(is_degraded: Callable[[], bool], resources: ResourceHandlers, p
 
     async def run_tool(ctx: ServerRequestContext[Any, Any], params: mcp.CallToolRequestParams) -> Any:
         arrival = arrival_of(ctx)
-        session, request_id = arrival.session, ctx.request_id
+        session, request_id, trace = arrival.session, ctx.request_id, arrival.trace
         assert request_id is not None
 
         async def call() -> Call:
             caller = await session.caller()
             return Call(caller, request_id, arrival.received_at, params.arguments or {}, client_model(ctx))
 
-        return await call_tool(session.tools, params.name, call, session.take_notices, is_degraded)
+        trace.title = params.name if params.name in session.tools else "unknown tool"
+        with working_on(trace):
+            trace.mark("handler began")
+            result = await call_tool(session.tools, params.name, call, session.take_notices, is_degraded)
+            trace.mark("answer made")
+            return result
 
     guard = partial(guarded, is_degraded=is_degraded)
     server: Server[Any] = Server(

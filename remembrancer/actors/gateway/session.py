@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -24,11 +24,13 @@ from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 from remembrancer.config.project import project_of
 from remembrancer.protocol.hello import BYE, CONTROL, END, INVALID_REQUEST, PARSE_ERROR, split_stamp
 from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
 from remembrancer.protocol.writes import ProjectRef
 
 if TYPE_CHECKING:
     from remembrancer.actors.gateway.resources.subscriptions import SessionWatcher
 
+CALL: Final = "tools/call"
 STREAM: Final = "subscriptions/listen"
 """A request that is answered when the client wants no more: nobody waits for that."""
 ROOTS_WAIT_S: Final = 1.0
@@ -54,6 +56,7 @@ class Session:
         notices: list[Notice],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
+        traces: Traces,
     ) -> None:
         self.hello = hello
         self.key = key
@@ -62,6 +65,9 @@ class Session:
         self._notices = notices
         self._reader = reader
         self._writer = writer
+        self._traces = traces
+        self._traced: dict[int | str, Trace] = {}
+        """The calls of tools that have no answer yet."""
         self.started_at = time.time()
         """When the connection came about (seconds since the epoch)."""
         self.watcher: SessionWatcher | None = None
@@ -171,6 +177,7 @@ class Session:
 
     def _parse(self, line: bytes) -> SessionMessage | None:
         """The message in a line, with what has to travel beside it; None when it is not for the server."""
+        read_at = time.monotonic()
         try:
             stamp_ms, text = split_stamp(line)
         except ValueError:
@@ -197,10 +204,19 @@ class Session:
                 self._write({"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"})
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.start_soon(self.caller)
-        metadata = ServerMessageMetadata(request_context=Arrival(self, stamp_ms / 1000))
+        trace = self._begin_trace(message, stamp_ms, read_at)
+        metadata = ServerMessageMetadata(request_context=Arrival(self, stamp_ms / 1000, trace))
         if isinstance(message, mcp.JSONRPCRequest):
             metadata.on_request_unanswered = self._forget(message.id)
         return SessionMessage(message, metadata)
+
+    def _begin_trace(self, message: mcp.JSONRPCMessage, stamp_ms: int, read_at: float) -> Trace:
+        if not isinstance(message, mcp.JSONRPCRequest) or message.method != CALL:
+            return NO_TRACE
+        trace = self._traced[message.id] = self._traces.begin(CALL)
+        trace.under_way_s = max(0.0, time.time() - stamp_ms / 1000 - (time.monotonic() - read_at))
+        trace.mark("call read", read_at)
+        return trace
 
     def _note_request(self, request: mcp.JSONRPCRequest) -> None:
         self._in_flight.add(request.id)
@@ -224,6 +240,7 @@ class Session:
     def _forget(self, request_id: int | str) -> Callable[[], Any]:
         async def forget() -> None:
             self._answered(request_id)
+            self._traced.pop(request_id, NO_TRACE).end("not answered")
 
         return forget
 
@@ -243,11 +260,18 @@ class Session:
                 waiting = outbox.statistics().current_buffer_used
                 items = [first, *(outbox.receive_nowait() for _ in range(waiting))]
                 self._writer.write(b"".join(self._dump(item) for item in items))
+                self._end_traces(items)
                 if self._writer.transport.get_write_buffer_size() > WRITE_HIGH_WATER_BYTES:
                     try:
                         await self._writer.drain()
                     except ConnectionError:
                         return
+
+    def _end_traces(self, written: Iterable[SessionMessage]) -> None:
+        for item in written:
+            match item.message:
+                case mcp.JSONRPCResponse(id=answered) | mcp.JSONRPCError(id=answered) if answered is not None:
+                    self._traced.pop(answered, NO_TRACE).end("answer written")
 
     def _dump(self, item: SessionMessage) -> bytes:
         message = item.message

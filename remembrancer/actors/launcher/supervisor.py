@@ -22,12 +22,14 @@ from remembrancer.actors.launcher.instructions import Changed, Instruction, Sign
 from remembrancer.actors.launcher.record import Record, RecordedProcess, creation_time, write_record
 from remembrancer.actors.launcher.scale import check_embedders
 from remembrancer.actors.launcher.supervision import Supervision
+from remembrancer.actors.launcher.trace_gathering import TraceGathering
 from remembrancer.actors.launcher.vitals import VitalsBoard
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     AskDown,
     AskScale,
     AskStatus,
+    AskTraces,
     CommandRefused,
     GoingDown,
     Ping,
@@ -35,8 +37,10 @@ from remembrancer.protocol.control import (
     Ready,
     Scaled,
     StartFailed,
+    TellTraces,
     ToCommand,
     ToLauncher,
+    TracesTold,
 )
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InvalidInput
@@ -82,6 +86,7 @@ class Supervisor:
         self._children: dict[str, Child] = {}
         self._unrecorded = False
         self._vitals = VitalsBoard(paths.home)
+        self._gatherings: set[TraceGathering] = set()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
             paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -205,6 +210,12 @@ class Supervisor:
                 if self._core.is_current(*actor):
                     self._vitals.note(peer.name, vitals)
                 self._events.put_nowait(functools.partial(self._core.on_pong, *actor, vitals))
+            case TracesTold(traces=traces):
+                if self._core.is_current(*actor):
+                    for gathering in self._gatherings:
+                        gathering.note(peer.name, traces)
+            case AskTraces(trace=trace):
+                self._answer_soon(peer, envelope, functools.partial(self._gather_traces, trace))
             case AskStatus():
                 self._answer_soon(peer, envelope, self._status)
             case AskScale(embedders=embedders):
@@ -235,14 +246,27 @@ class Supervisor:
 
     async def _status(self) -> ToCommand:
         asked_at = time.monotonic()
-        asked = [process.name for process in self._core.processes if process.state == "ready"]
-        for process in self._core.processes:
-            if process.name in asked:
-                await self._router.send(_peer(process.name, process.incarnation), Ping())
+        asked = await self._ask_the_ready(Ping())
         with anyio.move_on_after(FRESH_VITALS_S):
             await self._vitals.wait_for(asked, since=asked_at)
         pids = {name: child.pid for name, child in self._children.items()}
         return self._vitals.runtime_status(self._core.processes, pids, launcher_started_at=self._started_at)
+
+    async def _gather_traces(self, trace: str) -> ToCommand:
+        gathering = TraceGathering([process.name for process in self._core.processes if process.state == "ready"])
+        self._gatherings.add(gathering)
+        try:
+            await self._ask_the_ready(TellTraces(trace))
+            return await gathering.wait(FRESH_VITALS_S)
+        finally:
+            self._gatherings.discard(gathering)
+
+    async def _ask_the_ready(self, question: Ping | TellTraces) -> list[str]:
+        """Send a question to each process that is ready. Their names."""
+        ready = [process for process in self._core.processes if process.state == "ready"]
+        for process in ready:
+            await self._router.send(_peer(process.name, process.incarnation), question)
+        return [process.name for process in ready]
 
 
 def _peer(name: str, incarnation: str) -> Peer:

@@ -27,6 +27,7 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.retrieval.ranking import Weights
+from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_audit import IndexAudit
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
@@ -51,11 +52,15 @@ from remembrancer.protocol.reads import (
     EmbeddingSummary,
 )
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import ToStore, ToWorker, to_store
+from remembrancer.protocol.tracing import working_on
+from remembrancer.protocol.wire import ToStore, ToWorker, WorkerMessage, to_store
 from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,
+    PassagesReranked,
     QueryEmbedded,
+    RerankerFailed,
+    RerankerReady,
     WorkerFailed,
     WorkerLeaving,
     WorkerReady,
@@ -84,6 +89,7 @@ class StoreActor(Actor):
         self._embedded = 0
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
+        self._reranker: RerankerDesk | None = None
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
         self._committer: Committer
@@ -108,6 +114,8 @@ class StoreActor(Actor):
         self._desk = EmbeddingDesk(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._quiet
         )
+        if settings.reranker == "cross-encoder":
+            self._reranker = RerankerDesk(self._send_to_worker, settings.reranker_candidates)
         self._gateway = GatewayDesk(
             paths,
             self._files,
@@ -121,6 +129,7 @@ class StoreActor(Actor):
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
             on_commit=lambda name: self._duties.finder.mark(name),
             delegate=lambda request, envelope: self._duties.ask(request, envelope),
+            reranker=None if self._reranker is None else (self._reranker, settings),
         )
         material = MaterialDesk(self._files, self._index, self._desk, self._threads, self._quiet)
         self._duties = ConsolidatorDesk(
@@ -140,7 +149,13 @@ class StoreActor(Actor):
             await anyio.sleep_forever()
 
     def vitals(self) -> StoreVitals:
-        return StoreVitals(self._count(), self._embedding(), self._router.rejected_frames, self._audit.figures)
+        return StoreVitals(
+            self._count(),
+            self._embedding(),
+            self._router.rejected_frames,
+            self._audit.figures,
+            None if self._reranker is None else self._reranker.figures(),
+        )
 
     def _count(self) -> Counts:
         """The counts of all open files, made anew when something was committed since. Some queries of 50 µs each."""
@@ -161,6 +176,8 @@ class StoreActor(Actor):
             self._duties.consolidator_gone(peer.incarnation)
         else:
             self._desk.peer_gone(peer)
+            if self._reranker is not None:
+                self._reranker.peer_gone(peer)
 
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "consolidator" and hasattr(self, "_duties"):
@@ -179,11 +196,22 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._files.close)
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
+        if not envelope.trace:
+            self._take(peer, envelope, message)
+            return
+        with working_on(self.traces.follow(envelope.trace, type(message).__name__)) as trace:
+            trace.mark("question received")
+            self._take(peer, envelope, message)
+
+    def _take(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
         self._duties.hear(peer, message)
         match message:
             case WorkerReady() | WorkerFailed() | WorkerLeaving() | PassagesEmbedded() | JobFailed() | QueryEmbedded():
                 self._embedded += isinstance(message, PassagesEmbedded)
                 self._desk.hear(peer, message)
+                self._hear_of_reranker(peer, message)
+            case RerankerReady() | RerankerFailed() | PassagesReranked():
+                self._hear_of_reranker(peer, message)
             case Submit(operation=operation) if self._gateway.submit_now(self._router, peer, envelope, operation):
                 pass
             case NotePresence():
@@ -201,6 +229,10 @@ class StoreActor(Actor):
                 self._tasks.start_soon(self._duties.serve, self._router, peer, envelope, message)
             case _:
                 self._tasks.start_soon(self._gateway.serve, self._router, peer, envelope, message)
+
+    def _hear_of_reranker(self, worker: Peer, message: WorkerMessage) -> None:
+        if self._reranker is not None:
+            self._reranker.hear(worker, message)
 
     def _embedding(self) -> EmbeddingSummary:
         identity = self._desk.identity
@@ -284,7 +316,9 @@ class StoreActor(Actor):
             return None
 
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
-        return asyncio.ensure_future(self._router.send(worker, message))
+        sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        sent.set_result(self._router.send_now(worker, message))  # at once: a task of its own would wait for its turn
+        return sent
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)

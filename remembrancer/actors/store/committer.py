@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, QueueFull
+from remembrancer.protocol.tracing import Trace, current
 from remembrancer.protocol.writes import Operation
 
 MAX_WAITING: Final = 10_000
@@ -35,7 +37,7 @@ class Appliable(Protocol):
         """Apply each in order, durably, and answer each."""
 
 
-Submission = tuple[Appliable, tuple[Operation, ...], "asyncio.Future[list[Outcome]]"]
+Submission = tuple[Appliable, tuple[Operation, ...], "asyncio.Future[list[Outcome]]", Trace]
 
 
 class Committer:
@@ -67,7 +69,7 @@ class Committer:
             if self._waiting + len(operations) > MAX_WAITING:
                 raise QueueFull(f"{self._waiting} operations wait for their commit already: try again in a moment")
             self._waiting += len(operations)
-            self._operations.append((target, tuple(operations), future))
+            self._operations.append((target, tuple(operations), future, current()))
             self._wake.notify()
         return future
 
@@ -120,15 +122,19 @@ class Committer:
         return group
 
     def _commit(self, group: list[Submission]) -> None:
-        together = [operation for _, operations, _ in group for operation in operations]
+        began = time.monotonic()
+        together = [operation for _, operations, _, _ in group for operation in operations]
         try:
             outcomes = group[0][0].apply(together)
         except Exception:
             logger.exception("a commit failed")
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
         self.commits += 1
+        committed = time.monotonic()
         results = []
-        for _, operations, future in group:
+        for _, operations, future, trace in group:
+            trace.mark("turn came", began)
+            trace.mark("committed", committed)
             results.append((future, outcomes[: len(operations)]))
             outcomes = outcomes[len(operations) :]
         self._resolve(results)

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -25,10 +25,13 @@ from remembrancer.actors.store.records.session_story import describe_session
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.actors.store.retrieval.recalls import Source, recall
+from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
+from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.showing import show_memory
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.actors.store.write_desk import WriteDesk
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Maintain, Maintained, NotePresence, Reflect, Reflected
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
@@ -55,6 +58,7 @@ from remembrancer.protocol.reads import (
     Suggestions,
 )
 from remembrancer.protocol.sockets import Peer, Router
+from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import GatewayRequest, ToStore
 from remembrancer.protocol.writes import (
     Applied,
@@ -80,6 +84,7 @@ class GatewayDesk:
     """Carries out the gateway's requests. `embedding` says how the embedding is.
 
     `on_commit` is told of each file that was written; `delegate` has the consolidator do what is its own to do.
+    `reranker`, where there is one, comes with the settings that say how much it may cost.
     """
 
     def __init__(
@@ -97,6 +102,7 @@ class GatewayDesk:
         rules: Rules = DEFAULT_RULES,
         on_commit: Callable[[str], None],
         delegate: Callable[[Reflect | Maintain, Envelope], Awaitable[Reflected | Maintained]],
+        reranker: tuple[RerankerDesk, Settings] | None = None,
     ) -> None:
         self._paths = paths
         self._files = files
@@ -110,6 +116,7 @@ class GatewayDesk:
         self._rules = rules
         self._writes = WriteDesk(files, committer, index, desk, quiet, on_commit)
         self._delegate = delegate
+        self._reranker = reranker
         self._started_at = time.monotonic()
         self._touched: dict[tuple[str, str], list[int]] = defaultdict(list)
         self.draining = False
@@ -146,12 +153,14 @@ class GatewayDesk:
                 raise MemoryUnavailable("the store is stopping")
             reply: Any = await self._carry_out(request, envelope)
         except RemembrancerError as error:
+            current().end("refusal ready")
             await router.refuse(peer, error.to_failure(), in_reply_to=envelope.message_id)
         except Exception:
             logger.exception("a request failed", extra={"request": type(request).__name__})
             failure = InternalError("the store failed on this request: see store.log").to_failure()
             await router.refuse(peer, failure, in_reply_to=envelope.message_id)
         else:
+            current().end("answer ready")
             await router.send(peer, reply, in_reply_to=envelope.message_id)
 
     def _carry_out(self, request: GatewayRequest, envelope: Envelope) -> Awaitable[Any]:
@@ -187,12 +196,30 @@ class GatewayDesk:
 
     async def _recall(self, request: Recall, envelope: Envelope) -> Recalled:
         files = await self._files_in_scope(request)
+        current().mark("files at hand")
         sources = [Source(records, self._index.searchable(records.name)) for records in files]
         embed = self._embed_within(envelope)
-        answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights)
-        for place, numbers in seen.items():
+        answer, seen = await recall(
+            request, sources, embed, self._threads, time.time(), self._weights, self._reranking_within(envelope)
+        )
+        for place, numbers in seen.items() if request.counts_accesses else ():
             self._touched[files[place].name, request.session_id].extend(numbers)
         return answer
+
+    def _reranking_within(self, envelope: Envelope) -> Reranking | None:
+        """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
+        if self._reranker is None:
+            return None
+        desk, settings = self._reranker
+        remaining_s = envelope.remaining_s()
+        left_s = (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) * 0.8 - ANSWER_MARGIN_S
+        answer_by = time.monotonic() + left_s
+
+        async def ask(query: str, passages: Sequence[str], timeout_s: float) -> Sequence[float]:
+            # Counted from here: the search has had its time by now.
+            return await desk.ask(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
+
+        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights)
 
     def _embed_within(self, envelope: Envelope) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector in good time for the answer."""
@@ -200,7 +227,10 @@ class GatewayDesk:
         timeout_s = min(QUERY_VECTOR_TIMEOUT_S, (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) * 0.6)
 
         async def embed(text: str) -> Vectors:
-            return await self._desk.embed_query(text, timeout_s)
+            current().mark("vector to be asked for")
+            vector = await self._desk.embed_query(text, timeout_s)
+            current().mark("vector at hand")
+            return vector
 
         return embed
 

@@ -27,6 +27,7 @@ from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.sockets import Peer, Router
+from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import (
     Applied,
@@ -72,9 +73,12 @@ class WriteDesk:
         if target is None:
             return False
 
+        trace = current()
+
         def answer(reply: Answer) -> None:
             self._quiet.end(time.monotonic())
             reply = self._with_embedding_error(operation, reply)
+            trace.end("answer ready")
             if isinstance(reply, RemembrancerError):
                 router.refuse_now(peer, reply.to_failure(), in_reply_to=envelope.message_id)
             else:

@@ -40,7 +40,7 @@ RESTART_S: Final = 2.0
 """For so long a store that went away is expected back any moment, and a read waits for it."""
 RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
-WHOLE: Final = frozenset({"no_entity"})
+WHOLE: Final = frozenset({"no_entity", "not_reranked"})
 """Notices of answers from which nothing is missing."""
 MARGIN_S: Final = 0.2
 LEAST_BUDGET_S: Final = 0.25
@@ -238,7 +238,9 @@ class ReadPath:
         return (Notice("partial_results", f"{self._queue.depth} queued writes are not searched yet."),)
 
     def _without_store(self, request: Recall, away: Away) -> Recalled:
-        memories = tuple(self._cache.answer(request, self._queue.mirrored()))
+        # Passages that were the best for another question, or of an earlier content, are not these.
+        known = self._cache.answer(request, self._queue.mirrored())
+        memories = tuple(msgspec.structs.replace(memory, passages=()) for memory in known)
         what = "Only recent answers and queued writes were searched, by their words: there may be more."
         if self._queue.unmirrored:
             what = f"{what} {self._queue.unmirrored} queued writes were not looked at."

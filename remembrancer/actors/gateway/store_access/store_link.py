@@ -25,6 +25,7 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import GatewayRequest, ToGateway, to_gateway
 from remembrancer.protocol.writes import SubmitBatch
 
@@ -130,8 +131,10 @@ class StoreLink:
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
             RemembrancerError: the store refuses the request, with its reason.
         """
+        current().mark("store to be asked")
         try:
             reply = await self._dealer.request(body, timeout_s=timeout_s)
+            current().mark("store's answer taken")
         except DeadlineExceeded:
             if not is_long:
                 self._set_silent()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +20,11 @@ from chromadb.config import Settings as ChromaSettings
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
 from remembrancer.actors.store.vectors.vector_index import Collection, IndexLost, VectorHit
 
-SEARCH_EFFORT: Final = 100
-"""HNSW's ef_search: at 98,000 real passages it finds 98.7 % of the true nearest ten in 1.3 ms."""
+SEARCH_EFFORT: Final = 150
+"""HNSW's ef_search. Among 100,000 mixtures of two real vectors it finds 99.0 % of the true nearest ten in 2 ms.
+
+(100 finds 98.6 % in 1.2 ms.)
+"""
 WRITE_BATCH: Final = 1000
 """Chroma refuses batches above its own limit (5,461 with this SQLite)."""
 
@@ -49,6 +53,8 @@ class ChromaIndex:
                 configuration={"hnsw": {"space": "cosine", "ef_search": SEARCH_EFFORT}},
                 metadata={"dimensions": dimensions},
             )
+            if found.configuration_json["hnsw"]["ef_search"] != SEARCH_EFFORT:
+                _search_thoroughly(found)
         return ChromaCollection(found)
 
     def is_intact(self) -> bool:
@@ -112,6 +118,17 @@ class ChromaCollection:
     def numbers(self) -> list[int]:
         with _as_lost():
             return [int(number) for number in self._collection.get(include=[])["ids"]]
+
+    def count(self) -> int:
+        with _as_lost():
+            return int(self._collection.count())
+
+
+def _search_thoroughly(collection: Any) -> None:
+    """Give a collection of an earlier release the present search effort, which counts from its first search on."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Chroma's own, of a collection that embeds nothing itself
+        collection.modify(configuration={"hnsw": {"ef_search": SEARCH_EFFORT}})
 
 
 @contextlib.contextmanager

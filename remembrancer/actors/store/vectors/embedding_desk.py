@@ -144,7 +144,9 @@ class EmbeddingDesk:
         return await self._queries.embed(text, self.work.identity, self.work.workers, timeout_s)
 
     async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
-        """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any."""
+        """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
+
+        While there is nobody who could make them, that is said at once."""
         job = (records.name, number)
         with anyio.move_on_after(timeout_s):
             while True:
@@ -153,6 +155,8 @@ class EmbeddingDesk:
                         return True, None
                     if job in self._given_up:
                         return False, self._given_up[job]
+                    if self.error is not None:
+                        return False, self.error
                     self._awaited.set()
                     error = await told
                 if error is not None:

@@ -24,6 +24,8 @@ from remembrancer.protocol.work import ModelIdentity
 
 CHECK_INTERVAL_S: Final = 2.0
 """How often the folder is looked at: a deleted one is noticed and made again so soon."""
+LAST_FLUSH_S: Final = 0.5
+"""A stop is granted little more than a second, and thousands of passages may take longer than that."""
 RETRY_S: Final = 2.0
 """Before an index is made again that could not be: a full disk, say."""
 
@@ -143,10 +145,14 @@ class IndexKeeper:
                 await self._wake.wait()
 
     async def flush_all(self) -> None:
-        """Move everything into the index, before a stop."""
+        """Move into the index what can be moved in `LAST_FLUSH_S`, before a stop. The next start misses the rest."""
         self._closing = True
-        for file in list(self._files.values()):
-            while file.attached and await self._on_thread(file.flush):
+        files = list(self._files.values())
+        for file in files:
+            file.stop()
+        last = anyio.current_time() + LAST_FLUSH_S
+        for file in files:
+            while file.attached and anyio.current_time() < last and await self._on_thread(file.flush):
                 pass
 
     async def aclose(self) -> None:
@@ -181,6 +187,8 @@ class IndexKeeper:
     async def _tend_file(self, file: PassageIndex) -> None:
         if not file.attached:
             await self._attach(file)
+        if not file.attached:
+            return  # it was told to stop
         if file.must_flush or (file.has_work and not self._busy()):
             # In this order: what a crash keeps out of the index is compared at the next start.
             await self._note_duplicates(file)
@@ -192,7 +200,8 @@ class IndexKeeper:
         index, dimensions = self._index, self._identity.dimensions
         name = f"{file.records.name}.{file.model}"
         differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
-        logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
+        if file.attached:
+            logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
 
     async def _note_duplicates(
         self, file: PassageIndex, memory: int | None = None, threads: Executor | None = None

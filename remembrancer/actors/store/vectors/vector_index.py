@@ -42,6 +42,9 @@ class Collection(Protocol):
     def numbers(self) -> list[int]:
         """Every passage's number, in any order."""
 
+    def count(self) -> int:
+        """How many passages there are: much quicker than to have their numbers."""
+
 
 class VectorIndex(Protocol):
     """All collections of a home."""
@@ -59,12 +62,33 @@ class VectorIndex(Protocol):
         """Close. May be called twice."""
 
 
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Some passages and their vectors (passages, dimensions) that change no more: searched exactly, from any thread."""
+
+    numbers: Sequence[int]
+    matrix: Vectors
+
+    def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
+        """As `Collection.search`. Of equal passages those that came first stand first."""
+        if not self.numbers:
+            return [[] for _ in queries]
+        return [self._nearest(cosines, limit) for cosines in queries @ self.matrix.T]
+
+    def _nearest(self, cosines: Vectors, limit: int) -> list[VectorHit]:
+        places = np.arange(len(cosines))
+        if limit < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
+            places = np.flatnonzero(cosines >= np.partition(cosines, -limit)[-limit])
+        nearest = places[np.argsort(-cosines[places], kind="stable")[:limit]]
+        return [VectorHit(self.numbers[place], float(cosines[place])) for place in nearest]
+
+
 class ExactCollection:
     """Exact search in memory: the newest passages, until they are in the index. Also the reference of the contract."""
 
     def __init__(self) -> None:
         self._passages: dict[int, tuple[int, int, Vectors]] = {}
-        self._matrix: tuple[list[int], Vectors] | None = None
+        self._frozen: Frozen | None = None
 
     def __len__(self) -> int:
         return len(self._passages)
@@ -72,25 +96,21 @@ class ExactCollection:
     def upsert(self, passages: PassageVectors) -> None:
         rows = zip(passages.numbers, passages.memories, passages.ordinals, passages.vectors, strict=True)
         self._passages |= {number: (memory, ordinal, vector) for number, memory, ordinal, vector in rows}
-        self._matrix = None
+        self._frozen = None
 
     def delete(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._passages.pop(number, None)
-        self._matrix = None
+        self._frozen = None
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
-        numbers, matrix = self._as_matrix()
-        if not numbers:
-            return [[] for _ in queries]
-        hits = []
-        for cosines in queries @ matrix.T:
-            nearest = np.argsort(-cosines, kind="stable")[:limit]
-            hits.append([VectorHit(numbers[place], float(cosines[place])) for place in nearest])
-        return hits
+        return self.frozen().search(queries, limit)
 
     def numbers(self) -> list[int]:
         return list(self._passages)
+
+    def count(self) -> int:
+        return len(self._passages)
 
     def first(self, count: int) -> PassageVectors:
         """The `count` passages that have been here longest."""
@@ -102,9 +122,10 @@ class ExactCollection:
             np.vstack([vector for _, (_, _, vector) in taken]) if taken else np.zeros((0, 0), dtype=np.float32),
         )
 
-    def _as_matrix(self) -> tuple[list[int], Vectors]:
-        if self._matrix is None:
+    def frozen(self) -> Frozen:
+        """What is here now."""
+        if self._frozen is None:
             vectors = [vector for _, _, vector in self._passages.values()]
             matrix = np.vstack(vectors) if vectors else np.zeros((0, 0), dtype=np.float32)
-            self._matrix = (list(self._passages), matrix)
-        return self._matrix
+            self._frozen = Frozen(list(self._passages), matrix)
+        return self._frozen

@@ -1,0 +1,71 @@
+"""`remembrancer status --trace`: where the time of a call went, of a real runtime with all its processes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.commands import exit_codes
+from tests.processes.bridge_rig import bridge
+from tests.processes.portable_rig import command, done, stop
+from tests.processes.runtimes import until
+
+SECRET = "The harbour master keeps a heron."
+
+
+@pytest.fixture(autouse=True)
+def _patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """However long it takes on a busy machine, the store answers. The runtime of the home is stopped at the end."""
+    for budget in ("WRITE", "READ", "CALL"):
+        monkeypatch.setenv(f"REMEMBRANCER_{budget}_BUDGET_S", "30")
+    yield
+    stop(home)
+
+
+def traced(home: Path, wanted: str) -> Any:
+    return json.loads(done("status", "--trace", wanted, "--json", home=home))
+
+
+def hops(call: Any) -> list[tuple[str, str]]:
+    return [(hop["process"], hop["step"]) for hop in call["hops"]]
+
+
+def test_the_way_of_a_call_is_shown_through_all_processes_and_names_nothing_of_a_memory(home: Path) -> None:
+    with bridge() as client:
+        client.initialize()
+        client.store(SECRET)
+        until(
+            lambda: json.loads(command("status", "--json", home=home).stdout)["embedding"]["workers"] > 0, within_s=60
+        )
+        question = {"query": "Who keeps a heron?", "strategy": "hybrid"}
+        assert "heron" in json.dumps(client.request("tools/call", name="recall_memories", arguments=question))
+
+        recall = traced(home, "last")
+        assert recall["tool"] == "recall_memories"
+        assert recall["is_over"]
+        assert [process for process, _ in dict.fromkeys(hops(recall))].count("embedder-1") > 0
+        ways = [(hop["came_from"], hop["process"]) for hop in recall["hops"] if hop["came_from"]]
+        assert ways == [
+            ("gateway", "store"),
+            ("store", "embedder-1"),
+            ("embedder-1", "store"),
+            ("store", "gateway"),
+        ]
+        assert sum(hop["share"] for hop in recall["hops"] if not hop["beside"]) == pytest.approx(1)
+
+        calls = traced(home, "recent")
+        assert [call["tool"] for call in calls] == ["recall_memories", "store_memory"]
+        stored = traced(home, calls[1]["trace"])
+        assert ("store", "committed") in hops(stored)
+        assert traced(home, "slowest")["total_ms"] == max(call["total_ms"] for call in calls)
+        assert "heron" not in json.dumps(calls)
+        assert "heron" not in done("status", "--trace", "last", home=home).decode()
+
+        missing = command("status", "--trace", "ffffffff00", home=home)
+        assert missing.returncode == exit_codes.REFUSED
+        assert b"--trace recent" in missing.stderr
+        client.end_input()
