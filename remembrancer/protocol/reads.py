@@ -29,7 +29,8 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
     """Find memories. Empty `scopes` or `types` mean all. Times are seconds since the epoch.
 
     A session's memories are found by `session_id` alone, a project's by `project` alone. `profile` None: it is chosen
-    from the query. Answered by `Recalled`.
+    from the query. `reference_time` is when "yesterday" in the query was the day before (None: now). With
+    `with_passages` each memory names its best passages. Answered by `Recalled`.
     """
 
     project: ProjectRef
@@ -45,6 +46,10 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
     before: float | None = None
     include_forgotten: bool = False
     profile: ProfileName | None = None
+    reference_time: float | None = None
+    with_passages: bool = False
+    counts_accesses: bool = True
+    """Whether the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -63,6 +68,14 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     graph: float | None = None
     scope: float | None = None
     """What the profile made of the memory's scope: a factor of `final`."""
+    passage: float | None = None
+    """The BM25 score of the best passage over the best of the answer's candidates."""
+    time: float | None = None
+    """How near the memory's time is to one that the query names: 1 within it."""
+    neighbour: float | None = None
+    """What the memories told just before and after it have of the query."""
+    reranker: float | None = None
+    """What the reranker made of query and memory together."""
 
 
 class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -94,10 +107,12 @@ class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     found_in: tuple[Scope, ...] = ()
     """The scopes that had it, where that was more than one."""
     stands_for: tuple[str, ...] = ()
-    """Ids of memories of other scopes that say the same and were left out for it."""
+    """Ids of memories that say the same and were left out for it."""
     derived_from: tuple[str, ...] = ()
     possibly_superseded_by: tuple[str, ...] = ()
     """Ids of newer memories that contradict or supersede it."""
+    passages: tuple[tuple[int, int], ...] = ()
+    """Character ranges of `content`, the best for the query first: where they were asked for."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):

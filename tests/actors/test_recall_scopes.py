@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
@@ -49,16 +51,18 @@ class Files:
         self.threads = ThreadPoolExecutor(2)
         self._made = 0
 
-    def store(self, content: str, scope: Scope = "project", *, embedded: bool = True, **fields: Any) -> str:
-        """Store a memory; its id."""
+    def store(self, content: str, scope: Scope = "project", *, passages: int = 1, **fields: Any) -> str:
+        """Store a memory with so many passages of the same length (0: it has no vectors yet); its id."""
         self._made += 1
         operation = store_operation(f"op-{self._made}", content, scope=scope, **fields)
         records = self.user if scope == "user" else self.project
         (outcome,) = records.apply([operation])
         assert outcome.to_embed is not None
-        if embedded:
-            passages = (Passage(0, len(content)),)
-            made = EmbeddedMemory(outcome.to_embed, digest_of(content), passages, vector_of(content).reshape(1, -1))
+        if passages:
+            bounds = [len(content) * part // passages for part in range(passages + 1)]
+            parts = tuple(Passage(start, end) for start, end in itertools.pairwise(bounds))
+            vectors = np.stack([vector_of(content[part.start : part.end]) for part in parts])
+            made = EmbeddedMemory(outcome.to_embed, digest_of(content), parts, vectors)
             self.indexes[records.name].add(records.save_embeddings(MODEL, [made]))
         assert isinstance(operation.change, StoreMemory)
         return memory_id_of(operation)
@@ -219,7 +223,10 @@ async def test_what_is_forgotten_or_over_stands_for_nothing(files: Files) -> Non
 
 
 async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Files) -> None:
-    stored = {status: files.store("the lantern by the mole") for status in reversed(STATUSES)}
+    stored = {
+        status: files.store(f"the lantern number {number} by the mole")
+        for number, status in enumerate(reversed(STATUSES))
+    }
     for status, memory_id in stored.items():
         files.revise(memory_id, status)
     answer = await files.recall("lantern by the mole")
@@ -255,7 +262,7 @@ async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(file
 async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Files) -> None:
     files.store("a lantern")
     scopes: Sequence[Scope] = ("session", "project", "user")
-    waiting = {files.store(f"harbour {scope}", scope, embedded=False) for scope in scopes}
+    waiting = {files.store(f"harbour {scope}", scope, passages=0) for scope in scopes}
     assert waiting <= set(await files.found("harbour"))
 
 
@@ -293,3 +300,40 @@ async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_w
     files.user.apply([change_operation("forget", ForgetMemory(broad))])
     assert into_user in await files.context("project_context")
     assert await files.context("session_history") == [], "what it was merged into is there again"
+
+
+async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Files) -> None:
+    weak = files.store("Log messages of the lantern are written in English.", importance=0.0)
+    strong = files.store("All log messages of the lantern are written in English.", importance=1.0)
+    five = files.store("The lantern has 5 lamps in the log.")
+    seven = files.store("The lantern has 7 lamps in the log.")
+    answer = await files.recall("lantern log", scopes=("project",))
+    stands_for = {memory.id: memory.stands_for for memory in answer.memories}
+    assert stands_for == {strong: (weak,), five: (), seven: ()}
+    assert all(memory.found_in == () for memory in answer.memories)
+    assert answer.total_matched == 3
+
+
+async def test_an_event_that_happened_twice_is_two(files: Files) -> None:
+    day_s = 86_400.0
+    for day in range(2):
+        files.store("The lantern was lit.", type="episodic", occurred_at=REQUESTED_AT - day * day_s)
+    assert len((await files.recall("lantern", scopes=("project",))).memories) == 2
+
+
+async def test_a_long_memory_names_its_best_passages_when_asked(files: Files) -> None:
+    content = (
+        "Nothing happens at the pier. " * 40 + "The lantern is made of brass. " * 10 + "Bread is baked at four. " * 40
+    )
+    by_vectors, by_words = files.store(content, passages=5), files.store(f"{content} Twice.", passages=0)
+    short = files.store("A lantern of brass.")
+    answer = await files.recall("brass lantern", with_passages=True)
+    memories = {memory.id: memory for memory in answer.memories}
+    for memory_id in (by_vectors, by_words):
+        memory = memories[memory_id]
+        start, end = memory.passages[0]
+        assert "The lantern is made of brass. The lantern" in memory.content[start:end]
+        assert end - start < len(content) / 2
+        assert len(memory.passages) > 3
+    assert memories[short].passages == ()
+    assert all(memory.passages == () for memory in (await files.recall("brass lantern")).memories)

@@ -287,7 +287,7 @@ secrets = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Zs"]),
 
 
 @given(secret=secrets, quoted=st.booleans(), suffix=st.sampled_from([".toml", ".json", ".md"]))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_secret_is_ever_printed_whether_the_file_can_be_read_or_not(
     tmp_path: Path, secret: str, quoted: bool, suffix: str
 ) -> None:

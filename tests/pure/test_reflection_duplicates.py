@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.duplicates import Copies, find_copies, normalised
+from remembrancer.actors.consolidator.reflection.duplicates import Copies, find_copies
+from remembrancer.protocol.wording.normalising import normalised
 from tests.pure.reflection_world import memory
 
 TEXTS = ["The API uses Postgres", "the  api uses POSTGRES.", "It rains", "It rains!", "Does it rain?"]

@@ -17,7 +17,8 @@ from remembrancer.actors.consolidator.reflection.summaries import (
     sentences_of,
     summarise,
 )
-from remembrancer.actors.consolidator.reflection.words import content_words, stem, tf_idf
+from remembrancer.actors.consolidator.reflection.words import content_words, tf_idf
+from remembrancer.protocol.wording.stems import stem
 from tests.pure.reflection_world import rows
 
 CART = [

@@ -80,6 +80,19 @@ def test_every_filter_that_is_given_arrives() -> None:
     assert question.include_forgotten
 
 
+def test_times_without_an_offset_are_in_utc_and_may_be_to_come() -> None:
+    assert store(occurred_at="2026-02-20").occurred_at == 1771545600.0
+    assert store(occurred_at="2126-02-20T01:00:00+01:00").occurred_at == 4927219200.0
+    assert store().occurred_at is None
+    assert recall(reference_time=" 2026-02-20T00:00:00Z ").reference_time == 1771545600.0
+    assert recall().reference_time is None
+
+
+def test_passages_are_asked_for_only_where_there_may_be_no_room_for_the_whole() -> None:
+    assert recall(max_tokens=500).with_passages
+    assert not recall().with_passages
+
+
 def test_a_bare_string_stands_for_a_list_of_one() -> None:
     assert store(tags="java").tags == ("java",)
     assert recall(scope="user").scopes == ("user",)
@@ -163,6 +176,10 @@ def test_content_is_kept_as_it_is() -> None:
         ({"session_id": ""}, "session_id", "must not be empty"),
         ({"session_id": "session:other", "scope": "session"}, "session_id", "a session's memories are its own"),
         ({"wait_for_embedding": "yes"}, "wait_for_embedding", "true or false"),
+        ({"occurred_at": "yesterday"}, "occurred_at", "ISO 8601"),
+        ({"occurred_at": "2026-02-30"}, "occurred_at", "ISO 8601"),
+        ({"occurred_at": "0001-01-01T00:00+10:00"}, "occurred_at", "ISO 8601"),
+        ({"occurred_at": 1771545600}, "occurred_at", "must be a string"),
     ],
 )
 def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:
@@ -191,6 +208,10 @@ def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, A
         ({"time_range": {"after": "2026-13-01"}}, "time_range.after", "ISO 8601"),
         ({"time_range": {"after": "2026-03-01", "before": "2026-02-01"}}, "time_range.after", "later than"),
         ({"include_forgotten": 1}, "include_forgotten", "true or false"),
+        ({"reference_time": "next week"}, "reference_time", "ISO 8601"),
+        ({"max_tokens": 49}, "max_tokens", "an integer from 50 to 100000"),
+        ({"max_tokens": 100_001}, "max_tokens", "an integer from 50 to 100000"),
+        ({"scores": "all"}, "scores", "true or false"),
     ],
 )
 def test_recall_memories_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:

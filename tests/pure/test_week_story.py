@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from remembrancer.actors.consolidator.promotion import Candidate, at_once, at_session_end, to_user
-from remembrancer.actors.consolidator.reflection.sameness import same_in_words
 from remembrancer.commands.week.fates import (
     ARCHIVED,
     AT_ONCE,
@@ -23,6 +22,7 @@ from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, accesses, memor
 from remembrancer.protocol.dynamics import DAY_S, memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.rules import DEFAULT_MAINTENANCE, promotion_score
+from remembrancer.protocol.wording.sameness import same_in_words
 
 LAST_DAY = WEEK[-1].day + HOLIDAY_DAYS
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, Literal
 
-from remembrancer.actors.consolidator.reflection.claim_words import (
+from remembrancer.protocol.wording.claim_words import (
     ARTICLES,
     BEING,
     DENIALS,
@@ -26,7 +26,7 @@ from remembrancer.actors.consolidator.reflection.claim_words import (
     PERSONS,
     PREPOSITIONS,
 )
-from remembrancer.actors.consolidator.reflection.words import stem
+from remembrancer.protocol.wording.stems import stem
 
 Role = Literal["content", "verb", "number", "label", "function"]
 """`verb`: of so general a meaning that another in its place changes nothing. `label`: names a thing by a number."""

@@ -18,7 +18,11 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from remembrancer.actors.consolidator.reflection.claim_words import (
+from remembrancer.actors.consolidator.reflection.claims import Claim, Token, read_claim
+from remembrancer.actors.consolidator.reflection.facts import MemoryFacts, Vectors, chronological, require_rows
+from remembrancer.actors.consolidator.reflection.sentences import cut_at_word, split_sentences
+from remembrancer.protocol.kinds import SESSION_KINDS
+from remembrancer.protocol.wording.claim_words import (
     CHOICES,
     CIRCUMSTANCES,
     CONTRARIES,
@@ -27,12 +31,8 @@ from remembrancer.actors.consolidator.reflection.claim_words import (
     PREPOSITIONS,
     SINGLE,
 )
-from remembrancer.actors.consolidator.reflection.claims import Claim, Token, read_claim
-from remembrancer.actors.consolidator.reflection.duplicates import normalised
-from remembrancer.actors.consolidator.reflection.facts import MemoryFacts, Vectors, chronological, require_rows
-from remembrancer.actors.consolidator.reflection.sentences import cut_at_word, split_sentences
-from remembrancer.actors.consolidator.reflection.words import stem
-from remembrancer.protocol.kinds import SESSION_KINDS
+from remembrancer.protocol.wording.normalising import normalised
+from remembrancer.protocol.wording.stems import stem
 
 Named = TypeVar("Named", str, int)
 Difference = Literal["negation", "number", "value"]

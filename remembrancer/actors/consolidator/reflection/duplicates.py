@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final
 
 from remembrancer.actors.consolidator.reflection.facts import MemoryFacts
-
-_END_MARKS: Final = " .!…;,。！｡；，۔।"
-"""Without a question mark: a question is not the statement."""
+from remembrancer.protocol.wording.normalising import normalised
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +15,6 @@ class Copies:
 
     kept: str
     rest: tuple[str, ...]
-
-
-def normalised(text: str) -> str:
-    """A text with what makes no difference taken away: forms of characters (NFKC), case, blanks, marks at its end."""
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    joined = " ".join(folded.split())
-    return joined.rstrip(_END_MARKS) or joined
 
 
 def find_copies(memories: Iterable[MemoryFacts]) -> list[Copies]:

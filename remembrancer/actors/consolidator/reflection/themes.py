@@ -11,8 +11,9 @@ from remembrancer.actors.consolidator.reflection.clusters import ClusterRules, t
 from remembrancer.actors.consolidator.reflection.facts import MemoryFacts, Vectors, chronological, require_rows
 from remembrancer.actors.consolidator.reflection.instructions import says_how
 from remembrancer.actors.consolidator.reflection.summaries import Source, central_sentence
-from remembrancer.actors.consolidator.reflection.words import content_words, stem
+from remembrancer.actors.consolidator.reflection.words import content_words
 from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.wording.stems import stem
 
 LABEL_PARTS: Final = 3
 PROCEDURE_KINDS: Final = frozenset({"procedure", "error_fix"})

@@ -12,6 +12,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.protocol.wording.stems import stem
+
 # Articles, pronouns, prepositions, auxiliaries and the like: they say nothing of a text's subject.
 _STOP_TEXT: Final = """
     a about after again all also am an and any are as at be because been before being both but by can could did do does
@@ -26,9 +28,6 @@ _STOP_TEXT: Final = """
 """
 STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
-_SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
-_NO_SUFFIX: Final = ("ss", "us", "is", "eed")
-_SHORTEST_STEM: Final = 3
 _LOOKED_AT: Final = 1_000
 
 
@@ -36,29 +35,6 @@ def content_words(text: str) -> list[str]:
     """The words of a text in order, in lower case, without those that say nothing of its subject."""
     folded = unicodedata.normalize("NFKC", text).casefold()
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS]
-
-
-def stem(word: str) -> str:
-    """A word without the ending of its plural, past or progressive: only so much that forms of one word fall together.
-
-    It is meant for comparing words with one another, not for showing. "stops", "stopped" and "stopping" have one stem.
-    """
-    if word in ("uses", "used", "using"):
-        return "use"
-    for suffix, instead in _SUFFIXES:
-        bare = word.removesuffix(suffix) + instead
-        if word.endswith(suffix) and not word.endswith(_NO_SUFFIX) and len(bare) >= _SHORTEST_STEM and _is_word(bare):
-            doubled = suffix in ("ing", "ed") and bare[-1] == bare[-2] and bare[-1] not in "lsz"
-            return bare[:-1] if doubled and len(bare) > _SHORTEST_STEM else _without_e(bare)
-    return _without_e(word)
-
-
-def _is_word(bare: str) -> bool:
-    return bare.isalpha() and any(vowel in bare for vowel in "aeiouy")
-
-
-def _without_e(word: str) -> str:
-    return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
 
 
 def tf_idf(texts: Sequence[str]) -> NDArray[np.float32]:

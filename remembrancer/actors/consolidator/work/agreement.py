@@ -10,10 +10,10 @@ from remembrancer.actors.consolidator.reflection.contradictions import (
     contradiction,
     differs,
 )
-from remembrancer.actors.consolidator.reflection.duplicates import normalised
-from remembrancer.actors.consolidator.reflection.sameness import same_in_words
 from remembrancer.actors.consolidator.work.facts import facts_of
 from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.wording.normalising import normalised
+from remembrancer.protocol.wording.sameness import same_in_words
 
 
 def still_holds(memory: Material, now: float) -> bool:

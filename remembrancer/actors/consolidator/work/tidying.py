@@ -13,13 +13,14 @@ from remembrancer.actors.consolidator.maintenance import (
     should_delete,
 )
 from remembrancer.actors.consolidator.reflection.contradictions import ContradictionRules
-from remembrancer.actors.consolidator.reflection.duplicates import find_copies, normalised
+from remembrancer.actors.consolidator.reflection.duplicates import find_copies
 from remembrancer.actors.consolidator.work.agreement import contradictions_with, still_holds
 from remembrancer.actors.consolidator.work.facts import facts_of, strength_of
 from remembrancer.actors.consolidator.work.writing import Group
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.dynamics import DAY_S
 from remembrancer.protocol.runs import AddLink, ReviseMemory
+from remembrancer.protocol.wording.normalising import normalised
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from remembrancer.protocol.reads import EmbeddingState, Notice, Recalled, Recall
 from remembrancer.protocol.writes import SourceRef, StoredResult
 
 _ROUNDED = 4
+SIGNALS: Final = ("vector", "keyword", "passage", "graph", "time", "neighbour", "reranker", "recency", "scope")
+"""What is shown of `Scores` under `scores`, beside `score` and `relevance_score`."""
 MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
 """What the first seed calls a deployment mode where it is shown."""
 
@@ -43,18 +45,22 @@ def stored(
     return answer
 
 
-def recalled(found: Recalled, *, degraded: bool, query_time_ms: float) -> Answer:
-    """The answer of `recall_memories`."""
+def recalled(
+    found: Recalled, *, degraded: bool, query_time_ms: float, with_scores: bool = False, hint: str | None = None
+) -> Answer:
+    """The answer of `recall_memories`. `hint` is what to do about an empty one."""
     answer: Answer = {
-        "memories": [memory_of(memory) for memory in found.memories],
+        "memories": [memory_of(memory, with_scores=with_scores) for memory in found.memories],
         "total_matched": found.total_matched,
         "strategy_used": found.strategy_used,
         "query_time_ms": round(query_time_ms, 1),
     }
     if found.profile is not None:
         answer["profile"] = found.profile
-    if found.below_threshold:
+    if found.below_threshold or not found.memories:
         answer["below_threshold"] = found.below_threshold
+    if hint is not None:
+        answer["hint"] = hint
     if degraded:
         answer["degraded"] = True
     if found.notices:
@@ -62,8 +68,8 @@ def recalled(found: Recalled, *, degraded: bool, query_time_ms: float) -> Answer
     return answer
 
 
-def memory_of(memory: RecalledMemory) -> dict[str, Any]:
-    """A memory as answers that found it show it."""
+def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> dict[str, Any]:
+    """A memory as answers that found it show it; with each signal that had a say in its score, or without."""
     scores = memory.scores
     shown: dict[str, Any] = {
         "id": memory.id,
@@ -73,22 +79,14 @@ def memory_of(memory: RecalledMemory) -> dict[str, Any]:
         "importance": memory.importance,
         "relevance_score": round(scores.relevance, _ROUNDED),
         "score": round(scores.final, _ROUNDED),
-        "scores": {
-            name: round(value, _ROUNDED)
-            for name, value in (
-                ("vector", scores.vector),
-                ("keyword", scores.keyword),
-                ("graph", scores.graph),
-                ("recency", scores.recency),
-                ("scope", scores.scope),
-            )
-            if value is not None
-        },
         "tags": list(memory.tags),
         "created_at": iso(memory.created_at),
         "access_count": memory.access_count,
         "source": source_of(memory.source),
     }
+    if with_scores:
+        signals = ((name, getattr(scores, name)) for name in SIGNALS)
+        shown["scores"] = {name: round(value, _ROUNDED) for name, value in signals if value is not None}
     if memory.occurred_at is not None:
         shown["occurred_at"] = iso(memory.occurred_at)
     if memory.forgotten:

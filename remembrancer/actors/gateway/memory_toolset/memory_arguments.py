@@ -25,6 +25,9 @@ MAX_PATH: Final = 4096
 MAX_SESSION_ID: Final = 200
 MAX_QUERY_BYTES: Final = 16_384
 MAX_SUMMARY: Final = 2000
+LEAST_RECALL_TOKENS: Final = 50
+"""An answer without memories has fewer, as long as nothing has to be warned of."""
+MOST_RECALL_TOKENS: Final = 100_000
 MAX_TURN: Final = 2**53 - 1
 """What JSON carries exactly."""
 """Kinds of memories that are for their session alone."""
@@ -62,6 +65,7 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     summary: Annotated[str, Meta(description="In a line")] | UnsetType = UNSET
     domain: Annotated[str, Meta(description="auth, testing …")] | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
+    occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: Annotated[str, Meta(description="ISO 8601")] | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
 
@@ -90,6 +94,11 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     time_range: TimeRange | UnsetType = UNSET
     include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
+    reference_time: Annotated[str, Meta(description='ISO 8601: "yesterday" counts from it')] | UnsetType = UNSET
+    max_tokens: (
+        Annotated[int, Meta(description="Of the answer", ge=LEAST_RECALL_TOKENS, le=MOST_RECALL_TOKENS)] | UnsetType
+    ) = UNSET
+    scores: Annotated[bool, Meta(description="Show each signal")] | UnsetType = UNSET
 
 
 class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +117,7 @@ def to_change(
     memory_type, kind = _type_and_kind(arguments)
     importance = 0.5 if arguments.importance is UNSET else arguments.importance
     confidence = 0.5 if arguments.confidence is UNSET else arguments.confidence
+    occurred_at = _seconds(arguments.occurred_at, "occurred_at")
     valid_from, valid_until = validity(arguments.valid_from, arguments.valid_until)
     summary = clean_summary(arguments.summary)
     domain = clean_domain(arguments.domain)
@@ -133,6 +143,7 @@ def to_change(
             structured=structured,
             confidence=confidence,
             domain=domain,
+            occurred_at=occurred_at,
             valid_from=valid_from,
             valid_until=valid_until,
         )
@@ -242,6 +253,8 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         before=before,
         include_forgotten=arguments.include_forgotten is True,
         profile=None if arguments.profile is UNSET else arguments.profile,
+        reference_time=_seconds(arguments.reference_time, "reference_time"),
+        with_passages=arguments.max_tokens is not UNSET,
     )
 
 
@@ -312,7 +325,7 @@ def _seconds(text: str | UnsetType, field: str) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(text.strip())
-        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
     except (ValueError, OverflowError) as error:
         message = f"{field} must be an ISO 8601 date or time such as 2026-02-20T14:30:00Z, not {shown(text)}"
         raise InvalidInput(message, field=field) from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any
 
 import anyio
+import anyio.to_thread
 from msgspec import UNSET
 
 from remembrancer.actors.gateway.memory_toolset import memory_answers as answers
@@ -16,6 +18,10 @@ from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     to_change,
     to_recall,
 )
+from remembrancer.actors.gateway.memory_toolset.ordered_recall import OrderedRecall
+from remembrancer.actors.gateway.memory_toolset.recall_budget import within_budget
+from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
+from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
 from remembrancer.actors.gateway.store_access.drain import Drain
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.reads import ReadPath
@@ -23,10 +29,10 @@ from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.actors.gateway.store_access.writes import WritePath, not_embedded
 from remembrancer.actors.gateway.toolkit.credentials import refuse_credentials
-from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool
+from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool, warnings_of, with_seed_forms
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
-from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice
+from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice, Recalled
 from remembrancer.protocol.writes import Operation, StoredResult, StoreMemory
 
 
@@ -52,6 +58,7 @@ class MemoryTools:
         self._settings = settings
         self._home = home
         self._happenings = happenings
+        self.ordered = OrderedRecall(reads, link, settings)
 
     def tools(self) -> tuple[Tool[Any], ...]:
         """The tools, as they are offered."""
@@ -111,13 +118,21 @@ class MemoryTools:
         return answer
 
     async def recall_memories(self, call: Call, arguments: RecallMemoriesArguments) -> Answer:
-        """The best memories, with their scores; says what was not searched."""
+        """The best memories, as many of them and as much as `max_tokens` allows; says what was not searched."""
         started = time.perf_counter()
         request = to_recall(arguments, call.caller.project, call.caller.session_id)
-        answer = await self._reads.recall(request, call.received_at)
-        took_ms = (time.perf_counter() - started) * 1000
-        self._happenings.recalled(call.caller, tuple(memory.id for memory in answer.recalled.memories))
-        return answers.recalled(answer.recalled, degraded=answer.degraded, query_time_ms=took_ms)
+        found = await self.ordered.recall(call, request)
+        answer = answers.recalled(
+            found.recalled,
+            degraded=found.degraded,
+            query_time_ms=(time.perf_counter() - started) * 1000,
+            with_scores=arguments.scores is True,
+            hint=None if found.degraded else hint_for(request, found.recalled),
+        )
+        if arguments.max_tokens is not UNSET:
+            answer = await _within(call, answer, found.recalled, arguments.max_tokens)
+        self._happenings.recalled(call.caller, tuple(memory["id"] for memory in answer["memories"]))
+        return answer
 
     async def get_memory_status(self, call: Call, _: GetMemoryStatusArguments) -> Answer:
         """How the memory is, as this session sees it."""
@@ -151,6 +166,17 @@ class MemoryTools:
             attempts=link.attempts,
             next_attempt_s=link.next_attempt_s,
         )
+
+
+async def _within(call: Call, answer: Answer, found: Recalled, max_tokens: int) -> Answer:
+    """The answer, whose text has `max_tokens` tokens at most with all that is added to it."""
+    notices = call.take_notices()
+    if notices:
+        answer["warnings"] = [*answer.get("warnings", ()), *warnings_of(notices)]
+    passages = [memory.passages for memory in found.memories]
+    # In a thread: the first call loads the vocabulary, and long memories take their time to be counted.
+    fit = partial(within_budget, with_seed_forms(answer), passages, max_tokens, count_tokens, truncate)
+    return await anyio.to_thread.run_sync(fit)
 
 
 def _expected(operation: Operation) -> StoredResult:

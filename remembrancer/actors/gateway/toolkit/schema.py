@@ -7,13 +7,13 @@ from typing import Any, Final
 import msgspec
 
 _DROPPED: Final = frozenset({"title", "additionalProperties"})
-"""What costs every session tokens and tells a model nothing. (Unknown fields are refused at every depth.)"""
+"""What costs every session tokens and tells a model little: unknown fields are refused at every depth, with a hint."""
 
 
 def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
     """The JSON Schema of a struct of arguments, flat enough for every client."""
     root = msgspec.json.schema(arguments)
-    inlined: dict[str, Any] = {**_inline(root, root.get("$defs", {})), "additionalProperties": False}
+    inlined: dict[str, Any] = _inline(root, root.get("$defs", {}))
     for name in ("$defs", "description"):  # the struct's docstring is for its readers
         inlined.pop(name, None)
     return inlined

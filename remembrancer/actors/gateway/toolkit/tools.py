@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from remembrancer.actors.gateway.toolkit.client_model import ClientModel
 from remembrancer.actors.gateway.toolkit.text import shown
 from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError
 from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import ProjectRef
 
 DEFAULT_TOOLSETS: Final = ("memory",)
@@ -51,6 +52,8 @@ class Call:
     received_at: float
     raw_arguments: dict[str, Any]
     model: ClientModel | None = None
+    take_notices: Callable[[], Sequence[Notice]] = tuple
+    """Notices that are added to the answer, each once: for a tool whose answer must have a certain size with them."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +117,10 @@ async def call_tool(
         tool = tools.get(name)
         if tool is None:
             raise InvalidInput(unknown_tool(name, list(tools)), field="name")
-        call = await make_call()
-        answer = await tool.run(call, tool.decoder.decode(call.raw_arguments))
+        call = replace(await make_call(), take_notices=take_notices)
+        arguments = tool.decoder.decode(call.raw_arguments)
+        current().mark("arguments checked")
+        answer = await tool.run(call, arguments)
     except RemembrancerError as error:
         return error_result(error, degraded=is_degraded())
     except Exception:
@@ -147,11 +152,16 @@ def _weight_of(code: str) -> int:
 def result(answer: Answer, *, is_error: bool = False) -> dict[str, Any]:
     """An MCP result: the answer as structured content, and the same as compact JSON text."""
     return {
-        "content": [{"type": "text", "text": _json.encode(answer).decode()}],
+        "content": [{"type": "text", "text": answer_text(answer)}],
         "structuredContent": answer,
         "isError": is_error,
         **COMPLETE,
     }
+
+
+def answer_text(answer: Answer) -> str:
+    """An answer as the compact JSON text that is sent."""
+    return _json.encode(answer).decode()
 
 
 def error_result(error: RemembrancerError, *, degraded: bool) -> dict[str, Any]:

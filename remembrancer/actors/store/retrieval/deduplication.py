@@ -1,8 +1,11 @@
-"""What several scopes say alike is said once: the third seed's rules (its section 6c). Pure."""
+"""What is said alike is said once. Pure.
+
+Across scopes by the third seed's rules (its section 6c); within one by pairs that are given (see `repetition`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,14 +72,19 @@ def deduplicate(
     ranked: Sequence[ScopedMemory],
     vectors: Sequence[NDArray[np.float32] | None],
     threshold: float = SAME_COSINE,
+    repeated: Iterable[tuple[int, int]] = (),
 ) -> list[KeptMemory]:
     """A ranked list in which no two memories have one id, or are of different scopes and nearer than `threshold`.
 
+    `repeated` are the places, the smaller first, of two of one scope that say the same: the first of them is kept.
+
     `vectors` has a unit vector of one model for each memory, or None where there is none: such a memory is known by its
     id alone. The list is gone through in its order; a memory that is kept instead of one before it takes that one's
-    rank. Memories of one scope are left as they are, however near.
+    rank. Other memories of one scope are left as they are, however near.
     """
     alike = _pairs_alike(ranked, vectors, threshold)
+    for earlier, later in repeated:
+        alike.setdefault(later, set()).add(earlier)
     if not alike:
         return [KeptMemory(each, place, place, each.tags, (each.scope,)) for place, each in enumerate(ranked)]
     kept: dict[int, _Group] = {}
@@ -126,6 +134,8 @@ def _pairs_alike(
 
 def _kept_of(ranked: Sequence[ScopedMemory], earlier: int, later: int) -> int:
     a, b = ranked[earlier], ranked[later]
+    if a.id != b.id and a.scope == b.scope:
+        return earlier
     return earlier if (later_or_broader(a, b) if a.id == b.id else winner(a, b)) is a else later
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -13,6 +14,7 @@ from remembrancer.actors.store.graph.graph_files import JoinedGraph
 from remembrancer.actors.store.graph.graph_recall import connections
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.retrieval.best_passages import passages_of
 from remembrancer.actors.store.retrieval.candidates import (
     Found,
     Passages,
@@ -36,6 +38,7 @@ from remembrancer.actors.store.retrieval.ranking import (
     side_by_side,
     standing,
 )
+from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist, strength_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SCOPES
@@ -65,11 +68,13 @@ async def recall(
     threads: Executor,
     now: float,
     weights: Weights = DEFAULT_WEIGHTS,
+    reranking: Reranking | None = None,
 ) -> tuple[Recalled, dict[int, list[int]]]:
     """The answer, and the numbers of the memories in it by their source's place (their accesses are to be counted).
 
     `embed` makes the query's vector, and raises `EmbeddingUnavailable` when it cannot.
     Where the vectors cannot be searched the words are, also when vectors alone were asked for.
+    `reranking` orders the first candidates anew; the threads are free while it is waited for.
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
@@ -81,18 +86,40 @@ async def recall(
     # with few cores. The files side by side, since most of the work is SQLite's and the index's, which let others run.
     begun = [threads.submit(find_candidates, source, question, filters) for source in sources[1:]]
 
-    def work() -> tuple[Recalled, dict[int, list[int]]]:
+    def rank() -> Ranking:
         found = [find_candidates(source, question, filters) for source in sources[:1]]
         for source, search in zip(sources[1:], begun, strict=True):
             # What no thread has begun is done here: nobody waits for a thread that waits itself.
             found.append(find_candidates(source, question, filters) if search.cancel() else search.result())
-        return _answer(request, sources, question, found, filters, notices, now, weights)
+        return _ranking(request, sources, question, found, filters, notices, now, weights)
 
-    answer, seen = await loop.run_in_executor(threads, work)
+    if reranking is None:  # one turn on the threads, not three
+        answer, seen = await loop.run_in_executor(
+            threads, lambda: _answer(request, sources, rank(), filters, notices, now)
+        )
+    else:
+        ranking = await loop.run_in_executor(threads, rank)
+        anew = await reranking.reranked(
+            request.query, ranking.vector, sources, ranking.ranked, filters, threads, notices
+        )
+        ranking = replace(ranking, ranked=anew)
+        answer, seen = await loop.run_in_executor(threads, _answer, request, sources, ranking, filters, notices, now)
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
-def _answer(
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The candidates of a recall, best first, and how they came to be that."""
+
+    ranked: Sequence[tuple[Place, Scores]]
+    below: int
+    strategy: Strategy
+    profile: ProfileName | None
+    vector: Vectors | None
+    """The query's."""
+
+
+def _ranking(
     request: Recall,
     sources: Sequence[Source],
     question: Question,
@@ -101,7 +128,7 @@ def _answer(
     notices: list[Notice],
     now: float,
     weights: Weights,
-) -> tuple[Recalled, dict[int, list[int]]]:
+) -> Ranking:
     query = question.vector
     if query is not None and not all(each.by_meaning for each in found):
         notices.append(
@@ -118,18 +145,32 @@ def _answer(
         strategy = _strategy_used(strategy, query, found)
     profile = _profile(request, found)
     ranked, below = _rank(strategy, found, now, weights, profile)
+    return Ranking(ranked, below, strategy, profile, query)
+
+
+def _answer(
+    request: Recall,
+    sources: Sequence[Source],
+    ranking: Ranking,
+    filters: Filters,
+    notices: list[Notice],
+    now: float,
+) -> tuple[Recalled, dict[int, list[int]]]:
+    """What is answered with a ranking."""
+    ranked = ranking.ranked
     entries, left_out = shortlist(sources, ranked, filters, request.limit, now)
+    passages = passages_of(request.query, ranking.vector, sources, entries) if request.with_passages else {}
     seen: dict[int, list[int]] = {}
     for entry in entries:
         seen.setdefault(entry.place[0], []).append(entry.place[1])
     answer = Recalled(
-        memories=tuple(_shown(entry) for entry in entries),
+        memories=tuple(_shown(entry, passages.get(entry.place, ())) for entry in entries),
         total_matched=len(ranked) - left_out,
-        below_threshold=below,
-        strategy_used=strategy,
+        below_threshold=ranking.below,
+        strategy_used=ranking.strategy,
         query_time_ms=0.0,
         notices=tuple(notices),
-        profile=profile,
+        profile=ranking.profile,
     )
     return answer, seen
 
@@ -227,13 +268,14 @@ def _rank(
     return ranked, len(unfit)
 
 
-def _shown(entry: Entry) -> RecalledMemory:
+def _shown(entry: Entry, passages: tuple[tuple[int, int], ...]) -> RecalledMemory:
     return msgspec.structs.replace(
         as_recalled(entry.record, entry.scores),
         tags=entry.tags,
         strength=entry.strength,
         found_in=entry.found_in,
         stands_for=entry.stands_for,
+        passages=passages,
     )
 
 

@@ -13,6 +13,7 @@ from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.deduplication import KeptMemory, ScopedMemory, deduplicate
 from remembrancer.actors.store.retrieval.ranking import has_ended
+from remembrancer.actors.store.retrieval.repetition import COMPARED_CHARACTERS, Said, repetitions
 from remembrancer.protocol.dynamics import memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Scores
@@ -39,6 +40,8 @@ class Entry:
     tags: tuple[str, ...] = ()
     found_in: tuple[Scope, ...] = ()
     stands_for: tuple[str, ...] = ()
+    is_current: bool = True
+    """Neither forgotten nor over."""
 
 
 def shortlist(
@@ -59,18 +62,19 @@ def shortlist(
 def each_once(entries: Sequence[Entry]) -> list[Entry]:
     """The entries by their final scores, each thing said once.
 
-    Of memories that say the same in several scopes one stands for all, with the scores of the first of them. A memory
-    that was derived from others is left out where one of these comes before it: that says better what is asked for
-    (unless it stands for something else). Its sources always keep their places.
+    Of memories that say the same one stands for all, with the scores of the first of them; of equal scores the one that
+    was updated last is the first. A memory that was derived from others is left out where one of these comes before it:
+    that says better what is asked for (unless it stands for something else). Its sources always keep their places.
     """
-    ordered = sorted(entries, key=lambda entry: -entry.scores.final)
+    ordered = sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
+    repeated = repetitions([_said(entry) for entry in ordered])
     scoped = [
         ScopedMemory(entry.record.id, entry.record.scope, entry.strength, entry.record.updated_at, entry.record.tags)
         for entry in ordered
     ]
     kept: list[Entry] = []
     said: set[str] = set()
-    for group in deduplicate(scoped, [entry.vector for entry in ordered]):
+    for group in deduplicate(scoped, [entry.vector for entry in ordered], repeated=repeated):
         entry = ordered[group.place]
         sources = entry.record.derived_from
         if said.isdisjoint(sources) or not set(sources).issuperset(group.stands_for):
@@ -79,11 +83,19 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     return kept
 
 
+def _said(entry: Entry) -> Said | None:
+    """What an entry says, to be compared with the others. None: it is not to stand for another, nor another for it."""
+    record = entry.record
+    if not entry.is_current:
+        return None
+    happened_at = record.created_at if record.occurred_at is None else record.occurred_at
+    return Said(record.id, record.scope, record.type, record.content, happened_at, entry.vector, record.derived_from)
+
+
 def _standing_for(group: KeptMemory, entry: Entry, scores: Scores) -> Entry:
     """The entry that is kept of a group, with what the others of it had."""
-    if len(group.found_in) == 1:
-        return replace(entry, scores=scores) if group.best_place != group.place else entry
-    return replace(entry, scores=scores, tags=group.tags, found_in=group.found_in, stands_for=group.stands_for)
+    found_in = group.found_in if len(group.found_in) > 1 else ()
+    return replace(entry, scores=scores, tags=group.tags, found_in=found_in, stands_for=group.stands_for)
 
 
 def is_over(record: MemoryRecord, now: float) -> bool:
@@ -110,9 +122,18 @@ def _loaded(
         for number, record in sources[source].records.load(padded(wanted), filters).items()
     }
     # What is forgotten or over must not stand for what is not: it is known by its id alone.
-    vectors = _vectors(sources, {place: record for place, record in records.items() if _is_current(record, now)})
+    current = {place: record for place, record in records.items() if _is_current(record, now)}
+    vectors = _vectors(sources, current)
     return [
-        Entry(place, record, scores, strength_of(record, now), vectors.get(place), record.tags)
+        Entry(
+            place,
+            record,
+            scores,
+            strength_of(record, now),
+            vectors.get(place),
+            record.tags,
+            is_current=place in current,
+        )
         for place, scores in page
         if (record := records.get(place)) is not None
     ]
@@ -123,8 +144,10 @@ def _is_current(record: MemoryRecord, now: float) -> bool:
 
 
 def _vectors(sources: Sequence[Source], records: dict[Place, MemoryRecord]) -> dict[Place, Vectors]:
-    """The mean vectors of memories of several scopes."""
+    """The mean vectors of the memories that are told apart by them: of one scope the short ones."""
     if len({record.scope for record in records.values()}) < 2:
+        records = {place: each for place, each in records.items() if len(each.content) <= COMPARED_CHARACTERS}
+    if len(records) < 2:
         return {}
     models = [source.passages.model for source in sources if source.passages is not None]
     found: dict[Place, Vectors] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from remembrancer.actors.consolidator.reflection.words import stem
+from remembrancer.protocol.wording.stems import stem
 
 
 def _words(text: str) -> frozenset[str]:

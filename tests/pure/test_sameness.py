@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.sameness import same_in_words
+from remembrancer.protocol.wording.sameness import same_in_words
 
 SAME = [
     (0.921, "The API uses Postgres.", "We use Postgres for the API."),

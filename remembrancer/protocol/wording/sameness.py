@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from remembrancer.actors.consolidator.reflection.claim_words import (
+from remembrancer.protocol.wording.claim_words import (
     ARTICLES,
     DENIALS,
     FILLERS,
     FUNCTION_WORDS,
     NUMBERS,
 )
-from remembrancer.actors.consolidator.reflection.duplicates import normalised
-from remembrancer.actors.consolidator.reflection.words import stem
+from remembrancer.protocol.wording.normalising import normalised
+from remembrancer.protocol.wording.stems import stem
 
 SURE: Final = 0.92
 """Above this cosine both texts may have words of their own."""

@@ -1,0 +1,42 @@
+"""What an empty answer advises: only what could make a difference to that question."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
+from remembrancer.protocol.reads import Recall, Recalled
+from remembrancer.protocol.writes import ProjectRef
+
+
+def empty(below: int = 0) -> Recalled:
+    return Recalled((), 0, below, "hybrid", 1.0)
+
+
+def recall(**fields: Any) -> Recall:
+    return Recall(ProjectRef("p_0123456789ab", "/code"), "session:s", "query", **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "below", "hint"),
+    [
+        ({}, 0, "Nothing was found. Try other words or set include_forgotten."),
+        ({}, 3, "Nothing was near enough to the query. Try other words or set include_forgotten."),
+        ({"include_forgotten": True}, 0, "Nothing was found. Try other words."),
+        (
+            {"scopes": ("user",), "include_forgotten": True},
+            0,
+            "Nothing was found. Try other words or leave out scope.",
+        ),
+        (
+            {"types": ("semantic",), "tags": ("x",), "before": 1.0, "min_importance": 0.5},
+            0,
+            "Nothing was found. Try other words, leave out type, tags, time_range and min_importance or set "
+            "include_forgotten.",
+        ),
+    ],
+)
+def test_the_hint_names_what_narrowed_the_question(fields: dict[str, Any], below: int, hint: str) -> None:
+    assert hint_for(recall(**fields), empty(below)) == hint
