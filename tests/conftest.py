@@ -11,6 +11,21 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.patience import PATIENCE_S
+
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
+"""No property is judged by how long an example takes: a machine that stalls would make it fail."""
+
+PATIENT_ENVIRONMENT = {
+    "REMEMBRANCER_WRITE_BUDGET_S": "30",
+    "REMEMBRANCER_READ_BUDGET_S": "30",
+    "REMEMBRANCER_CALL_BUDGET_S": "60",
+    "REMEMBRANCER_BRIDGE_BUDGET_S": "90",
+    "REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20",
+}
 
 
 @pytest.fixture
@@ -35,7 +50,14 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     assert not left, f"processes outlived the test: {[process.info for process in left]}"
 
 
-def processes_of(directory: Path, timeout_s: float = 5.0) -> list[psutil.Process]:
+@pytest.fixture
+def patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home's runtime answers when it can, and never without its store: for tests of what it answers, not when."""
+    for name, value in PATIENT_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+def processes_of(directory: Path, timeout_s: float = PATIENCE_S) -> list[psutil.Process]:
     """Every process but this one whose environment names `directory` as its home and that does not die in time.
 
     An orphan of a test may stay a zombie for ever where process 1 collects none: a zombie counts as dead.

@@ -26,7 +26,7 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PAT
         await asyncio.sleep(0.05)
 
 
-def command(*arguments: str, home: Path, timeout_s: float = 30.0) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, home: Path, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """Run the installed `remembrancer` command."""
     return subprocess.run(
         [str(Path(sys.executable).with_name("remembrancer")), *arguments],

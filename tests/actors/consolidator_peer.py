@@ -15,12 +15,13 @@ from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.runs import ApplyRun, CloseSession
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, Submit
+from tests.actors.patient_dealer import PatientDealer
+from tests.patience import PATIENCE_S
 
 WAIT_S = 15.0
-ASK_S = 1.0
 Answer = TypeVar("Answer")
 
 
@@ -29,7 +30,7 @@ class Consolidator:
 
     def __init__(self, home: Path) -> None:
         self.speaker = Speaker("consolidator", new_ulid())
-        self.dealer: Dealer[FromStoreToConsolidator] = Dealer(
+        self.dealer: PatientDealer[FromStoreToConsolidator] = PatientDealer(
             RuntimePaths(home).store_endpoint, self.speaker, to_consolidator
         )
 
@@ -39,8 +40,8 @@ class Consolidator:
         return PeerGone("consolidator", self.speaker.incarnation)
 
     async def ask(self, request: Any, kind: type[Answer], timeout_s: float = WAIT_S) -> Answer:
-        """The answer, which has to be of this kind."""
-        assert await self.dealer.wait_connected(WAIT_S)
+        """The answer, which has to be of this kind, and which the store has to give within `timeout_s`."""
+        assert await self.dealer.wait_connected(PATIENCE_S)
         answer = await self.dealer.request(request, timeout_s=timeout_s)
         if isinstance(answer, Refused):
             raise from_failure(Failure(answer.code, answer.message, answer.retry_possible, answer.field))
@@ -49,7 +50,7 @@ class Consolidator:
 
     async def duty(self, kind: type[Answer], *done: int) -> Answer:
         """The next duty, which has to be of this kind, and comes within some seconds."""
-        give_up_at = time.monotonic() + WAIT_S
+        give_up_at = time.monotonic() + PATIENCE_S
         while True:
             answer = await self.ask(AwaitDuty(done), object)
             if not isinstance(answer, NoDuty):

@@ -52,10 +52,12 @@ from remembrancer.protocol.work import (
     WorkerReady,
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
+from tests.actors.patient_dealer import PatientDealer
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
 
-REQUEST_S = 10.0
-START_S = 20.0
+REQUEST_S = 20.0
+"""What the store is given for an answer."""
+START_S = 60.0
 Answer = TypeVar("Answer")
 
 
@@ -129,13 +131,13 @@ class Gateway:
     """Asks the store as the gateway does. A refusal is raised as the error that it names."""
 
     def __init__(self, home: Path) -> None:
-        self.dealer: Dealer[ToGateway] = Dealer(
+        self.dealer: PatientDealer[ToGateway] = PatientDealer(
             RuntimePaths(home).store_endpoint, Speaker("gateway", new_ulid()), to_gateway
         )
         self._stored = 0
 
     async def ask(self, request: Any, kind: type[Answer], timeout_s: float = REQUEST_S) -> Answer:
-        """The answer, which has to be of this kind."""
+        """The answer, which has to be of this kind, and which the store has to give within `timeout_s`."""
         assert await self.dealer.wait_connected(START_S)
         answer = await self.dealer.request(request, timeout_s=timeout_s)
         if isinstance(answer, Refused):

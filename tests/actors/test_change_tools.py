@@ -22,7 +22,8 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, Rig, until
+from tests.actors.gateway_rig import NEAR, PATIENT, QUICK, PlayedStore, Rig
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "restore_memory", "get_memory")
@@ -30,6 +31,12 @@ TOOLS = ("update_memory", "forget_memory", "tag_memory", "promote_memory", "rest
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
+    return Rig(home, PATIENT)
+
+
+@pytest.fixture
+def quick_rig(home: Path) -> Rig:
+    """For a store that hangs or is away."""
     return Rig(home, QUICK)
 
 
@@ -168,9 +175,9 @@ async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
         assert "restore it first" in answer["message"]
 
 
-async def test_a_client_that_leaves_does_not_take_its_change_with_it(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
-        async with rig.session() as client:
+async def test_a_client_that_leaves_does_not_take_its_change_with_it(quick_rig: Rig) -> None:
+    async with PlayedStore(quick_rig.paths).open() as store, quick_rig.running() as gateway:
+        async with quick_rig.session() as client:
             identity = (await client.store("x"))["memory_id"]
             store.hangs = True
             params = {"name": "forget_memory", "arguments": {"memory_id": identity}}

@@ -11,7 +11,8 @@ from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation
-from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig, until
+from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +34,7 @@ async def recalled(client: RawClient, query: str = "harbour", **arguments: Any) 
 async def test_changes_without_a_store_are_queued_and_answered_with_what_is_known(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             identity = (await client.store("The harbour is deep", scope="session", tags=["sea"]))["memory_id"]
             await client.call("recall_memories", query="harbour")
         await until(lambda: gateway.vitals().store != "connected")
@@ -83,6 +85,7 @@ async def test_queued_changes_reach_the_store_in_order_and_those_that_it_refuses
 async def test_reads_without_the_store_show_what_was_changed_before_it_left_and_after(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             ids = [(await client.store(f"harbour {name}"))["memory_id"] for name in ("one", "two", "three", "four")]
             await client.call("recall_memories", query="harbour")
             await client.call("forget_memory", memory_id=ids[0])
@@ -107,6 +110,7 @@ async def test_what_the_queue_brought_to_the_store_is_not_forgotten_when_it_goes
     async with rig.running() as gateway, rig.session() as client:
         played = PlayedStore(rig.paths)
         async with played.open():
+            await rig.until_store_answers()
             identity = (await client.store("The harbour is deep"))["memory_id"]
             await client.call("recall_memories", query="harbour")
         await until(lambda: gateway.vitals().store != "connected")
@@ -122,6 +126,7 @@ async def test_what_the_queue_brought_to_the_store_is_not_forgotten_when_it_goes
 async def test_a_memory_is_shown_without_the_store_as_far_as_it_is_known(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             whole, part = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
             await client.call("get_memory", memory_id=whole)
             await client.call("recall_memories", query="harbour", limit=2)
@@ -153,6 +158,7 @@ async def test_a_memory_is_shown_without_the_store_as_far_as_it_is_known(rig: Ri
 async def test_while_a_return_to_a_version_waits_a_memory_is_shown_as_it_was_with_a_word_of_it(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             whole, recent = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
             await client.call("update_memory", memory_id=whole, content="new")
             await client.call("get_memory", memory_id=whole)
@@ -170,6 +176,7 @@ async def test_while_a_return_to_a_version_waits_a_memory_is_shown_as_it_was_wit
 async def test_a_memory_that_was_returned_to_a_version_before_the_store_left_is_said_to_be_that(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             identity = (await client.store("harbour"))["memory_id"]
             await client.call("update_memory", memory_id=identity, content="new")
             await client.call("restore_memory", memory_id=identity, version=1)

@@ -18,6 +18,7 @@ from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import InternalError, InvalidInput, MemoryUnavailable, QueueFull
 from remembrancer.protocol.writes import Applied, Operation
 from tests.operations import REQUESTED_AT, memory_id_of, store_operation
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -59,7 +60,7 @@ class Held:
 
     def _work(self) -> None:
         self._begun.set()
-        assert self._free.wait(10)
+        assert self._free.wait(PATIENCE_S)
 
     async def begun(self) -> None:
         await asyncio.to_thread(self._begun.wait, 10)
@@ -187,6 +188,6 @@ async def test_closing_finishes_what_was_submitted_and_refuses_what_comes_later(
         assert await ran == "ran"
         with pytest.raises(MemoryUnavailable):
             committer.submit(records, [store_operation("late", "x")])
-        with anyio.fail_after(5), pytest.raises(MemoryUnavailable):
+        with anyio.fail_after(PATIENCE_S), pytest.raises(MemoryUnavailable):
             await committer.run(lambda: "late")
         await asyncio.to_thread(committer.close)

@@ -39,6 +39,7 @@ from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import Applied, EntityRef, Operation, ProjectRef
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, change_operation
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -73,7 +74,7 @@ class Workplace:
     async def end(self, session_id: str = SESSION, project: ProjectRef = PROJECT) -> None:
         """End a session, and wait until that was dealt with."""
         await self._do(EndSession(session_id), session_id, project)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while True:
                 entry = (await self.link.read_session(project, session_id)).entry
                 if entry is not None and entry.status != "active":
@@ -94,7 +95,7 @@ class Workplace:
 
     async def until(self, memory_id: str, project: ProjectRef | None = PROJECT, **fields: Any) -> None:
         """Wait until a memory is so."""
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             while True:
                 memory = (await self.memories(project))[memory_id]
                 if all(getattr(memory, name) == value for name, value in fields.items()):

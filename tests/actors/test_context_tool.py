@@ -14,16 +14,16 @@ import pytest
 from remembrancer.actors.gateway.memory_toolset.context_arguments import MAX_FILES
 from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING
 from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens
-from remembrancer.config.settings import Settings
-from tests.actors.gateway_rig import QUICK, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
-    return Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+    return Rig(home, PATIENT)
 
 
 @asynccontextmanager
@@ -114,7 +114,7 @@ async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(
         answer = await client.call("get_memory_context", max_tokens=200)
         assert answer["memory_ids"] == [shown["memory_id"]]
         counts: dict[str, int] = {}
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             while not counts.get(shown["memory_id"]):
                 found = await client.call("get_memory", memory_id=shown["memory_id"])
                 counts[shown["memory_id"]] = found["access_count"]

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
@@ -52,6 +53,7 @@ from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit,
 from tests.actors.consolidator_peer import Consolidator
 from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
@@ -377,7 +379,7 @@ async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_c
     with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
         await rig.gateway.ask(REFLECT, Reflected)
     async with Consolidator(rig.home) as consolidator:
-        await consolidator.ask(AwaitDuty(), NoDuty, timeout_s=0.5)
+        await consolidator.ask(AwaitDuty(), NoDuty, timeout_s=1.0)
         asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
         duty = await consolidator.duty(ReflectDuty)
         await consolidator.report(DutyReport(duty.duty_id, reflected=REFLECTED))
@@ -431,9 +433,10 @@ async def test_accesses_are_counted_for_each_session_that_saw_the_memory(rig: St
     for session_id in (SESSION, OTHER_SESSION, OTHER_SESSION):
         assert await rig.gateway.found("cache Redis", session_id=session_id) == [memory_id]
     async with Consolidator(rig.home) as consolidator:
-        for _ in range(100):
-            read = await consolidator.ask(ReadMemories(PROJECT), MemoriesRead)
-            if read.memories[0].access_count == 3:
-                break
-            await consolidator.ask(AwaitDuty(), NoDuty, timeout_s=0.3)
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                read = await consolidator.ask(ReadMemories(PROJECT), MemoriesRead)
+                if read.memories[0].access_count == 3:
+                    break
+                await anyio.sleep(0.02)
     assert (read.memories[0].access_count, read.memories[0].sessions_accessed) == (3, 2)

@@ -32,7 +32,7 @@ from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.writes import UpdateMemory
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import PROJECT, SESSION, change_operation
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
@@ -101,7 +101,7 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
 
     async with consolidating(rig, {ReflectDuty: count, MaintainDuty: long_maintenance}) as loop:
         maintained = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             await begun.wait()
         assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=0)
         assert loop.vitals().duty == "maintenance of the user"
@@ -130,12 +130,12 @@ async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: St
 
     async with consolidating(rig, {MaintainDuty: work}) as loop:
         asked = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             await begun.wait()
         await rig.store.kill()
         go_on.set()
         await asyncio.gather(asked, return_exceptions=True)
         await rig.start()
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             await done.wait()
         await until(lambda: loop.vitals().finished == 1)

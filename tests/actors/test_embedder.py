@@ -40,6 +40,7 @@ from remembrancer.protocol.work import (
     WorkerLeaving,
     WorkerReady,
 )
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 Kind = TypeVar("Kind")
@@ -63,7 +64,7 @@ class StoreSide:
 
     async def next(self) -> ToStore:
         """The next message."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE_S):
             while not self._arrived:
                 self._news = anyio.Event()
                 await self._news.wait()
@@ -97,10 +98,10 @@ async def worker_in(home: Path, actor: EmbedderActor | None = None, **settings: 
     """A worker that runs, and at the end leaves as the shell would have it leave."""
     worker = actor or EmbedderActor(spec_of(home, **settings))
     async with anyio.create_task_group() as tasks:
-        with anyio.fail_after(1):  # ready means the socket, not the model
+        with anyio.fail_after(PATIENCE_S):
             await tasks.start(run, worker)
         yield worker
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             await worker.drain("the test ends")
         tasks.cancel_scope.cancel()
 
@@ -293,14 +294,14 @@ async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None
     ):
         assert process.stdin is not None
         await process.stdin.send(msgspec.json.encode(spec_of(home)) + b"\n")
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             await ready.wait()
         await store.expect(WorkerReady)
         await store.give("A memory.")
         await store.expect(PassagesEmbedded)
         await process.stdin.aclose()
         await store.expect(WorkerLeaving)
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             assert await process.wait() == EXIT_ORPHANED
 
 
@@ -325,7 +326,7 @@ async def test_a_worker_whose_thread_has_ended_does_not_live_on_as_if_it_worked(
             ended.append(error)
 
     async with store_at(home) as store:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE_S):
             async with anyio.create_task_group() as tasks:
                 await tasks.start(run_to_its_end)
                 await store.expect(WorkerReady)

@@ -12,9 +12,11 @@ import pytest
 
 from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING, NOTHING_KNOWN
 from remembrancer.actors.gateway.resources.reading import STATUS_VOLATILE
+from remembrancer.actors.gateway.store_access.link_health import PAUSES_S
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Refused
-from tests.actors.gateway_rig import QUICK, PlayedStore, Rig, until
+from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +39,7 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
         assert gateway.vitals().queue_depth == 300
         async with PlayedStore(rig.paths).open() as store:
             await until(lambda: gateway.vitals().queue_depth == 0)
+            await rig.until_store_answers()
             assert store.contents == [f"fact {number}" for number in range(300)]
             assert warned(await client.store("direct")) == []
             assert store.submitted == ["direct"]
@@ -79,10 +82,9 @@ async def test_only_the_first_write_waits_for_a_store_that_hangs(rig: Rig) -> No
         assert warned(await client.store("first")) == ["queued"]
         assert anyio.current_time() - started >= QUICK.write_budget_s
         assert gateway.vitals().store == "away"
-        started = anyio.current_time()
         for number in range(10):
             assert warned(await client.store(f"next {number}")) == ["queued"]
-        assert anyio.current_time() - started < QUICK.write_budget_s
+        assert store.submitted == ["before", "first"], "the store was not even asked"
         store.hangs = False
         await until(lambda: gateway.vitals().queue_depth == 0)
         assert store.contents == ["before", "first", *(f"next {number}" for number in range(10))]
@@ -143,6 +145,7 @@ async def test_a_full_queue_says_so(home: Path) -> None:
 async def test_a_read_without_the_store_shows_recent_answers_and_queued_writes(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             await client.store("The harbour is deep")
             await client.call("recall_memories", query="harbour")
         await until(lambda: gateway.vitals().store != "connected")
@@ -162,6 +165,7 @@ async def test_a_read_without_the_store_shows_recent_answers_and_queued_writes(r
 async def test_a_read_without_the_store_shows_nobody_else_s_memories(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             await client.store("The harbour is deep")
             await client.call("recall_memories", query="harbour")
         await until(lambda: gateway.vitals().store != "connected")
@@ -192,6 +196,7 @@ async def test_a_read_without_the_store_shows_nobody_else_s_memories(rig: Rig) -
 async def test_the_status_without_the_store_shows_the_last_known_figures(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         async with PlayedStore(rig.paths).open():
+            await rig.until_store_answers()
             await client.store("x")
             assert (await client.call("get_memory_status"))["connection"]["status"] == "connected"
         await until(lambda: gateway.vitals().store != "connected")
@@ -200,7 +205,7 @@ async def test_the_status_without_the_store_shows_the_last_known_figures(rig: Ri
         connection = status["connection"]
         assert (connection["status"], connection["mode"]) == ("reconnecting", "file-backed")
         assert connection["attempts"] >= 1
-        assert 0 <= connection["next_attempt_seconds"] <= 1
+        assert 0 <= connection["next_attempt_seconds"] <= max(PAUSES_S)
         assert status["degraded"] is True
         assert status["counts"]["total"] == 1
         assert status["write_queue"] == {"depth": 1, "rejected": 0}
@@ -233,7 +238,7 @@ async def test_a_store_that_comes_back_is_used_again_at_once(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         for _ in range(3):
             async with PlayedStore(rig.paths).open() as store:
-                await until(lambda: gateway.vitals().store == "connected")
+                await rig.until_store_answers()
                 assert warned(await client.store("x")) == []
                 assert store.contents == ["x"]
             await until(lambda: gateway.vitals().store == "reconnecting")

@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens
 from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Recall, Refused
 from remembrancer.protocol.writes import EntityRef, StoreMemory
-from tests.actors.gateway_rig import QUICK, PlayedStore, RawClient, Rig, until
+from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
+    return Rig(home, PATIENT)
+
+
+@pytest.fixture
+def quick_rig(home: Path) -> Rig:
+    """For a store that hangs or is away."""
     return Rig(home, QUICK)
 
 
@@ -73,13 +82,14 @@ async def test_a_memory_is_stored_with_all_that_the_client_said(rig: Rig) -> Non
 
 
 async def test_a_request_that_comes_again_over_a_new_connection_is_the_same_operation(rig: Rig) -> None:
+    stamp_ms = int(time.time() * 1000)
     async with PlayedStore(rig.paths).open() as store, rig.running():
         ids: list[str] = []
         for _ in range(2):
             async with rig.session() as client:
                 arguments = {"content": "once", "type": "semantic", "scope": "user"}
                 params = {"name": "store_memory", "arguments": arguments}
-                await client.send(stamp_ms=1_700_000_000_000, id=9, method="tools/call", params=params)
+                await client.send(stamp_ms=stamp_ms, id=9, method="tools/call", params=params)
                 ids.append((await client.hear())["result"]["structuredContent"]["memory_id"])
         assert ids[0] == ids[1]
         assert store.contents == ["once"]
@@ -103,13 +113,16 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
-async def test_recalled_memories_have_the_seed_s_fields_and_their_scores(rig: Rig) -> None:
+async def test_recalled_memories_have_the_seed_s_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
-        answer = await client.call("recall_memories", query="java version", scope=["project"], limit=3)
+        arguments: dict[str, Any] = {"query": "java version", "scope": ["project"], "limit": 3}
+        answer = await client.call("recall_memories", **arguments, scores=True)
         (question,) = (each for each in store.requests if isinstance(each, Recall))
+        plain = await client.call("recall_memories", **arguments)
     assert (question.query, question.scopes, question.limit) == ("java version", ("project",), 3)
     assert answer.pop("query_time_ms") >= 0
+    assert set(answer["memories"][0]) - set(plain["memories"][0]) == {"scores"}
     assert answer == {
         "memories": [
             {
@@ -131,6 +144,34 @@ async def test_recalled_memories_have_the_seed_s_fields_and_their_scores(rig: Ri
         "below_threshold": 2,
         "strategy_used": "hybrid",
     }
+
+
+async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warned_of(rig: Rig) -> None:
+    environment = {"REMEMBRANCER_TOOLSETS": "memory,flies", "REMEMBRANCER_ENGIN": "onnx"}
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session(environment=environment) as client:
+        store.notices = (Notice("embedding_failed", "words only"),)
+        content = "The keeper lights the lantern in the attic every evening. " * 100
+        params: dict[str, Any] = {"name": "recall_memories", "arguments": {"query": "lantern", "max_tokens": 300}}
+        async with rig.session("11" * 16) as other:
+            for number in range(5):
+                await other.store(f"{number}. {content}")
+        text = (await client.request("tools/call", None, **params))["result"]["content"][0]["text"]
+        answer = json.loads(text)
+        (question,) = (each for each in store.requests if isinstance(each, Recall))
+    assert count_tokens(text) <= 300
+    assert len(answer["warnings"]) == 3
+    assert len(answer["memories"]) + answer["omitted"] == 5
+    assert question.with_passages
+
+
+async def test_an_empty_answer_says_what_could_be_done(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        answer = await client.call("recall_memories", query="x", scope="user", tags="java")
+    assert answer["memories"] == []
+    assert answer["below_threshold"] == 2
+    assert answer["hint"] == (
+        "Nothing was near enough to the query. Try other words, leave out scope and tags or set include_forgotten."
+    )
 
 
 async def test_an_answer_says_what_the_store_could_not_search(rig: Rig) -> None:
@@ -240,18 +281,18 @@ async def test_many_calls_at_once_are_all_answered(rig: Rig) -> None:
         assert len(store.applied) == 1000
 
 
-async def test_a_client_that_leaves_does_not_take_its_write_with_it(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running():
-        async with rig.session() as client:
+async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: Rig) -> None:
+    async with PlayedStore(quick_rig.paths).open() as store, quick_rig.running():
+        async with quick_rig.session() as client:
             await client.store("first")
             store.hangs = True
             params = {"name": "store_memory", "arguments": {"content": "last", "type": "semantic", "scope": "user"}}
             await client.send(id=99, method="tools/call", params=params)
             await until(lambda: "last" in store.submitted)
-        await until(lambda: rig.gateway.vitals().sessions == 0)
+        await until(lambda: quick_rig.gateway.vitals().sessions == 0)
         store.hangs = False
         await until(lambda: store.contents == ["first", "last"])
-        await until(lambda: rig.gateway.vitals().queue_depth == 0)
+        await until(lambda: quick_rig.gateway.vitals().queue_depth == 0)
 
 
 async def test_the_project_is_the_client_s_first_root(rig: Rig, tmp_path: Path) -> None:
@@ -270,7 +311,7 @@ async def test_the_project_is_the_client_s_first_root(rig: Rig, tmp_path: Path) 
 async def test_a_client_that_does_not_say_its_roots_is_not_waited_for_long(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
         await client.initialize(roots={})
-        with anyio.fail_after(2.0):
+        with anyio.fail_after(PATIENCE_S):
             await client.store("x")
         (operation,) = store.applied.values()
     assert operation.project == project_of(rig.paths.home)
@@ -337,27 +378,32 @@ async def test_what_is_no_message_is_answered_and_the_session_goes_on(rig: Rig) 
         assert (await client.request("ping"))["result"] == {}
 
 
-async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(rig: Rig) -> None:
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+async def test_an_ordered_end_answers_what_is_under_way_and_says_goodbye(quick_rig: Rig) -> None:
+    async with (
+        PlayedStore(quick_rig.paths).open() as store,
+        quick_rig.running() as gateway,
+        quick_rig.session() as client,
+    ):
         await client.store("first")
         store.hangs = True
         params = {"name": "store_memory", "arguments": {"content": "last", "type": "semantic", "scope": "user"}}
         await client.send(id=99, method="tools/call", params=params)
         await until(lambda: "last" in store.submitted)
-        with anyio.fail_after(2.0):
+        with anyio.fail_after(PATIENCE_S):
             await gateway.drain("down")
         assert (await client.hear())["result"]["structuredContent"]["warnings"][0]["code"] == "queued"
         await _expect_goodbye(client)
 
 
 async def _expect_goodbye(client: RawClient) -> None:
-    with anyio.move_on_after(0.2):
-        await client.hear()
-    assert client.controls[-1] == b"!bye down"
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(client.hear)
+        await until(lambda: client.controls[-1] == b"!bye down")
+        tasks.cancel_scope.cancel()
 
 
-async def test_a_store_that_cannot_be_started_is_named_in_the_answers(rig: Rig) -> None:
-    async with rig.running() as gateway, rig.session() as client:
+async def test_a_store_that_cannot_be_started_is_named_in_the_answers(quick_rig: Rig) -> None:
+    async with quick_rig.running() as gateway, quick_rig.session() as client:
         gateway.on_peer_failed(PeerFailed("store", "schema_too_new", "memory.db is of release 9"))
         stored = await client.store("x")
         assert "memory.db is of release 9" in stored["warnings"][0]["message"]

@@ -19,6 +19,7 @@ from remembrancer.actors.store.vectors.vector_index import VectorIndex
 from remembrancer.protocol.work import Passage
 from tests.actors.store_process import IDENTITY, vector_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 TEXTS = ("the lantern stands in the harbour by the mole", "the lantern stands in the harbour by the mole today")
@@ -46,7 +47,7 @@ async def test_near_duplicates_are_found_while_the_index_is_being_opened(tmp_pat
     ]
     keeper.add(records.name, IDENTITY.key, records.save_embeddings(IDENTITY.key, made))
     try:
-        with anyio.fail_after(5), ThreadPoolExecutor(1) as threads:
+        with anyio.fail_after(PATIENCE_S), ThreadPoolExecutor(1) as threads:
             await opening.wait()
             await keeper.check_now(records.name, numbers[1], threads)
         assert records.similar_ids(numbers[1], SESSION) == (f"memory:{len(TEXTS[0])}",)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import Settings
-from tests.actors.gateway_rig import RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import until
 
@@ -58,7 +58,7 @@ async def open_house(home: Path, tmp_path: Path, **settings: Any) -> AsyncIterat
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     mine.mkdir()
     theirs.mkdir()
-    rig = Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0, **settings))
+    rig = Rig(home, msgspec.structs.replace(PATIENT, **settings))
     async with store_rig(home) as store, rig.running():
         yield House(rig, store, mine, theirs)
 
@@ -414,7 +414,7 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
 
 
 async def test_the_next_gateway_gives_nothing_away_of_what_the_last_one_queued(home: Path, tmp_path: Path) -> None:
-    rig = Rig(home, Settings(write_budget_s=0.2, read_budget_s=0.2))
+    rig = Rig(home, QUICK)
     house = {"session": VICTIM, "directory": str(tmp_path)}
     async with rig.running(), rig.session(**house) as victim:
         queued = await victim.call("store_memory", **secret("session"))

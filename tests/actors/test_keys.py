@@ -18,6 +18,7 @@ from remembrancer.protocol.errors import ConfigurationError, PeerUnavailable
 from remembrancer.protocol.keys import AllowList, CurveKeys
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import to_command, to_launcher
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -65,8 +66,8 @@ async def test_a_listed_client_gets_through_and_an_unlisted_one_does_not(
     with AllowList(tmp_path / "allowed"):
         async with serving(server, port) as endpoint:
             async with client(endpoint, listed, server) as dealer:
-                assert await dealer.wait_connected(5)
-                assert await dealer.request(AskScale(1), timeout_s=5) == Scaled(1)
+                assert await dealer.wait_connected(PATIENCE_S)
+                assert await dealer.request(AskScale(1), timeout_s=PATIENCE_S) == Scaled(1)
             async with client(endpoint, stranger, server) as dealer:
                 assert not await dealer.wait_connected(0.5)
                 with pytest.raises(PeerUnavailable):
@@ -83,7 +84,7 @@ async def test_a_key_that_is_added_or_taken_away_counts_after_a_reload(
             public.write_bytes((tmp_path / "mine" / "me.key").read_bytes())
             allowed.reload()
             async with client(endpoint, keys, server) as dealer:
-                assert await dealer.wait_connected(5)
+                assert await dealer.wait_connected(PATIENCE_S)
             public.unlink()
             allowed.reload()
             async with client(endpoint, keys, server) as dealer:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.config.settings import Settings
-from tests.actors.gateway_rig import RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 
 pytestmark = pytest.mark.anyio
@@ -17,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
-    return Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+    return Rig(home, PATIENT)
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ from remembrancer.actors.gateway.prompts.prompt_texts import (
     recall_text,
     search_text,
 )
-from tests.actors.gateway_rig import QUICK, Rig
+from tests.actors.gateway_rig import PATIENT, QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
 
@@ -28,6 +28,12 @@ TEMPLATE = mcp.ResourceTemplateReference(uri="memory://memory/{id}")
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
+    return Rig(home, PATIENT)
+
+
+@pytest.fixture
+def quick_rig(home: Path) -> Rig:
+    """For a store that hangs or is away."""
     return Rig(home, QUICK)
 
 
@@ -168,8 +174,8 @@ def test_a_memory_that_is_inspected_is_cut_where_it_is_very_long() -> None:
     assert len(text) < 17_000
 
 
-async def test_a_prompt_is_of_use_while_the_store_is_away(rig: Rig) -> None:
-    async with rig.running(), sdk_client(rig, "legacy") as client:
+async def test_a_prompt_is_of_use_while_the_store_is_away(quick_rig: Rig) -> None:
+    async with quick_rig.running(), sdk_client(quick_rig, "legacy") as client:
         text = await text_of(client, "recall", topic="java version")
     assert "- nothing was found" in text
     assert "- (warning: " in text
@@ -256,8 +262,8 @@ async def test_the_ids_last_shown_are_completed(rig: Rig) -> None:
         assert await completed(client, "memory", "about", memory_id[:12]) == [memory_id]
 
 
-async def test_completion_names_what_it_does_not_know_and_is_quiet_without_the_store(rig: Rig) -> None:
-    async with rig.running(), sdk_client(rig, "legacy") as client:
+async def test_completion_names_what_it_does_not_know_and_is_quiet_without_the_store(quick_rig: Rig) -> None:
+    async with quick_rig.running(), sdk_client(quick_rig, "legacy") as client:
         with pytest.raises(MCPError, match="did you mean recall"):
             await completed(client, "recal", "topic", "x")
         with pytest.raises(MCPError, match="did you mean topic"):

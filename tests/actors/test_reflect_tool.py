@@ -16,9 +16,10 @@ from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.runs import ApplyRun, Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.wire import ToStore
 from remembrancer.protocol.writes import Applied, Operation, Submit
-from tests.actors.gateway_rig import QUICK, Rig, until
+from tests.actors.gateway_rig import PATIENT, QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +30,7 @@ CLUSTER = ConsolidatedMemory(
     SUMMARY_ID, "The build needs Java 21.", "semantic", "fact", "session", SOURCES, ("needs Java 21", "it is Java 21")
 )
 PATTERN = Pattern("asks about error handling", 4, "user", None, SOURCES[:1])
-SAMPLING = msgspec.structs.replace(QUICK, sampling=True, reflect_budget_s=2.0, sampling_budget_s=1.0)
+SAMPLING = msgspec.structs.replace(PATIENT, sampling=True, reflect_budget_s=30.0, sampling_budget_s=30.0)
 
 
 class ReflectingStore(ResourceStore):
@@ -77,6 +78,12 @@ class ReflectingStore(ResourceStore):
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
+    return Rig(home, PATIENT)
+
+
+@pytest.fixture
+def quick_rig(home: Path) -> Rig:
+    """For a store that hangs or is away."""
     return Rig(home, QUICK)
 
 
@@ -175,8 +182,8 @@ async def test_a_run_that_is_not_there_is_an_error_of_the_argument(rig: Rig) -> 
     assert (answer["error"], answer["field"]) == ("not_found", "undo")
 
 
-async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:
-    async with rig.running(), rig.session() as client:
+async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(quick_rig: Rig) -> None:
+    async with quick_rig.running(), quick_rig.session() as client:
         answer = await client.call(TOOL)
         assert answer["error"] == "memory_unavailable"
         assert (answer["degraded"], answer["retry_possible"]) == (True, True)
@@ -194,7 +201,7 @@ async def test_without_a_consolidator_a_reflection_is_an_error_that_may_be_retri
 
 
 async def test_a_reflection_that_takes_too_long_does_not_make_the_store_silent(home: Path) -> None:
-    rig = Rig(home, msgspec.structs.replace(QUICK, reflect_budget_s=0.3))
+    rig = Rig(home, msgspec.structs.replace(PATIENT, reflect_budget_s=0.3))
     async with ReflectingStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
         await client.call("get_memory_status")
         store.hangs = True
@@ -293,12 +300,14 @@ async def test_an_answer_that_is_none_leaves_the_memories_own_sentences(
     assert reflections[-1].summaries == {}
 
 
-async def test_a_model_that_does_not_answer_is_not_waited_for(sampling_rig: Rig) -> None:
+async def test_a_model_that_does_not_answer_is_not_waited_for(home: Path) -> None:
+    rig = Rig(home, msgspec.structs.replace(SAMPLING, sampling_budget_s=1.0))
+
     async def answers(_: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult:
         await until(lambda: False, 60.0)
         raise AssertionError
 
-    result, _ = await reflect(sampling_rig, answers)
+    result, _ = await reflect(rig, answers)
     assert result["consolidated_memories"][0]["content"] == CLUSTER.content
     assert "longer than 1 s" in result["warnings"][0]["message"]
 

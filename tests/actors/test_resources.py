@@ -19,11 +19,11 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from remembrancer.actors.bridge.replay import Conversation
 from remembrancer.actors.gateway.resources import resource_handlers, subscriptions, watches
 from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.reads import Refused
-from tests.actors.gateway_rig import QUICK, Rig, until
+from tests.actors.gateway_rig import PATIENT, QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 NOT_FOUND = {"legacy": -32002, "2026-07-28": -32602}
@@ -33,7 +33,7 @@ NOBODY = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
-    return Rig(home, Settings())
+    return Rig(home, PATIENT)
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ class Heard:
         assert isinstance(message, mcp.ResourceUpdatedNotification), message
         self.updated.append(str(message.params.uri))
 
-    async def wait_for(self, uri: str, count: int = 1, timeout_s: float = 5.0) -> None:
-        await until(lambda: self.updated.count(uri) >= count, timeout_s)
+    async def wait_for(self, uri: str, count: int = 1) -> None:
+        await until(lambda: self.updated.count(uri) >= count)
 
 
 @asynccontextmanager
@@ -372,7 +372,7 @@ async def test_a_subscription_that_a_bridge_repeats_is_told_of_once(rig: Rig) ->
     async with ResourceStore(rig.paths).open(), rig.running(), rig.session() as client:
         await client.say(repeated.partition(b" ")[2].strip())
         assert (await client.hear())["result"] == {}
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             told = await client.hear()
         assert told["method"] == "notifications/resources/updated"
         assert told["params"] == {"uri": PREFERENCES}
@@ -387,13 +387,13 @@ async def test_a_stream_acknowledges_what_is_there_and_tells_of_it(rig: Rig) -> 
         async with client.listen(resource_subscriptions=wanted, tools_list_changed=True) as stream:
             assert stream.honored == mcp.SubscriptionFilter(resource_subscriptions=[PREFERENCES, SUMMARY])
             await store(client, "writes British English", scope="user")
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 told = {await anext(stream), await anext(stream)}
             assert told == {ResourceUpdated(PREFERENCES), ResourceUpdated(SUMMARY)}
         async with client.listen(resource_subscriptions=[GRAPH]) as stream:
             entity = {"name": "Gateway", "type": "component", "relationship": "is"}
             await store(client, "the gateway owns the queue", scope="user", related_entities=[entity])
-            with anyio.fail_after(5):
+            with anyio.fail_after(PATIENCE_S):
                 assert await anext(stream) == ResourceUpdated(GRAPH)
 
 
@@ -404,7 +404,7 @@ async def test_a_stream_does_not_hold_up_a_stop(rig: Rig) -> None:
         sdk_client(rig, "2026-07-28") as client,
         client.listen(resource_subscriptions=[STATUS]),
     ):
-        with anyio.fail_after(2):
+        with anyio.fail_after(PATIENCE_S):
             await gateway.drain("test")
 
 

@@ -11,10 +11,10 @@ import pytest
 from remembrancer.actors.gateway import session_life
 from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, to_gather
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.session_life import EndSession, StartSession
-from tests.actors.gateway_rig import QUICK, PlayedStore, Rig, until
+from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
+from tests.patience import until
 
 pytestmark = pytest.mark.anyio
 SESSION = "session:test"
@@ -22,6 +22,12 @@ SESSION = "session:test"
 
 @pytest.fixture
 def rig(home: Path) -> Rig:
+    return Rig(home, PATIENT)
+
+
+@pytest.fixture
+def quick_rig(home: Path) -> Rig:
+    """For a store that hangs or is away."""
     return Rig(home, QUICK)
 
 
@@ -91,14 +97,14 @@ async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> Non
         assert store.life[0] == StartSession("session:other", "test", str(rig.paths.home))
 
 
-async def test_starts_and_ends_wait_for_a_store_that_is_away(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session_life, "FIRST_WAIT_S", 0.05)
-    async with rig.running() as gateway:
-        async with rig.session() as client:
+    async with quick_rig.running() as gateway:
+        async with quick_rig.session() as client:
             await until(lambda: gateway.vitals().queue_depth == 1)
             await client.say_end()
         await until(lambda: gateway.vitals().queue_depth == 2)
-    async with PlayedStore(rig.paths).open() as store, rig.running():
+    async with PlayedStore(quick_rig.paths).open() as store, quick_rig.running():
         await until(lambda: len(store.life) == 2)
         assert [type(change) for change in store.life] == [StartSession, EndSession]
 
@@ -151,7 +157,7 @@ async def test_the_context_is_gathered_before_it_is_asked_for(rig: Rig) -> None:
 
 
 async def test_a_store_that_goes_away_right_after_the_start_still_gives_a_context(home: Path) -> None:
-    rig = Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+    rig = Rig(home, PATIENT)
     async with rig.running(), store_rig(home) as store:
         async with rig.session() as client:
             await client.store("Prefers tabs", scope="user")
@@ -178,7 +184,7 @@ async def test_a_store_that_goes_away_right_after_the_start_still_gives_a_contex
 async def test_what_is_ready_is_dropped_when_something_is_written_that_may_belong_to_it(
     home: Path, who: dict[str, Any], what: dict[str, Any], is_dropped: bool
 ) -> None:
-    rig = Rig(home, Settings(write_budget_s=1.0, read_budget_s=2.0))
+    rig = Rig(home, PATIENT)
     async with store_rig(home), rig.running():
         async with rig.session() as client:
             await client.store("The first fact")

@@ -33,7 +33,7 @@ from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, P
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import encoder, from_launcher, to_command, to_launcher
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 ToService = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown
 ToClient = Ping | Stop | Scaled | GoingDown | CommandRefused | Refused
@@ -90,8 +90,10 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 
 async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoint: str) -> None:
     async with serving(endpoint) as service, client(endpoint) as dealer:
-        assert await dealer.wait_connected(5)
-        answers = await asyncio.gather(*(dealer.request(AskScale(number), timeout_s=5) for number in range(200)))
+        assert await dealer.wait_connected(PATIENCE_S)
+        answers = await asyncio.gather(
+            *(dealer.request(AskScale(number), timeout_s=PATIENCE_S) for number in range(200))
+        )
         assert answers == [Scaled(number) for number in range(200)]
         assert {peer.name for peer in service.peers} == {"client"}
         assert {peer.incarnation for peer in service.peers} == {"01C"}
@@ -100,9 +102,9 @@ async def test_a_request_is_answered_and_many_at_once_get_each_their_own(endpoin
 async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_message(endpoint: str) -> None:
     said: list[ToClient] = []
     async with serving(endpoint) as service, client(endpoint, on_message=said.append) as dealer:
-        assert await dealer.wait_connected(5)
+        assert await dealer.wait_connected(PATIENCE_S)
         await dealer.send(Ready(1))
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             await service.arrived.wait()
         assert await service.router.send(service.peers[0], Ping())
         assert await service.router.send(service.peers[0], Scaled(3), in_reply_to=999_999)
@@ -113,10 +115,12 @@ async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_me
 
 async def test_no_answer_within_the_time_is_an_error_of_its_own(endpoint: str) -> None:
     async with serving(endpoint), client(endpoint) as dealer:
-        assert await dealer.wait_connected(5)
+        assert await dealer.wait_connected(PATIENCE_S)
         with pytest.raises(DeadlineExceeded):
             await dealer.request(AskStatus(), timeout_s=0.05)
-        assert await dealer.request(AskScale(1), timeout_s=5) == Scaled(1), "and the connection is as good as before"
+        assert await dealer.request(AskScale(1), timeout_s=PATIENCE_S) == Scaled(1), (
+            "and the connection is as good as before"
+        )
 
 
 async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
@@ -126,7 +130,7 @@ async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
             await dealer.request(AskScale(1), timeout_s=30)
         with pytest.raises(PeerUnavailable):
             await dealer.send(Ready(1))
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 25
         assert not dealer.connected
         assert not await dealer.wait_connected(0.01)
     with pytest.raises(PeerUnavailable):
@@ -138,11 +142,11 @@ async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer
     async with client(endpoint, on_connection=connections.append) as dealer:
         for incarnation in range(3):
             async with serving(endpoint) as service:
-                assert await dealer.wait_connected(5)
-                assert await dealer.request(AskScale(incarnation), timeout_s=5) == Scaled(incarnation)
+                assert await dealer.wait_connected(PATIENCE_S)
+                assert await dealer.request(AskScale(incarnation), timeout_s=PATIENCE_S) == Scaled(incarnation)
                 hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
                 await until(partial(service.heard.__contains__, AskStatus()))
-            with anyio.fail_after(5), pytest.raises(PeerLost):
+            with anyio.fail_after(PATIENCE_S), pytest.raises(PeerLost):
                 await hanging
             await until(lambda: not dealer.connected)
     assert connections == [True, False] * 3
@@ -152,11 +156,11 @@ async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoi
     async with serving(endpoint) as service:
         dealer = client(endpoint)
         async with dealer:
-            await dealer.wait_connected(5)
+            await dealer.wait_connected(PATIENCE_S)
             hanging = asyncio.ensure_future(dealer.request(AskStatus(), timeout_s=30))
             await until(lambda: AskStatus() in service.heard)
             await dealer.aclose()
-            with anyio.fail_after(5), pytest.raises(PeerLost):
+            with anyio.fail_after(PATIENCE_S), pytest.raises(PeerLost):
                 await hanging
         await dealer.aclose()
         await service.router.aclose()
@@ -166,10 +170,10 @@ async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoi
 async def test_a_peer_that_is_gone_is_told_from_one_that_is_there(endpoint: str) -> None:
     async with serving(endpoint) as service:
         async with client(endpoint) as dealer:
-            await dealer.wait_connected(5)
-            await dealer.request(AskScale(1), timeout_s=5)
+            await dealer.wait_connected(PATIENCE_S)
+            await dealer.request(AskScale(1), timeout_s=PATIENCE_S)
         peer = service.peers[0]
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE_S):
             while await service.router.send(peer, Ping()):  # noqa: ASYNC110 - until the socket has noticed
                 await anyio.sleep(0.005)
         assert not await service.router.send(Peer(b"never seen", "x", "x"), Ping())
@@ -238,12 +242,12 @@ async def test_the_router_counts_and_drops_whatever_is_malformed_and_serves_on(
 ) -> None:
     rng = random.Random(20240229)
     async with serving(endpoint) as service, client(endpoint) as dealer:
-        assert await dealer.wait_connected(5)
+        assert await dealer.wait_connected(PATIENCE_S)
         with raw_dealer(context, endpoint) as raw:
             for _ in range(400):
                 await send_raw(raw, malformed(rng))
             await until(lambda: service.router.rejected_frames >= 400)
-        assert await dealer.request(AskScale(7), timeout_s=5) == Scaled(7)
+        assert await dealer.request(AskScale(7), timeout_s=PATIENCE_S) == Scaled(7)
         assert service.router.rejected_frames == 400
         assert service.heard == [AskScale(7)]
     assert sum(record.message == "frame dropped" for record in caplog.records) == 400
@@ -257,7 +261,7 @@ async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
     with context.socket(zmq.ROUTER) as raw:
         raw.bind(endpoint)
         async with client(endpoint, on_message=said.append) as dealer:
-            assert await dealer.wait_connected(5)
+            assert await dealer.wait_connected(PATIENCE_S)
             await dealer.send(Ready(1))
             routing_id = (await receive_raw(raw))[0]
             for _ in range(300):
@@ -280,9 +284,9 @@ async def test_a_message_that_breaks_its_handler_makes_neither_side_deaf(
             raise ZeroDivisionError("a fault in the client")
 
     async with serving(endpoint) as service, client(endpoint, on_message=hear) as dealer:
-        assert await dealer.wait_connected(5)
+        assert await dealer.wait_connected(PATIENCE_S)
         await dealer.send(AskScale(-1))
-        assert await dealer.request(AskScale(2), timeout_s=5) == Scaled(2)
+        assert await dealer.request(AskScale(2), timeout_s=PATIENCE_S) == Scaled(2)
         assert await service.router.send(service.peers[0], Ping())
         assert await service.router.send(service.peers[0], Ping())
         await until(lambda: len(said) == 2)
@@ -315,11 +319,11 @@ async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work
 
 async def test_two_dealers_of_one_service_do_not_get_each_others_answers(endpoint: str) -> None:
     async with serving(endpoint), client(endpoint, "one") as one, client(endpoint, "two") as two:
-        assert await one.wait_connected(5)
-        assert await two.wait_connected(5)
+        assert await one.wait_connected(PATIENCE_S)
+        assert await two.wait_connected(PATIENCE_S)
         first, second = await asyncio.gather(
-            asyncio.gather(*(one.request(AskScale(number), timeout_s=5) for number in range(50))),
-            asyncio.gather(*(two.request(AskScale(1000 + number), timeout_s=5) for number in range(50))),
+            asyncio.gather(*(one.request(AskScale(number), timeout_s=PATIENCE_S) for number in range(50))),
+            asyncio.gather(*(two.request(AskScale(1000 + number), timeout_s=PATIENCE_S) for number in range(50))),
         )
         assert first == [Scaled(number) for number in range(50)]
         assert second == [Scaled(1000 + number) for number in range(50)]
@@ -330,11 +334,11 @@ async def test_a_dealer_leaves_no_socket_behind(endpoint: str) -> None:
 
     async with serving(endpoint):
         async with client(endpoint) as dealer:
-            await dealer.wait_connected(5)
+            await dealer.wait_connected(PATIENCE_S)
         before = psutil.Process().num_fds()
         for _ in range(20):
             async with client(endpoint) as dealer:
-                await dealer.wait_connected(5)
+                await dealer.wait_connected(PATIENCE_S)
         await until(lambda: psutil.Process().num_fds() <= before + 4)
 
 

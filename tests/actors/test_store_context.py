@@ -14,6 +14,7 @@ from remembrancer.protocol.reads import ContextGathered, GatherContext, NoteAcce
 from remembrancer.protocol.writes import ForgetMemory, Operation, ProjectRef, SourceRef
 from tests.actors.store_process import Gateway, StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -209,7 +210,7 @@ async def test_gathering_counts_no_access_but_a_note_does_for_what_the_session_m
     await gather(gateway, task="lantern")
     unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
     await gateway.ask(NoteAccess(PROJECT, SESSION, (here, user, theirs, unknown)), Noted)
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE_S):
         while await counts_of(gateway, SESSION) != {here: 1, user: 1}:  # noqa: ASYNC110 - it tells nobody
             await anyio.sleep(0.02)
     assert await counts_of(gateway, OTHER_SESSION) == {here: 1, user: 1, theirs: 0}

@@ -20,6 +20,7 @@ from remembrancer.protocol.reads import GraphEntity, GraphFound, Recall, Recalle
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -262,7 +263,7 @@ async def test_memories_that_the_graph_shows_count_as_seen(rig: StoreRig) -> Non
         answers.append(the((await search(rig, "A")).memories, memory_id).access_count)
 
     await look()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while not answers[-1]:
         await look()
         assert time.monotonic() < deadline

@@ -13,6 +13,7 @@ from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import EntityRef, SourceRef
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ async def test_a_memory_is_found_by_its_words_before_there_are_any_vectors(rig: 
     assert answer.strategy_used == "keyword"
     assert [notice.code for notice in answer.notices] == ["embedding_failed"]
     assert (await gateway.recall("lantern", strategy="keyword")).notices == (), "who asks for words lacks nothing"
-    assert not (await gateway.embedding_of(lantern, timeout_s=0.5)).embedded
+    assert not (await gateway.embedding_of(lantern, timeout_s=1.0)).embedded
 
 
 async def test_without_a_worker_a_question_for_meaning_is_answered_by_words_with_a_warning(rig: StoreRig) -> None:
@@ -73,7 +74,7 @@ async def test_whoever_waits_for_the_vectors_gets_them_and_the_near_duplicates(r
     first = await gateway.store(text)
     state = await gateway.embedding_of(first)
     assert (state.embedded, state.near_duplicates, state.error) == (True, (), None)
-    second = await gateway.store(f"{text} today")
+    second = await gateway.store(f"{text} 1901")
     state = await gateway.embedding_of(second)
     assert (state.embedded, state.near_duplicates) == (True, (first,))
     theirs = await gateway.store(f"{text} now", scope="session", session_id=OTHER_SESSION)
@@ -176,7 +177,7 @@ async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> 
 
 
 async def _recall_until(rig: StoreRig, request: Recall, least_accesses: int) -> Recalled:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         answer = await rig.gateway.ask(request, Recalled)
         if answer.memories[0].access_count >= least_accesses:
@@ -199,7 +200,7 @@ async def test_a_memory_longer_than_the_window_is_found_by_its_last_sentence_and
     long = await gateway.store(f"{first} {filler} {last}")
     for number in range(30):
         await gateway.store(f"Note {number}: buy flour, salt and {number} eggs for the bakery.")
-    assert (await gateway.embedding_of(long, timeout_s=30)).embedded
+    assert (await gateway.embedding_of(long, timeout_s=60)).embedded
     await gateway.until_embedded()
     for sentence in (first, last):
         answer = await gateway.recall(sentence, strategy="vector", limit=3)

@@ -30,7 +30,7 @@ from remembrancer.protocol.work import (
     WorkerReady,
 )
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
-from tests.actors.store_process import DIMENSIONS, IDENTITY, StoreRig, Worker, store_rig, vector_of
+from tests.actors.store_process import DIMENSIONS, IDENTITY, START_S, StoreRig, Worker, store_rig, vector_of
 from tests.operations import change_operation, memory_id_of, store_operation
 from tests.patience import until
 
@@ -113,7 +113,7 @@ async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: Store
         answer = await gateway.recall("word3")
         assert [memory.id for memory in answer.memories] == [ids[3]]
         assert [notice.code for notice in answer.notices] == ["embedding_failed"]
-        state = await gateway.embedding_of(ids[0], timeout_s=0.5)
+        state = await gateway.embedding_of(ids[0])
         assert (state.embedded, state.error) == (False, "no weights on this disk")
         worker.announce()
         await gateway.until_embedded()
@@ -204,7 +204,7 @@ async def test_a_worker_that_the_restarted_store_does_not_know_is_asked_who_it_i
     await until(lambda: len(worker.jobs) == 10)
     old = list(worker.jobs)
     await rig.restart()
-    assert await worker.dealer.wait_connected(10)
+    assert await worker.dealer.wait_connected(START_S)
     worker.answer(old[:1])
     await until(lambda: worker.asked)
     assert worker.asked == [WhoAreYou()]
@@ -246,7 +246,7 @@ async def test_a_worker_that_answers_with_nonsense_hurts_nobody(rig: StoreRig, g
     answer = await rig.gateway.recall("word4", strategy="hybrid")
     assert [memory.id for memory in answer.memories] == [ids[4]]
     assert [notice.code for notice in answer.notices] == ["embedding_failed"]
-    assert not (await rig.gateway.embedding_of(ids[0], timeout_s=0.5)).embedded
+    assert not (await rig.gateway.embedding_of(ids[0])).embedded
     mad.say(WorkerLeaving())
     await rig.gateway.until(lambda now: now.embedding.workers == 0)
     sane = await rig.worker("embedder-2")
@@ -339,7 +339,7 @@ async def test_an_index_that_is_gone_or_ruined_between_two_starts_costs_nothing_
         (rig.paths.vectors / "chroma.sqlite3").write_bytes(b"ruined" * 5000)
     given = len(worker.jobs)
     await rig.start()
-    assert await worker.dealer.wait_connected(10)
+    assert await worker.dealer.wait_connected(START_S)
     worker.announce()
     await rig.gateway.until(lambda now: now.embedding.workers == 1)
     await rig.gateway.until_embedded()
@@ -360,7 +360,7 @@ async def test_a_kill_in_the_middle_of_embedding_loses_no_vectors_and_doubles_no
     ids = await fill(rig, 30)
     await until(lambda: len(worker.jobs) > 12)
     await rig.restart()
-    assert await worker.dealer.wait_connected(10)
+    assert await worker.dealer.wait_connected(START_S)
     worker.announce()
     await rig.gateway.until(lambda now: now.embedding.workers == 1)
     await rig.gateway.until_embedded()

@@ -27,7 +27,7 @@ from remembrancer.protocol.errors import (
 from remembrancer.protocol.writes import Applied, ProjectRef, Submit
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, result_of, store_operation
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -100,7 +100,7 @@ async def test_kill_9_in_the_middle_of_many_writes_loses_and_doubles_none_that_w
     operations = [store_operation(f"op{n}", f"lantern number {n}") for n in range(400)]
     acknowledged: list[str] = []
     waiting = iter(operations)
-    assert await rig.gateway.dealer.wait_connected(10)
+    assert await rig.gateway.dealer.wait_connected(PATIENCE_S)
 
     async def send_one_after_another() -> None:
         for operation in waiting:

@@ -16,6 +16,7 @@ from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
 from remembrancer.protocol.writes import EntityRef, PromoteMemory
 from tests.actors.test_consolidation import Workplace, workplace
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 AT_ONCE = Settings(session_details_kept_s=0.001)
@@ -91,7 +92,7 @@ async def test_all_promotions_of_a_memory_are_told_in_whichever_file_it_is(home:
         def said(entry: Promotion) -> tuple[str, str]:
             return entry.from_scope, entry.to_scope
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE_S):
             shown = await place.rig.gateway.ask(GetMemory(PROJECT, SESSION, memory_id), MemoryShown)
         assert shown.memory.scope == "user"
         assert [said(each) for each in shown.promotions] == [("session", "project"), ("project", "user")]

@@ -35,7 +35,7 @@ BAD_RECALLS: list[tuple[str, dict[str, Any], str]] = [
     ("an unknown strategy", {"query": "x", "strategy": "psychic"}, "strategy"),
 ]
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtures("patient")]
 
 
 async def test_bad_input_is_refused_by_name_and_loses_nothing(home: Path) -> None:

@@ -20,12 +20,12 @@ from remembrancer.protocol.kinds import Kind, type_of_kind
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Launched, StoreRig, Worker, store_rig
 from tests.operations import PROJECT, SESSION, change_operation
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
 THINGS = ("ledger", "parser", "router", "mailer", "cipher", "runner", "linter", "packer", "tracer", "folder")
 KILLS = 5
-PATIENCE_S = 30.0
 
 
 @pytest.fixture

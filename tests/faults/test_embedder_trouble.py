@@ -12,7 +12,7 @@ from bench.client import StdioClient
 from remembrancer.actors.embedder import wordpiece
 from tests.runtime import Runtime, until
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtures("patient")]
 
 
 async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:

@@ -20,9 +20,11 @@ from tests.runtime import Runtime, until
 
 SESSIONS = 4
 STORES = 500
-LONGEST_ANSWER_S = 5.0
+LONGEST_ANSWER_S = 10.0
+"""Twice what a bridge gives a request: the rest is for a machine that stalls under this very work."""
+LONGEST_LEAVE_S = 10.0
 
-pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 
 
 @dataclass
@@ -70,7 +72,7 @@ async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, N
     for client in clients:
         assert not client.strays
         assert client.process.returncode is None, "a session had to be restarted"
-        assert await client.aclose() < 2.0
+        assert await client.aclose() < LONGEST_LEAVE_S
     await runtime.down()
     return account
 

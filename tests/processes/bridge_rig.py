@@ -20,6 +20,7 @@ from remembrancer.actors.launch import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
+from tests.patience import PATIENCE_S
 
 HANDSHAKE: dict[str, Any] = {
     "protocolVersion": "2025-06-18",
@@ -52,7 +53,7 @@ class BridgeClient:
         self.process.stdin.write(data + b"\n")
         self.process.stdin.flush()
 
-    def hear(self, timeout_s: float = 10.0) -> dict[str, Any]:
+    def hear(self, timeout_s: float = PATIENCE_S) -> dict[str, Any]:
         """The next message; raises `TimeoutError` when none comes, `EOFError` at the end."""
         assert self.process.stdout is not None
         deadline = time.monotonic() + timeout_s
@@ -70,7 +71,7 @@ class BridgeClient:
         assert message["jsonrpc"] == "2.0"
         return message
 
-    def request(self, method: str, timeout_s: float = 10.0, **params: Any) -> dict[str, Any]:
+    def request(self, method: str, timeout_s: float = PATIENCE_S, **params: Any) -> dict[str, Any]:
         self._next += 1
         self.send(id=self._next, method=method, params=params)
         answer = self.hear(timeout_s)
@@ -78,7 +79,7 @@ class BridgeClient:
         return answer
 
     def initialize(self) -> dict[str, Any]:
-        answer = self.request("initialize", 30.0, **HANDSHAKE)
+        answer = self.request("initialize", **HANDSHAKE)
         self.send(method="notifications/initialized")
         return answer
 
@@ -103,7 +104,8 @@ class BridgeClient:
 
 @contextmanager
 def bridge(**environ: str) -> Iterator[BridgeClient]:
-    client = BridgeClient(**environ)
+    """Its requests wait long for their answers, unless `environ` says otherwise."""
+    client = BridgeClient(**{"REMEMBRANCER_BRIDGE_BUDGET_S": "90", **environ})
     try:
         yield client
     finally:
@@ -124,6 +126,10 @@ class GatewayProcess:
         self.process.stdin.write(msgspec.json.encode(spec) + b"\n")
         self.process.stdin.flush()
 
+    def until_open(self) -> None:
+        """Wait until a bridge can connect."""
+        until(self._socket.exists)
+
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
@@ -143,7 +149,7 @@ def gateway(home: Path, settings: Settings) -> Iterator[GatewayProcess]:
         process.close()
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def until(condition: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     """Wait for something that announces itself to nobody."""
     deadline = time.monotonic() + timeout_s
     while not condition():

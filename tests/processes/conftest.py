@@ -14,7 +14,7 @@ from tests.processes.portable_rig import stop
 
 
 @pytest.fixture
-def without_upkeep(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_upkeep(patient: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """No maintenance archives what a test stores with dates of long ago."""
     monkeypatch.setenv("REMEMBRANCER_CONSOLIDATOR", "0")
 

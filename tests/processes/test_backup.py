@@ -237,7 +237,7 @@ def answer_on_a_terminal(home: Path, answer: bytes) -> int:
             stderr=subprocess.DEVNULL,
         ) as restoring:
             os.write(ours, answer)
-            return restoring.wait(30)
+            return restoring.wait(60)
     finally:
         os.close(ours)
         os.close(theirs)
@@ -259,6 +259,7 @@ pathlib.Path.replace = counted(pathlib.Path.replace)
 pathlib.Path.rename = counted(pathlib.Path.rename)
 pathlib.Path.unlink = counted(pathlib.Path.unlink)
 from remembrancer.commands.restore import main
+from tests.patience import PATIENCE_S
 sys.exit(main(sys.argv[2:]))
 """
 """A restore that is killed before it changes a name for the nth time."""

@@ -55,6 +55,7 @@ def bridged(era: str, session: str) -> Client:
     return Client(command, mode=era, cache=None)
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, era: str) -> None:
     async with bridged(era, "session:one") as one, bridged(era, "session:two") as two:
@@ -111,7 +112,10 @@ async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, er
         assert (old["content"], old["tags"], old["scope"]) == ("The build needs Java 21", ["java"], "session")
 
 
-async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(runtime: Runtime) -> None:
+async def test_changes_made_while_the_store_is_dead_are_there_when_it_is_back(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HEARTBEAT_TIMEOUT_S", "20")  # it is this test that ends the store which hangs
     async with bridged("legacy", "session:one") as one:
         mine = Caller(one)
         first, second = [await mine.store(f"The harbour is deep at {place}") for place in ("night", "noon")]

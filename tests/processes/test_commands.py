@@ -14,6 +14,7 @@ import pytest
 from remembrancer import __version__
 from remembrancer.actors.launcher.restarts import DELAYS_S
 from remembrancer.commands import exit_codes
+from tests.patience import PATIENCE_S
 from tests.processes.runtimes import runtime, until
 
 
@@ -23,7 +24,7 @@ def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-P", "-m", "remembrancer", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -77,7 +78,7 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
         done = remembrancer("down")
         assert done.returncode == exit_codes.OK
         assert "Stopped" in done.stdout
-        assert running.process.wait(5) == 0
+        assert running.process.wait(PATIENCE_S) == 0
 
 
 def test_a_degraded_runtime_is_said_with_a_status_of_its_own(home: Path) -> None:

@@ -20,7 +20,7 @@ def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-P", "-m", "remembrancer", "config", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environ},

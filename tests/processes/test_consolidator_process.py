@@ -27,6 +27,8 @@ from tests.processes.runtimes import is_dead, until
 from tests.runtime import command
 
 pytestmark = pytest.mark.anyio
+WELL_ENOUGH = (exit_codes.OK, exit_codes.DEGRADED)
+"""What the status ends with: there are no embedders, and after some seconds that is said."""
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def runtime(home: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
         yield launcher
         if launcher.poll() is None:
             launcher.send_signal(signal.SIGTERM)
-            said, _ = launcher.communicate(timeout=15)
+            said, _ = launcher.communicate(timeout=60)
             assert launcher.returncode == 0
             ended = re.findall(r"stopped +(\w+)", said)
             assert ended == [role for role in ("gateway", "consolidator", "store") if role in ended]
@@ -63,7 +65,7 @@ def consolidator(home: Path, *, besides: int = 0) -> dict[str, Any]:
         rows = [each for each in status(home)["processes"] if each["role"] == "consolidator"]
         return rows[0] if rows and rows[0]["state"] == "ready" and rows[0]["pid"] != besides else None
 
-    return until(ready, within_s=30.0)
+    return until(ready)
 
 
 def test_it_comes_after_the_others_gives_way_to_them_and_is_in_the_status(home: Path) -> None:
@@ -74,7 +76,7 @@ def test_it_comes_after_the_others_gives_way_to_them_and_is_in_the_status(home: 
         assert roles == ["launcher", "gateway", "store", "consolidator"]
         assert status(home)["consolidator"] == {"duty": None, "finished": 0, "failed": 0, "error": None}
         shown = command("status", home=home)
-        assert shown.returncode == exit_codes.OK
+        assert shown.returncode in WELL_ENOUGH
         assert "consolidator waits for work" in shown.stdout
         assert "4 processes are ready" in command("doctor", home=home).stdout
 
@@ -119,7 +121,7 @@ async def test_a_runtime_without_one_is_well_and_refuses_what_would_need_it(home
     with runtime(home, REMEMBRANCER_CONSOLIDATOR="0"):
         until(lambda: {each["state"] for each in status(home)["processes"]} == {"ready"})
         assert [each["role"] for each in status(home)["processes"]] == ["launcher", "gateway", "store"]
-        assert command("status", home=home).returncode == exit_codes.OK
+        assert command("status", home=home).returncode in WELL_ENOUGH
         gateway = Gateway(home)
         async with gateway.dealer:
             with pytest.raises(ConsolidatorUnavailable):

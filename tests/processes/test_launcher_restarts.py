@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.processes.runtimes import behave, is_dead, runtime, until
+from tests.processes.runtimes import QUICK, behave, is_dead, runtime, until
 
 
 def test_a_process_that_is_killed_is_replaced_and_the_others_learn_of_it(home: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_process_that_is_killed_is_replaced_and_the_others_learn_of_it(home: P
 
 
 def test_a_process_that_hangs_is_replaced(home: Path) -> None:
-    with runtime(home) as running:
+    with runtime(home, settings=QUICK) as running:
         before = running.until_ready()["store"]
         os.kill(before.pid, signal.SIGSTOP)
         running.until_state("store", "ready", besides_pid=before.pid)
@@ -54,10 +54,10 @@ def test_a_failure_to_start_that_is_reported_is_shown_and_not_retried(home: Path
 
 def test_a_process_that_is_never_ready_is_reported(home: Path) -> None:
     behave(home, "store", "never ready")
-    with runtime(home, settings={"REMEMBRANCER_START_TIMEOUT_S": "1.0"}) as running:
+    with runtime(home, settings={"REMEMBRANCER_START_TIMEOUT_S": "5.0"}) as running:
         failed = running.until_state("store", "failed")
         assert failed.error is not None
-        assert "not ready after 1 s" in failed.error
+        assert "not ready after 5 s" in failed.error
         assert "failed: store start_timeout" in until(lambda: running.heard("gateway"))
 
 

@@ -14,6 +14,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.protocol.control import CommandRefused, Scaled
 from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.paths import RuntimePaths
+from tests.patience import PATIENCE_S
 from tests.processes.runtimes import RunningRuntime, runtime, until
 
 
@@ -78,7 +79,7 @@ def refused(home: Path, *arguments: str, settings: dict[str, str] | None = None)
     """The exit status and the output of a launcher that does not come up."""
     running = RunningRuntime(home, *arguments, settings=settings)
     try:
-        return running.process.wait(10), running.output.read_text()
+        return running.process.wait(PATIENCE_S), running.output.read_text()
     finally:
         running.output.unlink()
 

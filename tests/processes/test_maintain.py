@@ -27,7 +27,7 @@ from tests.processes.portable_rig import command, done, stop
 
 
 @pytest.fixture(autouse=True)
-def only_consolidated(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def only_consolidated(home: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is embedded; the runtime of the home is stopped at the end."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
     yield

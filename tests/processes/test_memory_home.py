@@ -21,6 +21,7 @@ from remembrancer.protocol.errors import HomeUnusable
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from tests.conftest import processes_of
+from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient, bridge, until
 
 MODE = {"REMEMBRANCER_DEPLOYMENT_MODE": "embedded-memory"}
@@ -47,7 +48,7 @@ def remembrancer(*arguments: str, **environ: str) -> subprocess.CompletedProcess
         [sys.executable, "-P", "-m", "remembrancer", *arguments],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
         env={**os.environ, **environ},
@@ -82,7 +83,7 @@ def test_sessions_share_a_memory_in_memory_which_is_gone_after_the_stop(home: Pa
         assert remembrancer("status").returncode == exit_codes.NOT_RUNNING
         one.end_input()
         other.end_input()
-        assert one.process.wait(5) == other.process.wait(5) == 0
+        assert one.process.wait(PATIENCE_S) == other.process.wait(PATIENCE_S) == 0
         done = remembrancer("down", **MODE)
         assert done.returncode == exit_codes.OK, done.stderr
     until(lambda: not memory.home.exists())

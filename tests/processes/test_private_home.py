@@ -15,6 +15,7 @@ import pytest
 from bench.client import StdioClient, command_line
 from remembrancer.protocol.keys import CurveKeys
 from remembrancer.protocol.paths import RuntimePaths
+from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, until
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +57,7 @@ def started_by_hand() -> Iterator[None]:
         yield
     finally:
         process.terminate()
-        process.wait(15)
+        process.wait(PATIENCE_S)
 
 
 async def use_everything(home: Path, project: Path) -> None:

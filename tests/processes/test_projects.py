@@ -14,9 +14,8 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.paths import RuntimePaths
-from tests.actors.gateway_rig import Rig
+from tests.actors.gateway_rig import PATIENT, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import until
 from tests.processes.portable_rig import command
@@ -55,7 +54,7 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
     worktree = tmp_path / "worktree"
     git("worktree", "add", str(worktree), at=repository)
     (worktree / "inner").mkdir()
-    rig = Rig(home, Settings(write_budget_s=2.0, read_budget_s=2.0))
+    rig = Rig(home, PATIENT)
     async with store_rig(home), rig.running():
         async with rig.session(directory=str(repository), session="session:one") as client:
             first = await client.store("Of the repository")
@@ -91,7 +90,7 @@ async def test_the_projects_are_listed_with_their_worktree_their_last_use_and_wh
 
 
 async def test_a_restart_of_the_store_is_no_use_of_a_project(home: Path, tmp_path: Path) -> None:
-    rig = Rig(home, Settings(write_budget_s=2.0, read_budget_s=2.0))
+    rig = Rig(home, PATIENT)
     async with store_rig(home) as store:
         async with rig.running(), rig.session(directory=str(tmp_path)) as client:
             await client.store("A fact")

@@ -22,11 +22,10 @@ from tests.actors.test_resources import Heard, read, store
 from tests.runtime import Runtime
 
 pytestmark = pytest.mark.anyio
-PATIENCE_S = 30.0
 
 
 @pytest.fixture
-async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+async def runtime(home: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
     """A home without embedders, whose runtime is started by the first bridge."""
     monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
     runtime = Runtime(home)
@@ -101,8 +100,8 @@ async def test_a_subscription_outlives_the_gateway(runtime: Runtime, era: str) -
         await heard.wait_for(PREFERENCES)
         await anyio.to_thread.run_sync(runtime.kill, "gateway")
         await store(writer, "after the crash", scope="user")
-        await heard.wait_for(PREFERENCES, 2, PATIENCE_S)
+        await heard.wait_for(PREFERENCES, 2)
         told = len(heard.updated)
         await store(writer, "some time later", scope="user")
-        await heard.wait_for(PREFERENCES, told + 1, PATIENCE_S)
+        await heard.wait_for(PREFERENCES, told + 1)
         assert "some time later" in await read(writer, PREFERENCES)

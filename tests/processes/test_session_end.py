@@ -16,8 +16,8 @@ from remembrancer.protocol.hello import END
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
-from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
-from tests.patience import until
+from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
+from tests.patience import PATIENCE_S, until
 from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def served(home: Path) -> AsyncIterator[tuple[PlayedStore, Rig]]:
     """A store, a gateway to it, and the lock held as by a launcher: no bridge starts a runtime of its own."""
-    rig = Rig(home, QUICK)
+    rig = Rig(home, PATIENT)
     with FileLock(RuntimePaths(home).runtime_lock) as lock:
         assert lock.try_acquire()
         async with PlayedStore(rig.paths).open() as store, rig.running():
@@ -101,11 +101,11 @@ async def test_an_end_that_a_crash_of_the_gateway_swallowed_is_said_again(home: 
                 client.send(id="open", method="initialize", params=HANDSHAKE)
                 client.end_input()
                 for _ in range(2):
-                    with anyio.fail_after(10):
+                    with anyio.fail_after(PATIENCE_S):
                         async with await listener.accept() as connection:
                             heard = await said_until_end(connection)
                     assert b'"id": "open"' in heard
-                with anyio.fail_after(10):
+                with anyio.fail_after(PATIENCE_S):
                     assert await anyio.to_thread.run_sync(client.process.wait) == 0
 
 

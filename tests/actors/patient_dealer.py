@@ -1,0 +1,30 @@
+"""A connection for tests in which how long the peer is given is apart from how long its answer is waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from remembrancer.protocol.envelope import Envelope
+from remembrancer.protocol.sockets import Dealer, In, Speaker
+from tests.patience import PATIENCE_S
+
+
+class _Told(Speaker):
+    """Leaves this side's own patience out of the deadlines that it tells."""
+
+    def envelope(self, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> Envelope:
+        told_s = None if timeout_s is None else timeout_s - PATIENCE_S
+        return super().envelope(timeout_s=told_s, in_reply_to=in_reply_to)
+
+
+class PatientDealer(Dealer[In]):
+    """The peer has to answer within `timeout_s`, as it is told; that its answer is on its way for longer, or is read
+    late, on a machine that stalls, is no error."""
+
+    def __init__(self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In]) -> None:
+        super().__init__(endpoint, _Told(speaker.name, speaker.incarnation), decoder)
+
+    async def request(self, body: Any, *, timeout_s: float) -> In:
+        return await super().request(body, timeout_s=timeout_s + PATIENCE_S)
