@@ -50,7 +50,11 @@ class StdioClient:
 
     async def __aenter__(self) -> StdioClient:
         await self.start()
-        await self.initialize()
+        try:
+            await self.initialize()
+        except BaseException:  # a bridge that is left behind would start the runtime again
+            await self.aclose()
+            raise
         return self
 
     async def __aexit__(

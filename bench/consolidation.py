@@ -2,8 +2,8 @@
 
 - `session`: a session of 500 memories is consolidated in the background, while another session of the project recalls.
 - `maintenance`: a pass over 100,000 memories; the consolidator's and the store's memory above what they hold idle.
-- `sources`: with `--data`, conversations in the form of LoCoMo: `any@5` before and after everything is consolidated, of
-  the very turns that hold the answer (a summary that stands for them does not count).
+- `sources`: with `--data`, conversations in a form that `bench/datasets.py` tells: `any@5` before and after everything
+  is consolidated, of the very turns that hold the answer (a summary that stands for them does not count).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
-import json
-import lzma
 import sqlite3
 import statistics
 import time
@@ -25,6 +23,7 @@ import msgspec
 import psutil
 
 from bench.client import StdioClient
+from bench.datasets import load
 from bench.harness import Figure, Runtime, drained, fill, print_table, runtime, wait_until
 from remembrancer.commands.sample_text import memories
 
@@ -169,19 +168,18 @@ async def _bytes(running: Runtime) -> int:
 
 async def source_figures(data: Path) -> list[Figure]:
     """`any@5` over all conversations, before and after each is consolidated whole."""
-    samples = json.loads(await asyncio.to_thread(_read, data))
+    dataset = await asyncio.to_thread(load, data)
     before: list[bool] = []
     after: list[bool] = []
     made = 0
-    for sample in samples:
+    for haystack in dataset.haystacks:
         async with runtime() as running, running.client() as client:
-            turns = list(_turns(sample["conversation"]))
             ids: dict[str, str] = {}
-            for turn, text in turns:
-                ids[turn] = (await client.store(text, type="episodic"))["memory_id"]
+            for item in haystack.items:
+                ids[item.label] = (await client.store(item.text, type="episodic"))["memory_id"]
             await wait_until(lambda given=client: drained(given), 600, 0.5)  # type: ignore[misc]
             questions = [
-                (each["question"], {ids[turn] for turn in each["evidence"] if turn in ids}) for each in sample["qa"]
+                (each.text, {ids[label] for label in each.wanted if label in ids}) for each in haystack.questions
             ]
             questions = [(question, wanted) for question, wanted in questions if wanted]
             before += await _any_at_5(client, questions)
@@ -195,21 +193,6 @@ async def source_figures(data: Path) -> list[Figure]:
         Figure("any@5 before", 100 * statistics.mean(before), "%", 0),
         Figure("any@5 of the sources after", 100 * statistics.mean(after), "%", 100 * statistics.mean(before), True),
     ]
-
-
-def _read(data: Path) -> bytes:
-    read = data.read_bytes()
-    return lzma.decompress(read) if data.suffix == ".xz" else read
-
-
-def _turns(conversation: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for number in itertools.count(1):
-        turns = conversation.get(f"session_{number}")
-        if turns is None and f"session_{number}_date_time" not in conversation:
-            return
-        for turn in turns or ():
-            caption = f" [{turn['blip_caption']}]" if turn.get("blip_caption") else ""
-            yield turn["dia_id"], f"{turn['speaker']}: {turn['text']}{caption}"
 
 
 async def _any_at_5(client: StdioClient, questions: list[tuple[str, set[str]]]) -> list[bool]:

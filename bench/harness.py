@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.client import StdioClient
+from remembrancer.commands import exit_codes
 
 IN_FLIGHT: Final = 8
+STOP_ATTEMPTS: Final = 3
 
 
 class Figure(msgspec.Struct):
@@ -68,7 +70,10 @@ class Runtime:
         return status
 
     async def aclose(self) -> None:
-        await self.command("down")
+        for _ in range(STOP_ATTEMPTS):  # a busy machine may keep the launcher from answering in time
+            code, _ = await self.command("down")
+            if code in (exit_codes.OK, exit_codes.NOT_RUNNING):
+                break
         shutil.rmtree(self.home, ignore_errors=True)
 
 

@@ -1,0 +1,64 @@
+"""Queries that nothing in a memory answers, always the same: what recall should have no answer to."""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+EACH: Final = 20
+"""Queries of each sort."""
+_SEED: Final = 20
+_ONSETS: Final = ("bl", "dr", "fr", "gl", "k", "m", "n", "pl", "qu", "sk", "sn", "str", "t", "v", "vr", "w", "z", "zh")
+_NUCLEI: Final = ("a", "aa", "e", "eo", "i", "o", "oo", "u", "y")
+_CODAS: Final = ("", "b", "ck", "ft", "g", "lm", "mp", "nd", "rx", "sh", "th", "zz")
+# fmt: off
+_RARE: Final = (
+    "abseil", "alembic", "apse", "astrolabe", "ballast", "barnacle", "bellwether", "bobbin", "brazier", "bulkhead",
+    "capstan", "carapace", "chasuble", "cistern", "corbel", "cormorant", "cutlass", "dirigible", "doubloon",
+    "dowsing", "ermine", "escutcheon", "falconry", "ferrule", "flotsam", "flume", "gantry", "gimlet", "gneiss",
+    "halberd", "halyard", "hawser", "isthmus", "javelin", "jetty", "keelson", "kelp", "lathe", "lichen", "lintel",
+    "loess", "longboat", "mandrel", "marl", "mizzen", "moraine", "narwhal", "obelisk", "ossuary", "oxbow", "palisade",
+    "pewter", "plinth", "poultice", "quoin", "rampart", "rivet", "scabbard", "schist", "scree", "sextant", "shale",
+    "sluice", "spandrel", "sprocket", "stalactite", "tannery", "tarn", "thresher", "tiller", "trebuchet", "truss",
+    "turret", "ullage", "vellum", "verdigris", "weir", "windlass", "yoke", "zeppelin",
+)
+# fmt: on
+_OFF_TOPIC: Final = (
+    "What is the melting point of tungsten hexafluoride?",
+    "Who commanded the Ottoman fleet at the battle of Lepanto?",
+    "Why does the Coriolis term vanish at the equator?",
+    "How many chromosomes does a king crab have?",
+    "Which pope crowned Charlemagne?",
+    "What does the Riemann zeta function have at minus two?",
+    "How is the pitch of a ship's propeller measured?",
+    "When did the last mammoths die on Wrangel Island?",
+    "Which enzyme unwinds the double helix before replication?",
+    "What is the tensile strength of spider silk in gigapascals?",
+    "How did Assyrian scribes harden clay tablets?",
+    "Why is the Antarctic circumpolar current not stopped by land?",
+    "What is the half-life of americium-241?",
+    "Which moon of Neptune orbits backwards?",
+    "How does a differential gear let the outer wheel turn faster?",
+    "What was the tonnage of the clipper Thermopylae?",
+    "Who deciphered Linear B?",
+    "What is the Chandrasekhar limit in solar masses?",
+    "How are the vowels of Old Church Slavonic reduced?",
+    "Which treaty ended the War of the Pacific between Chile and Bolivia?",
+)
+
+
+def queries() -> dict[str, tuple[str, ...]]:
+    """The queries by sort: words that nobody has, rare words that stand together by chance, questions of elsewhere."""
+    chance = random.Random(_SEED)
+    return {
+        "made-up words": tuple(" ".join(_made_up(chance) for _ in range(chance.randint(3, 8))) for _ in range(EACH)),
+        "rare words": tuple(" ".join(chance.sample(_RARE, chance.randint(3, 6))) for _ in range(EACH)),
+        "off topic": _OFF_TOPIC,
+    }
+
+
+def _made_up(chance: random.Random) -> str:
+    syllables = (
+        chance.choice(_ONSETS) + chance.choice(_NUCLEI) + chance.choice(_CODAS) for _ in range(chance.randint(2, 3))
+    )
+    return "".join(syllables)

@@ -1,0 +1,91 @@
+"""What recall is compared with: words alone, vectors alone, and the two fused, each as plain as it can be."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+DEPTH: Final = 50
+"""How far down the two rankings are fused."""
+RRF_K: Final = 60
+"""Of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
+_WORD: Final = re.compile(r"\w+")
+
+Vectors = NDArray[np.float32]
+
+
+class WordIndex:
+    """BM25 of SQLite's FTS5 over texts, a document each, known by their places."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._connection = sqlite3.connect(":memory:", check_same_thread=False)  # made beside the loop
+        self._connection.execute("CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = 'porter unicode61')")
+        self._connection.executemany("INSERT INTO texts (rowid, text) VALUES (?, ?)", enumerate(texts))
+
+    def rank(self, question: str, depth: int = DEPTH) -> list[int]:
+        """The places of the texts that have any word of the question, best first."""
+        words = dict.fromkeys(_WORD.findall(question.lower()))
+        if not words:
+            return []
+        rows = self._connection.execute(
+            "SELECT rowid FROM texts WHERE texts MATCH ? ORDER BY bm25(texts), rowid LIMIT ?",
+            (" OR ".join(f'"{word}"' for word in words), depth),
+        )
+        return [row[0] for row in rows]
+
+    def close(self) -> None:
+        """Let go of the index."""
+        self._connection.close()
+
+
+class PassageVectors:
+    """The vectors of passages, a row each of unit length, and the place of the text that each is of."""
+
+    def __init__(self, rows: Vectors, owners: NDArray[np.int64], texts: int) -> None:
+        self.rows = rows
+        self._owners = owners
+        self._texts = texts
+
+    @property
+    def texts_without(self) -> int:
+        """How many texts have no passage."""
+        return self._texts - len(np.unique(self._owners))
+
+    def rank(self, question: Vectors, depth: int = DEPTH) -> list[int]:
+        """The places of the texts whose best passage is nearest to the question's vector, best first."""
+        best = np.full(self._texts, -np.inf, dtype=np.float32)
+        np.maximum.at(best, self._owners, self.rows @ question)
+        order = np.argsort(-best, kind="stable")[:depth]
+        return [int(place) for place in order if np.isfinite(best[place])]
+
+
+def read_passages(database: Path, model: str, dimensions: int, places: Mapping[str, int], texts: int) -> PassageVectors:
+    """The vectors that a project's records file has of a model. `places` tells a memory's place by its id."""
+    connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True)
+    try:
+        rows = connection.execute(
+            "SELECT m.id, p.vector FROM passages AS p JOIN memories AS m ON m.number = p.memory WHERE p.model = ?",
+            (model,),
+        ).fetchall()
+    finally:
+        connection.close()
+    rows = [row for row in rows if row[0] in places]
+    matrix = np.frombuffer(b"".join(row[1] for row in rows), dtype="<f4").reshape(-1, dimensions)
+    owners = np.array([places[row[0]] for row in rows], dtype=np.int64)
+    return PassageVectors(matrix.astype(np.float32, copy=False), owners, texts)
+
+
+def fused(rankings: Sequence[Sequence[int]], depth: int = DEPTH) -> list[int]:
+    """Reciprocal rank fusion: the sum of 1 / (60 + rank). Of equals the one that is named first comes first."""
+    scores: dict[int, float] = defaultdict(float)
+    for ranking in rankings:
+        for rank, place in enumerate(ranking, 1):
+            scores[place] += 1 / (RRF_K + rank)
+    return sorted(scores, key=lambda place: -scores[place])[:depth]

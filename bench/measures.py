@@ -1,0 +1,74 @@
+"""How well a ranking answers a question. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence, Set
+from typing import Final
+
+import msgspec
+
+DEPTH: Final = 10
+"""No figure looks further down."""
+NAMES: Final = ("any@1", "any@3", "any@5", "any@10", "all@5", "NDCG@10", "fractional@10")
+
+Figures = dict[str, float]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """One question's ranking: the labels that were found, best first, and those that were wanted."""
+
+    kind: str
+    ranked: tuple[str, ...]
+    wanted: frozenset[str]
+
+
+def measure(ranked: Sequence[str], wanted: Set[str]) -> Figures:
+    """The figures of one ranking, each from 0 to 1. A label that is found again counts where it is found first.
+
+    `any@k`: one of the wanted is among the first k; `all@5`: each is; `fractional@10`: the share that is. NDCG with
+    gains of 1 and a discount of log2(rank + 1), over that of the best ranking (Järvelin and Kekäläinen, 2002).
+    """
+    if not wanted:
+        raise ValueError("a question without evidence has no figures")
+    gains = _gains(ranked[:DEPTH], wanted)
+    ideal = sum(_discount(rank) for rank in range(1, min(DEPTH, len(wanted)) + 1))
+    figures = {f"any@{k}": float(any(gains[:k])) for k in (1, 3, 5, 10)}
+    figures["all@5"] = float(sum(gains[:5]) == len(wanted))
+    figures["NDCG@10"] = sum(_discount(rank) for rank, gain in enumerate(gains, 1) if gain) / ideal
+    figures["fractional@10"] = sum(gains) / len(wanted)
+    return figures
+
+
+def _gains(ranked: Sequence[str], wanted: Set[str]) -> list[bool]:
+    seen: set[str] = set()
+    gains = []
+    for label in ranked:
+        gains.append(label in wanted and label not in seen)
+        seen.add(label)
+    return gains
+
+
+def _discount(rank: int) -> float:
+    return 1 / math.log2(rank + 1)
+
+
+def percentages(answers: Iterable[Answered]) -> Figures:
+    """The means of the figures, in per cent to two places; nothing for no answers."""
+    measured = [measure(answer.ranked, answer.wanted) for answer in answers]
+    if not measured:
+        return {}
+    return {name: round(100 * sum(each[name] for each in measured) / len(measured), 2) for name in NAMES}
+
+
+def by_kind(answers: Sequence[Answered]) -> dict[str, list[Answered]]:
+    """The answers of each kind of question, the kinds in alphabetical order."""
+    kinds = sorted({answer.kind for answer in answers})
+    return {kind: [answer for answer in answers if answer.kind == kind] for kind in kinds}
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The least of the values that is not below `share` of them (nearest rank)."""
+    if not values:
+        raise ValueError("no values have no percentile")
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
