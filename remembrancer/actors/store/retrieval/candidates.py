@@ -10,12 +10,20 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Final, Protocol
 
-from remembrancer.actors.store.records.contract import Filters, KeywordHit, RankingFacts, Records, Vectors
+from remembrancer.actors.store.records.contract import (
+    Filters,
+    KeywordHit,
+    RankingFacts,
+    Records,
+    Told,
+    Vectors,
+)
 from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.retrieval.neighbours import first_of
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
 from remembrancer.actors.store.vectors.passage_index import PassageHit
 from remembrancer.actors.store.vectors.vector_index import IndexLost
@@ -24,6 +32,9 @@ from remembrancer.protocol.reads import Strategy
 
 CANDIDATES: Final = 50
 """Memories that each search brings to the fusion, from each scope."""
+FIRST_SEARCH: Final = 2 * CANDIDATES
+"""Passages looked at first: some memories have several among the nearest. With no more passages than candidates 39 of
+100 questions needed a second search, which takes longer than the wider first one; with twice as many, none did."""
 DEEPEST_SEARCH: Final = 3200
 """Passages looked at when the filters turn most of the nearest away."""
 MOST_AT_FIRST: Final = 400
@@ -95,13 +106,15 @@ class Question:
 class Found:
     """A file's candidates: what the searches said, and what ranks them. `by_meaning`: its vectors were searched.
 
-    `sizes` are how many memories the file has in each scope.
+    `sizes` are how many memories the file has in each scope. `told` names the best candidates of each search and, for
+    each, how many steps away others were told.
     """
 
     by_meaning: bool
     signals: dict[int, Signals]
     facts: dict[int, RankingFacts]
     sizes: Mapping[Scope, int]
+    told: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -111,7 +124,11 @@ class Found:
     def together(self, other: Found) -> Found:
         """With the candidates of another scope of the same file."""
         return Found(
-            self.by_meaning and other.by_meaning, self.signals | other.signals, self.facts | other.facts, self.sizes
+            self.by_meaning and other.by_meaning,
+            self.signals | other.signals,
+            self.facts | other.facts,
+            self.sizes,
+            {**self.told, **other.told},
         )
 
 
@@ -191,22 +208,26 @@ def _found(
     hits: Sequence[KeywordHit],
     sizes: Mapping[Scope, int],
 ) -> Found:
-    """What both searches found, with what each lacks of the other."""
+    """What both searches found, with what each lacks of the other, and under `hybrid` what was told around the best."""
     records, passages = source.records, source.passages
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = {} if nearest is None else dict(nearest.best)
+    told = Told({}, {})
+    if question.strategy == "hybrid" and question.vector is not None:
+        told = records.neighbours(list(dict.fromkeys((*first_of(cosines), *first_of(bm25)))), filters)
+    others = dict.fromkeys((*bm25, *told.facts))
     if question.vector is not None and passages is not None:
         seen = cosines if nearest is None else nearest.compared
-        unseen = [each for each in bm25 if each not in seen]
-        cosines |= {each: seen[each] for each in bm25 if each in seen}
+        unseen = [each for each in others if each not in seen]
+        cosines |= {each: seen[each] for each in others if each in seen}
         cosines |= _cosines(records, passages.model, question.vector, unseen)
-    numbers = list({**bm25, **cosines})
-    known = {} if nearest is None else nearest.facts
+    numbers = list({**others, **cosines})
+    known = told.facts if nearest is None else {**told.facts, **nearest.facts}
     missing = [number for number in numbers if number not in known]
     facts = {**known, **records.ranking_facts(padded(missing), filters)} if missing else known
     signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
     passing = {number: facts[number] for number in numbers if number in facts}
-    return Found(nearest is not None, signals, passing, sizes)
+    return Found(nearest is not None, signals, passing, sizes, told.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +254,9 @@ def _first_search(sizes: Mapping[Scope, int], filters: Filters) -> int:
     scopes = filters.scopes or ("project", "user")  # another session's memories never pass
     wanted = sum(sizes.get(scope, 0) for scope in scopes)
     if not 0 < wanted < total:
-        return CANDIDATES
-    limit = math.ceil(CANDIDATES * SPARE_SHARE * total / wanted)
-    return limit if limit <= MOST_AT_FIRST else CANDIDATES
+        return FIRST_SEARCH
+    limit = math.ceil(FIRST_SEARCH * total / wanted)
+    return limit if limit <= MOST_AT_FIRST else FIRST_SEARCH
 
 
 def _nearest(records: Records, passages: Passages, query: Vectors, filters: Filters, first: int) -> _Nearest:

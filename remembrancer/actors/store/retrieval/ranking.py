@@ -26,6 +26,13 @@ VECTOR_SHARE: Final = 0.5
 """Share of the cosine in hybrid relevance; the rest is BM25's."""
 GRAPH_SHARE: Final = 0.5
 """Share of the graph in the relevance of what it connects; the rest is hybrid."""
+TIME_SHARE: Final = 1.0
+"""How much more a memory counts for lying within a time that the query names.
+
+Of the 46 questions on three conversations of LoCoMo that name a time so many in 100 have their evidence among the first
+ten: 76.1 with 0, 89.1 with 0.2, 91.3 with 0.4, 95.7 with 0.7, 97.8 with 1 and with 2; and the first memory is evidence
+for 34.8, 37.0, 45.7, 52.2, 52.2 and 52.2.
+"""
 COSINE_FLOOR: Final = 0.1
 """What two unrelated texts have in common for a sentence model: below it, a cosine says nothing."""
 MIN_COSINE: Final = 0.25
@@ -104,12 +111,15 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What the searches said of one memory: the best passage's cosine, BM25, and the nearness of its entities in the
-    graph to those that the query names. None: the search did not see it."""
+    """What the searches said of one memory: the best passage's cosine, BM25, the nearness of its entities in the graph
+    to those that the query names, what it was lent by what was told next to it, and the nearness of its time to one
+    that the query names. None: it had no say."""
 
     cosine: float | None
     bm25: float | None
     graph: float | None = None
+    neighbour: float | None = None
+    time: float | None = None
 
 
 def recency(created_at: float, now: float) -> float:
@@ -189,6 +199,19 @@ def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Ke
     return {key: share * cosines[key] + (1.0 - share) * bm25s[key] for key in candidates}
 
 
+def timely(relevance: Mapping[Key, float], near: Mapping[Key, float]) -> dict[Key, float]:
+    """Relevance in [0, 1] with what the nearness to a time that the query names, in [0, 1], makes of it.
+
+    Up to twice as much within that time, if it is the time of few candidates; nothing if it is that of all of them.
+    """
+    if not near:
+        return dict(relevance)
+    telling = TIME_SHARE * (1.0 - sum(near.values()) / len(near))
+    moved = {key: own * (1.0 + telling * near.get(key, 0.0)) for key, own in relevance.items()}
+    best = max(moved.values(), default=0.0)
+    return moved if best <= 1.0 else {key: value / best for key, value in moved.items()}
+
+
 def _scaled(values: Mapping[Key, float | None], floor: float) -> dict[Key, float]:
     best = max((value for value in values.values() if value is not None), default=floor)
     if best <= floor:
@@ -242,4 +265,6 @@ def score(
         keyword=None if signals.bm25 is None or best_bm25 <= 0 else max(0.0, signals.bm25) / best_bm25,
         graph=signals.graph,
         scope=scope,
+        time=signals.time,
+        neighbour=None if signals.neighbour is None else min(1.0, signals.neighbour),
     )

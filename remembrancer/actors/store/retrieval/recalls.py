@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
@@ -24,6 +24,7 @@ from remembrancer.actors.store.retrieval.candidates import (
     searched_once,
 )
 from remembrancer.actors.store.retrieval.keywords import match_expression
+from remembrancer.actors.store.retrieval.neighbours import lent, together
 from remembrancer.actors.store.retrieval.profiles import PROFILES, choose_profile
 from remembrancer.actors.store.retrieval.ranking import (
     DEFAULT_WEIGHTS,
@@ -37,12 +38,15 @@ from remembrancer.actors.store.retrieval.ranking import (
     score,
     side_by_side,
     standing,
+    timely,
 )
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist, strength_of
+from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled, RecalledMemory, Scores, Strategy
+from remembrancer.protocol.tracing import current, working_on
 
 __all__ = ["Passages", "Source", "as_recalled", "filters_of", "recall", "searched_once"]
 
@@ -82,21 +86,28 @@ async def recall(
     notices: list[Notice] = []
     query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
     question = Question(request.strategy, match_expression(request.query), query)
-    # After the vector: a keyword search beside the model's threads slows these down by more than it saves on a machine
-    # with few cores. The files side by side, since most of the work is SQLite's and the index's, which let others run.
-    begun = [threads.submit(find_candidates, source, question, filters) for source in sources[1:]]
+    trace = current()
 
+    # After the vector, and one file after the other: a second thread beside the model's or beside the first one takes
+    # more than it saves on a machine with few cores (with two files in two threads a recall took a fifth longer).
     def rank() -> Ranking:
-        found = [find_candidates(source, question, filters) for source in sources[:1]]
-        for source, search in zip(sources[1:], begun, strict=True):
-            # What no thread has begun is done here: nobody waits for a thread that waits itself.
-            found.append(find_candidates(source, question, filters) if search.cancel() else search.result())
-        return _ranking(request, sources, question, found, filters, notices, now, weights)
+        with working_on(trace):
+            trace.mark("thread began")
+            found = [find_candidates(source, question, filters) for source in sources]
+            trace.mark("candidates found")
+            ranking = _ranking(request, sources, question, found, filters, notices, now, weights)
+            trace.mark("ranked")
+            return ranking
+
+    def at_once() -> tuple[Recalled, dict[int, list[int]]]:
+        ranking = rank()
+        answered = _answer(request, sources, ranking, filters, notices, now)
+        trace.mark("shortlist loaded")
+        return answered
 
     if reranking is None:  # one turn on the threads, not three
-        answer, seen = await loop.run_in_executor(
-            threads, lambda: _answer(request, sources, rank(), filters, notices, now)
-        )
+        answer, seen = await loop.run_in_executor(threads, at_once)
+        trace.mark("back on the loop")
     else:
         ranking = await loop.run_in_executor(threads, rank)
         anew = await reranking.reranked(
@@ -144,7 +155,8 @@ def _ranking(
             strategy = "hybrid"
         strategy = _strategy_used(strategy, query, found)
     profile = _profile(request, found)
-    ranked, below = _rank(strategy, found, now, weights, profile)
+    windows = time_windows(request.query, now if request.reference_time is None else request.reference_time)
+    ranked, below = _rank(strategy, found, now, weights, profile, windows)
     return Ranking(ranked, below, strategy, profile, query)
 
 
@@ -221,9 +233,9 @@ def _connected(
             known = source.records.memory_vectors(source.passages.model, padded(unseen))
             cosines = best_passages(known.memories, known.vectors, query)
         signals: dict[int, Signals] = {}
-        for number, (_, nearness) in named.items():
+        for number, (_, graph) in named.items():
             seen = each.signals.get(number) or Signals(cosines.get(number), None)
-            signals[number] = Signals(seen.cosine, seen.bm25, nearness)
+            signals[number] = Signals(seen.cosine, seen.bm25, graph)
         facts = {number: known_facts for number, (known_facts, _) in named.items()}
         connected.append(Found(each.by_meaning, signals, facts, each.sizes))
     return connected
@@ -235,6 +247,7 @@ def _rank(
     now: float,
     weights: Weights,
     profile: ProfileName | None,
+    windows: Sequence[TimeWindow] = (),
 ) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
     signals = side_by_side(
@@ -244,7 +257,10 @@ def _rank(
     unfit = noise(signals)
     for key in unfit:
         del signals[key]
-    relevance = relevances(signals, strategy)
+    own = relevances(signals, strategy)
+    gained = lent(own, _told(found)) if strategy == "hybrid" else {}
+    near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
+    relevance = timely(together(own, gained), near)
     best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
     scopes = {facts[key].scope for key in signals}
     factors = {} if profile is None else scope_factors(PROFILES[profile], scopes)
@@ -252,7 +268,7 @@ def _rank(
         (
             key,
             score(
-                signal,
+                replace(signal, neighbour=gained.get(key), time=near.get(key)),
                 relevance[key],
                 best_bm25,
                 facts[key].importance,
@@ -266,6 +282,13 @@ def _rank(
     ]
     ranked.sort(key=lambda item: (-item[1].final, item[0]))
     return ranked, len(unfit)
+
+
+def _told(found: Sequence[Found]) -> Iterator[tuple[Place, dict[Place, int]]]:
+    """What was told around the best candidates, by their places among several files."""
+    for place, each in enumerate(found):
+        for number, others in each.told.items():
+            yield (place, number), {(place, other): steps for other, steps in others.items()}
 
 
 def _shown(entry: Entry, passages: tuple[tuple[int, int], ...]) -> RecalledMemory:
