@@ -68,8 +68,8 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     graph: float | None = None
     scope: float | None = None
     """What the profile made of the memory's scope: a factor of `final`."""
-    passage: float | None = None
-    """The BM25 score of the best passage over the best of the answer's candidates."""
+    head: float | None = None
+    """The cosine of the first passage, where there are several."""
     time: float | None = None
     """How near the memory's time is to one that the query names: 1 within it."""
     neighbour: float | None = None

@@ -13,7 +13,7 @@ from remembrancer.protocol.reads import EmbeddingState, Notice, Recalled, Recall
 from remembrancer.protocol.writes import SourceRef, StoredResult
 
 _ROUNDED = 4
-SIGNALS: Final = ("vector", "keyword", "passage", "graph", "time", "neighbour", "reranker", "recency", "scope")
+SIGNALS: Final = ("vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
 """What is shown of `Scores` under `scores`, beside `score` and `relevance_score`."""
 MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
 """What the first seed calls a deployment mode where it is shown."""

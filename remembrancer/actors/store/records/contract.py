@@ -306,6 +306,9 @@ class Records(BackgroundRecords, Protocol):
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
         """All passages of these memories."""
 
+    def head_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        """The first passage of those of these memories that have several."""
+
     def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Which characters of its memory each passage of these memories is, by the passage's number."""
 
@@ -320,6 +323,9 @@ class Records(BackgroundRecords, Protocol):
 
     def passage_numbers(self, model: str) -> list[int]:
         """Every passage's number, ascending."""
+
+    def passage_count(self, model: str) -> int:
+        """How many passages there are."""
 
     def is_embedded(self, model: str, number: int) -> bool:
         """Whether a memory has its vectors."""

@@ -14,8 +14,13 @@ from remembrancer.actors.store.records.narrowing import ENOUGH, ROWS, TIMES, nar
 from remembrancer.actors.store.records.sqlite_filters import condition_of
 from remembrancer.protocol.kinds import SCOPES
 
-BM25: Final = "-bm25(memories_text, 1.0, 0.5, 0.3, 0.5)"
-"""The weights of content, tags, summary and parts."""
+BM25: Final = "-bm25(memories_text, 3.0, 1.5, 0.9, 1.5)"
+"""The weights of content, tags, summary and parts.
+
+FTS5 multiplies the number of times a word occurs by the weight before that saturates, so three times the weight is a k1
+of 0.4 in place of 1.2: that a word occurs counts, less how often, and less how long the memory is. Of 495 questions of
+LoCoMo 61.6 in 100 have evidence among the first five then by words alone, and 59.4 before.
+"""
 APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
     ON a.number = memories_text.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 

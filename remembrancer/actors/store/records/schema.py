@@ -378,7 +378,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         sessions INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     """,
-    # 4: words inside words, and words of scripts without spaces, are found.
+    # 4: words inside words, and words of scripts without spaces, are found; lists that cost what they show.
     """
     ALTER TABLE memories ADD COLUMN parts TEXT NOT NULL DEFAULT '';
     UPDATE memories SET parts = word_parts(content, coalesce(summary, ''), tags);
@@ -403,6 +403,30 @@ MIGRATIONS: Final[tuple[str, ...]] = (
             VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
         INSERT INTO memories_text (rowid, content, tags, summary, parts)
             VALUES (new.number, new.content, new.tags, new.summary, new.parts);
+    END;
+
+    -- The memories of the project or the user, by sort: in the order of a list, and by time.
+    CREATE INDEX memories_by_sort
+        ON memories (scope, type, importance, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    CREATE INDEX memories_by_time
+        ON memories (scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    -- A source that cannot be read is left as it is, and has no file.
+    CREATE INDEX memories_from_files ON memories (CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
+        WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
+    -- Whose a passage is, without its vector: the rows of passages are long.
+    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
+
+    -- How many memories have passages of each model, kept by triggers: whether all have needs no look at each.
+    CREATE TABLE embedded (
+        model TEXT PRIMARY KEY,
+        memories INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    INSERT INTO embedded SELECT model, count(DISTINCT memory) FROM passages GROUP BY model;
+    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
+        INSERT INTO embedded VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
+    END;
+    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
+        UPDATE embedded SET memories = memories - 1 WHERE model = old.model;
     END;
     """,
 )

@@ -30,14 +30,20 @@ def condition_of(filters: Filters) -> tuple[str, list[object]]:
     """The WHERE clause of filters over `memories AS m`, of fixed clauses and places, with its arguments."""
     clauses = ["(m.scope != 'session' OR m.session_id = ?)"]
     arguments: list[object] = [filters.session_id]
-    if not filters.include_forgotten:
-        clauses.append("m.forgotten_at IS NULL")
     if filters.scopes:
         clauses.append(f"m.scope IN {places_for(filters.scopes)}")
         arguments.extend(filters.scopes)
     if filters.types:
         clauses.append(f"m.type IN {places_for(filters.types)}")
         arguments.extend(filters.types)
+    narrowing, more = narrowing_of(filters)
+    return " AND ".join([*clauses, narrowing]), [*arguments, *more]
+
+
+def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
+    """As `condition_of`, of what filters say besides the session, the scopes and the types."""
+    clauses = ["m.forgotten_at IS NULL" if not filters.include_forgotten else "TRUE"]
+    arguments: list[object] = []
     if filters.min_importance > 0:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)

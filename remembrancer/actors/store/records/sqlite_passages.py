@@ -67,6 +67,28 @@ def fail_embedding(connection: sqlite3.Connection, number: int, digest: bytes, e
         )
 
 
+def require_embeddings(connection: sqlite3.Connection, model: str) -> None:
+    """As `Records.require_embeddings`. Where every memory has its passages or waits for them, counts tell."""
+    ((missing,),) = connection.execute(
+        """SELECT coalesce((SELECT sum(count) FROM tallies), 0)
+                  - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",
+        (model,),
+    )
+    ((waiting,),) = connection.execute(
+        """SELECT count(*) FROM pending_embeddings AS p
+           WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = p.memory AND model = ?)""",
+        (model,),
+    )
+    if missing > waiting:
+        connection.execute(
+            """INSERT OR IGNORE INTO pending_embeddings (memory)
+               SELECT number FROM memories
+               WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
+               ORDER BY number""",
+            (model,),
+        )
+
+
 def link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:
     """As `Records.link_similar`."""
     for link in links:

@@ -20,6 +20,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.keyword_rows import read_hits_apart, read_keyword_hits
 from remembrancer.actors.store.records.materials import passage_vectors
+from remembrancer.actors.store.records.memory_lists import read_from_files, read_matching, read_top
 from remembrancer.actors.store.records.neighbour_rows import read_neighbours
 from remembrancer.actors.store.records.portable import read_portable
 from remembrancer.actors.store.records.session_story import read_session_story
@@ -77,35 +78,13 @@ class SqliteReading:
         return read_hits_apart(self._file.read, match, filters, limit)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
-        condition, arguments = _condition(filters)
-        rows = self._file.read(
-            f"SELECT m.number FROM memories AS m WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
-            (*arguments, limit + 1),
-        )
-        return None if len(rows) > limit else [row[0] for row in rows]
+        return self._file.read_together(lambda query: read_matching(query, filters, limit))
 
     def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
-        condition, arguments = _condition(filters)
-        important = "m.importance DESC," if order == "important" else ""
-        rows = self._file.read(
-            f"""SELECT m.number FROM memories AS m WHERE {condition}
-                ORDER BY {important} coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
-            (*arguments, limit),
-        )
-        return [row[0] for row in rows]
+        return self._file.read_together(lambda query: read_top(query, filters, order, limit))
 
     def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
-        if not names:
-            return []
-        condition, arguments = condition_of(filters)
-        named = " OR ".join(["instr(json_extract(m.source, '$.file'), ?)"] * len(names))
-        rows = self._file.read(
-            f"""SELECT m.number FROM memories AS m
-                WHERE m.source != '{{}}' AND ({named}) AND {condition}
-                ORDER BY coalesce(m.occurred_at, m.created_at) DESC, m.number DESC LIMIT ?""",  # noqa: S608
-            (*names, *arguments, limit),
-        )
-        return [row[0] for row in rows]
+        return read_from_files(self._file.read, names, filters, limit)
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         condition, arguments = condition_of(filters)
@@ -173,6 +152,15 @@ class SqliteReading:
             (*numbers, model),
         )
 
+    def head_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        return self._read_vectors(
+            f"""SELECT number, memory, ordinal, vector FROM passages AS head
+                WHERE memory IN {places_for(numbers)} AND model = ? AND ordinal = 0
+                    AND EXISTS (SELECT 1 FROM passages AS next
+                                WHERE next.memory = head.memory AND next.model = head.model AND next.ordinal = 1)""",  # noqa: S608
+            (*numbers, model),
+        )
+
     def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
         rows = self._file.read(
             f"""SELECT number, start, "end" FROM passages WHERE memory IN {places_for(numbers)}
@@ -188,9 +176,11 @@ class SqliteReading:
         )
 
     def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        asked = padded(numbers)
         rows = self._file.read(
-            f"SELECT number, memory, ordinal FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
-            tuple(numbers),
+            f"""SELECT number, memory, ordinal FROM passages INDEXED BY passages_owned
+                WHERE number IN {places_for(asked)}""",  # noqa: S608 - only "?"
+            asked,
         )
         return {number: (memory, ordinal) for number, memory, ordinal in rows}
 
@@ -201,6 +191,10 @@ class SqliteReading:
     def passage_numbers(self, model: str) -> list[int]:
         rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
         return [row[0] for row in rows]
+
+    def passage_count(self, model: str) -> int:
+        ((count,),) = self._file.read("SELECT count(*) FROM passages WHERE model = ?", (model,))
+        return int(count)
 
     def is_embedded(self, model: str, number: int) -> bool:
         rows = self._file.read(
@@ -234,14 +228,6 @@ class SqliteReading:
             return passage_vectors(rows)
         except ValueError as error:
             raise unusable(self._file.path, error) from error
-
-
-def _condition(filters: Filters) -> tuple[str, list[object]]:
-    """`condition_of`, with a session's own memories asked for so plainly that the index of sessions is used."""
-    condition, arguments = condition_of(filters)
-    if filters.scopes != ("session",):
-        return condition, arguments
-    return f"m.scope = 'session' AND m.session_id = ? AND {condition}", [filters.session_id, *arguments]
 
 
 class _Linked:

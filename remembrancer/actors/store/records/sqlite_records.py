@@ -21,7 +21,12 @@ from remembrancer.actors.store.records.reviving import revive
 from remembrancer.actors.store.records.session_registry import import_sessions
 from remembrancer.actors.store.records.sqlite_background import SqliteBackground
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
-from remembrancer.actors.store.records.sqlite_passages import fail_embedding, link_similar, save_embeddings
+from remembrancer.actors.store.records.sqlite_passages import (
+    fail_embedding,
+    link_similar,
+    require_embeddings,
+    save_embeddings,
+)
 from remembrancer.actors.store.records.sqlite_reading import SqliteReading
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
 from remembrancer.protocol.session_life import SessionEntry
@@ -144,13 +149,7 @@ class SqliteRecords(SqliteReading, SqliteBackground):
 
     def require_embeddings(self, model: str) -> None:
         with self._file.transaction() as connection:
-            connection.execute(
-                """INSERT OR IGNORE INTO pending_embeddings (memory)
-                   SELECT number FROM memories
-                   WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
-                   ORDER BY number""",
-                (model,),
-            )
+            require_embeddings(connection, model)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()

@@ -225,7 +225,8 @@ def _found(
     known = told.facts if nearest is None else {**told.facts, **nearest.facts}
     missing = [number for number in numbers if number not in known]
     facts = {**known, **records.ranking_facts(padded(missing), filters)} if missing else known
-    signals = {number: Signals(cosines.get(number), bm25.get(number)) for number in numbers}
+    heads = {} if passages is None else _heads(records, passages.model, question.vector, list(cosines))
+    signals = {number: Signals(cosines.get(number), bm25.get(number), head=heads.get(number)) for number in numbers}
     passing = {number: facts[number] for number in numbers if number in facts}
     return Found(nearest is not None, signals, passing, sizes, told.steps)
 
@@ -296,6 +297,14 @@ def _cosines(records: Records, model: str, query: Vectors, numbers: Sequence[int
     if not numbers:
         return {}
     known = records.memory_vectors(model, padded(numbers))
+    return best_passages(known.memories, known.vectors, query)
+
+
+def _heads(records: Records, model: str, query: Vectors | None, numbers: Sequence[int]) -> dict[int, float]:
+    """The cosine of the first passage of those of these memories that have several."""
+    if query is None or not numbers:
+        return {}
+    known = records.head_vectors(model, padded(numbers))
     return best_passages(known.memories, known.vectors, query)
 
 

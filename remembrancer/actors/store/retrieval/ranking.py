@@ -2,7 +2,8 @@
 
 Relevance is a fusion of the candidates' min-max scores of the best passage's cosine and of BM25, and under `graph` of
 that with nearness in the graph; the final score is the first seed's composite: 0.6 relevance + 0.2 importance + 0.2
-recency, unless the configuration weighs them otherwise. It is lowered for what the profile says less of (the memory's
+recency, unless the configuration weighs them otherwise, of which recency has a quarter where there is a question. It is
+lowered for what the profile says less of (the memory's
 scope), and for a memory that another stands for or that has had its time.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -32,6 +33,19 @@ TIME_SHARE: Final = 1.0
 Of the 46 questions on three conversations of LoCoMo that name a time so many in 100 have their evidence among the first
 ten: 76.1 with 0, 89.1 with 0.2, 91.3 with 0.4, 95.7 with 0.7, 97.8 with 1 and with 2; and the first memory is evidence
 for 34.8, 37.0, 45.7, 52.2, 52.2 and 52.2.
+"""
+QUESTION_RECENCY: Final = 0.25
+"""What a question leaves of the weight of recency.
+
+With all of it (a third of the weight of relevance) 80.0 of 100 questions of LoCoMo have evidence among the first ten,
+with a half 85.5, with a quarter 87.1, with a tenth 87.5 and without any 87.3. For LongMemEval the first memory is right
+for 96, 94, 94, 94 and 94 of 50 questions in 100.
+"""
+HEAD_SHARE: Final = 0.3
+"""The share of a long memory's first passage in its cosine; the rest is its best passage's.
+
+What a text is about stands in its beginning. On LongMemEval (50 questions) all that answers is among the first five for
+92 in 100 with 0, 96 with 0.1 to 0.5; with three times as many other memories the first is right for 76 and 80.
 """
 COSINE_FLOOR: Final = 0.1
 """What two unrelated texts have in common for a sentence model: below it, a cosine says nothing."""
@@ -100,6 +114,10 @@ class Weights:
     def total(self) -> float:
         return self.relevance + self.importance + self.recency
 
+    def asked(self) -> Weights:
+        """These weights where there is a question: how new a memory is then says little (`QUESTION_RECENCY`)."""
+        return Weights(self.relevance, self.importance, self.recency * QUESTION_RECENCY)
+
     def final(self, relevance: float, importance: float, recent: float) -> float:
         """The weighted mean."""
         weighed = self.relevance * relevance + self.importance * importance + self.recency * recent
@@ -112,14 +130,22 @@ DEFAULT_WEIGHTS: Final = Weights()
 @dataclass(frozen=True, slots=True)
 class Signals:
     """What the searches said of one memory: the best passage's cosine, BM25, the nearness of its entities in the graph
-    to those that the query names, what it was lent by what was told next to it, and the nearness of its time to one
-    that the query names. None: it had no say."""
+    to those that the query names, its first passage's cosine where it has several, what it was lent by what was told
+    next to it, and the nearness of its time to one that the query names. None: it had no say."""
 
     cosine: float | None
     bm25: float | None
     graph: float | None = None
+    head: float | None = None
     neighbour: float | None = None
     time: float | None = None
+
+    @property
+    def meaning(self) -> float | None:
+        """The cosine that counts: of the best passage, and of the first."""
+        if self.cosine is None or self.head is None:
+            return self.cosine
+        return (1.0 - HEAD_SHARE) * self.cosine + HEAD_SHARE * self.head
 
 
 def recency(created_at: float, now: float) -> float:
@@ -160,7 +186,7 @@ def side_by_side(files: Sequence[Mapping[int, Signals]], sizes: Sequence[int]) -
             bm25 = each.bm25
             if bm25 is not None and best > 0.0 and own > 0.0:
                 bm25 = trust * (bm25 / rarity[place] / best) + (1.0 - trust) * (bm25 / own)
-            together[place, number] = Signals(each.cosine, bm25, each.graph)
+            together[place, number] = replace(each, bm25=bm25)
     return together
 
 
@@ -189,7 +215,7 @@ def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Ke
             key: GRAPH_SHARE * (each.graph or 0.0) + (1.0 - GRAPH_SHARE) * hybrid[key]
             for key, each in candidates.items()
         }
-    cosines = _scaled({key: each.cosine for key, each in candidates.items()}, COSINE_FLOOR)
+    cosines = _scaled({key: each.meaning for key, each in candidates.items()}, COSINE_FLOOR)
     bm25s = _scaled({key: each.bm25 for key, each in candidates.items()}, 0.0)
     share = {"vector": 1.0, "keyword": 0.0, "hybrid": VECTOR_SHARE}[strategy]
     if not any(bm25s.values()) and strategy == "hybrid":
@@ -265,6 +291,7 @@ def score(
         keyword=None if signals.bm25 is None or best_bm25 <= 0 else max(0.0, signals.bm25) / best_bm25,
         graph=signals.graph,
         scope=scope,
+        head=None if signals.head is None else min(1.0, max(0.0, signals.head)),
         time=signals.time,
         neighbour=None if signals.neighbour is None else min(1.0, signals.neighbour),
     )

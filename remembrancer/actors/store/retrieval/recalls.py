@@ -155,7 +155,8 @@ def _ranking(
             strategy = "hybrid"
         strategy = _strategy_used(strategy, query, found)
     profile = _profile(request, found)
-    windows = time_windows(request.query, now if request.reference_time is None else request.reference_time)
+    now = now if request.reference_time is None else request.reference_time
+    windows = time_windows(request.query, now)
     ranked, below = _rank(strategy, found, now, weights, profile, windows)
     return Ranking(ranked, below, strategy, profile, query)
 
@@ -233,9 +234,9 @@ def _connected(
             known = source.records.memory_vectors(source.passages.model, padded(unseen))
             cosines = best_passages(known.memories, known.vectors, query)
         signals: dict[int, Signals] = {}
-        for number, (_, graph) in named.items():
+        for number, (_, near) in named.items():
             seen = each.signals.get(number) or Signals(cosines.get(number), None)
-            signals[number] = Signals(seen.cosine, seen.bm25, graph)
+            signals[number] = replace(seen, graph=near)
         facts = {number: known_facts for number, (known_facts, _) in named.items()}
         connected.append(Found(each.by_meaning, signals, facts, each.sizes))
     return connected
@@ -257,6 +258,7 @@ def _rank(
     unfit = noise(signals)
     for key in unfit:
         del signals[key]
+    weights = weights.asked()
     own = relevances(signals, strategy)
     gained = lent(own, _told(found)) if strategy == "hybrid" else {}
     near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
