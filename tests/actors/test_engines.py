@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.embedder.engine import Engine, Vectors, load_engine
+from remembrancer.actors.embedder.int8_graph import PRECISION
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.questions import answer_questions
@@ -100,6 +101,16 @@ def test_vectors_stand_in_the_order_of_their_texts_whatever_the_batch(engine: En
     assert np.array_equal((together @ alone.T).argmax(axis=1), np.arange(len(texts)))
 
 
+def test_a_text_has_the_very_same_vector_whatever_the_batch_and_the_number_of_threads(
+    onnx: Engine, sentences: list[str]
+) -> None:
+    alone = in_batches(onnx, sentences[::4], 1)
+    assert np.array_equal(onnx.embed_passages(sentences[::4]), alone)
+    assert np.array_equal(onnx.embed_questions(sentences[::4]), alone)
+    one_thread = load_engine(Settings(), threads=1)
+    assert np.array_equal(one_thread.embed_passages(sentences[::4]), alone)
+
+
 def test_a_question_lies_nearest_to_its_answer(engine: Engine) -> None:
     answers = engine.embed_passages(
         ["The database listens on port 5433.", "Anna is allergic to peanuts.", "We deploy on Thursdays."]
@@ -109,17 +120,19 @@ def test_a_question_lies_nearest_to_its_answer(engine: Engine) -> None:
 
 
 def test_the_int8_engine_agrees_with_the_float32_one(onnx: Engine, float32: Engine, sentences: list[str]) -> None:
+    """What rounding weights to 7 bits and activations to 8 costs: measured 0.991 and 0.978, 92 % and all of them."""
     small, large = in_batches(onnx, sentences, 20), in_batches(float32, sentences, 20)
     cosines = np.einsum("ij,ij->i", small, large)
-    assert cosines.mean() >= 0.999
-    assert cosines.min() >= 0.99
+    assert cosines.mean() >= 0.985
+    assert cosines.min() >= 0.965
 
     def nearest(vectors: Vectors) -> Any:
         similarity = vectors @ vectors.T
         np.fill_diagonal(similarity, -1.0)
-        return similarity.argmax(axis=1)
+        return np.argsort(-similarity, axis=1)
 
-    assert np.mean(nearest(small) == nearest(large)) >= 0.95
+    assert np.mean(nearest(small)[:, 0] == nearest(large)[:, 0]) >= 0.88
+    assert np.mean((nearest(small)[:, :5] == nearest(large)[:, :1]).any(axis=1)) >= 0.98
     assert onnx.identity.key != float32.identity.key
 
 
@@ -193,7 +206,7 @@ def test_a_model_in_a_directory_is_the_same_model(tmp_path: Path, onnx: Engine, 
         bert_tokenizer(VOCABULARY).save(str(tmp_path / vocabulary))
     local = load_engine(Settings(model=str(tmp_path)), threads=1)
     assert local.identity.revision == onnx.identity.revision
-    assert local.identity.precision == "int8"
+    assert local.identity.precision == onnx.identity.precision == PRECISION
     text = ["The database listens on port 5433."]
     assert float((local.embed_passages(text) @ onnx.embed_passages(text).T)[0, 0]) > 0.9999
 
