@@ -164,7 +164,10 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class EmbeddingSummary(msgspec.Struct, frozen=True):
-    """Which engine makes the vectors and how far it has come. `error` says why there is none."""
+    """Which engine makes the vectors and how far it has come. `error` says why there is none.
+
+    `given_up` counts the memories that could not be embedded, for which `given_up_error` says why (of the last one).
+    """
 
     engine: str
     model: str
@@ -173,6 +176,8 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     workers: int
     vectors_ready: bool
     error: str | None = None
+    given_up: int = 0
+    given_up_error: str | None = None
 
 
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):

@@ -281,6 +281,9 @@ class Records(BackgroundRecords, Protocol):
     def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
         """As `keyword_hits`, of the session's own memories and of all others apart: up to `limit` of each."""
 
+    def words_in(self, expressions: Sequence[str], numbers: Sequence[int]) -> dict[int, int]:
+        """How many of the full-text expressions each of these memories matches, of those that match any."""
+
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""
 

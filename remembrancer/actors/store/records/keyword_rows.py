@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from remembrancer.actors.store.records.contract import Filters, KeywordHit
 from remembrancer.actors.store.records.narrowing import ENOUGH, ROWS, TIMES, narrowed, phrases_of
-from remembrancer.actors.store.records.sqlite_filters import condition_of
+from remembrancer.actors.store.records.sqlite_filters import condition_of, places_for
 from remembrancer.protocol.kinds import SCOPES
 
 BM25: Final = "-bm25(memories_text, 3.0, 1.5, 0.9, 1.5)"
@@ -50,6 +50,19 @@ def read_hits_apart(read: Read, match: str, filters: Filters, limit: int) -> tup
     )
     own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
     return own, others
+
+
+def read_words_in(read: Read, expressions: Sequence[str], numbers: Sequence[int]) -> dict[int, int]:
+    """As `Records.words_in`."""
+    found: dict[int, int] = {}
+    for expression in expressions:
+        rows = read(
+            f"SELECT rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(numbers)}",  # noqa: S608
+            (expression, *numbers),
+        )
+        for (number,) in rows:
+            found[number] = found.get(number, 0) + 1
+    return found
 
 
 @dataclass(frozen=True, slots=True)

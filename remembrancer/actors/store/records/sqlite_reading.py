@@ -18,7 +18,7 @@ from remembrancer.actors.store.records.contract import (
     SessionStory,
     Told,
 )
-from remembrancer.actors.store.records.keyword_rows import read_hits_apart, read_keyword_hits
+from remembrancer.actors.store.records.keyword_rows import read_hits_apart, read_keyword_hits, read_words_in
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.memory_lists import read_from_files, read_matching, read_top
 from remembrancer.actors.store.records.neighbour_rows import read_neighbours
@@ -76,6 +76,9 @@ class SqliteReading:
 
     def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
         return read_hits_apart(self._file.read, match, filters, limit)
+
+    def words_in(self, expressions: Sequence[str], numbers: Sequence[int]) -> dict[int, int]:
+        return read_words_in(self._file.read, expressions, numbers)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         return self._file.read_together(lambda query: read_matching(query, filters, limit))

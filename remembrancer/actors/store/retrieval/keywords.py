@@ -49,27 +49,42 @@ def match_expression(query: str) -> str | None:
     with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts
     and in its other spellings; so does what is quoted. Stop words are left out unless there is nothing else.
     """
-    terms: dict[str, None] = {}
-    stop: dict[str, None] = {}
+    groups, quoted = _groups(query)
+    chosen = list(dict.fromkeys(term for group in groups for term in group))[:MAX_TERMS]
+    counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
+    return " OR ".join(counted) if counted else None
+
+
+def expressions_of(query: str) -> list[str]:
+    """For each word or name of a question the FTS5 expression that finds it in any of its spellings."""
+    groups, _ = _groups(query)
+    return [" OR ".join(group) for group in dict.fromkeys(groups)]
+
+
+def _groups(query: str) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The terms of a question, those of a piece of it together, and the phrases in it that are quoted."""
+    groups: list[tuple[str, ...]] = []
+    stop: list[tuple[str, ...]] = []
     text = bare(query.replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
-    terms.update(dict.fromkeys(quoted))
+    groups.extend((phrase,) for phrase in quoted)
+    seen = set(quoted)
     for piece in _PIECE.findall(text):
-        if len(terms) >= MAX_TERMS:
+        if len(seen) >= MAX_TERMS:
             break
         plain = _CONTRACTION.sub(" ", piece)
         words = [word.lower() for word in words_of(plain)]
         if piece.strip("'\"?!.,;:()[]{}").lower() in STOP_WORDS:
-            stop.update(dict.fromkeys(_phrase([word]) for word in words))
+            stop.extend((_phrase([word]),) for word in words)
             continue
-        if len(words) > 1:
-            terms[_phrase(words)] = None
-        for word in words:
-            (stop if word in STOP_WORDS else terms)[_phrase([word])] = None
-        terms.update(dict.fromkeys(_spellings(plain)))
-    chosen = list(terms or stop)[:MAX_TERMS]
-    counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
-    return " OR ".join(counted) if counted else None
+        terms = [_phrase(words)] if len(words) > 1 else []
+        terms += [_phrase([word]) for word in words if word not in STOP_WORDS]
+        stop.extend((_phrase([word]),) for word in words if word in STOP_WORDS)
+        terms += _spellings(plain)
+        if terms:
+            groups.append(tuple(dict.fromkeys(terms)))
+            seen.update(terms)
+    return groups or stop, quoted
 
 
 def _spellings(piece: str) -> Iterator[str]:

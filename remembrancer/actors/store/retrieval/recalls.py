@@ -23,14 +23,15 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     searched_once,
 )
-from remembrancer.actors.store.retrieval.keywords import match_expression
-from remembrancer.actors.store.retrieval.neighbours import lent, together
+from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
+from remembrancer.actors.store.retrieval.neighbours import first_of, lent, together
 from remembrancer.actors.store.retrieval.profiles import PROFILES, choose_profile
 from remembrancer.actors.store.retrieval.ranking import (
     DEFAULT_WEIGHTS,
     Signals,
     Weights,
     best_passages,
+    is_unlikely,
     noise,
     recency,
     relevances,
@@ -39,6 +40,7 @@ from remembrancer.actors.store.retrieval.ranking import (
     side_by_side,
     standing,
     timely,
+    words_tell,
 )
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist, strength_of
@@ -157,7 +159,8 @@ def _ranking(
     profile = _profile(request, found)
     now = now if request.reference_time is None else request.reference_time
     windows = time_windows(request.query, now)
-    ranked, below = _rank(strategy, found, now, weights, profile, windows)
+    by_words = _words_tell(request, sources, found)
+    ranked, below = _rank(strategy, found, now, weights, profile, windows, by_words=by_words)
     return Ranking(ranked, below, strategy, profile, query)
 
 
@@ -249,13 +252,15 @@ def _rank(
     weights: Weights,
     profile: ProfileName | None,
     windows: Sequence[TimeWindow] = (),
+    *,
+    by_words: bool = True,
 ) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
     signals = side_by_side(
         [{number: each.signals[number] for number in each.facts} for each in found], [each.size for each in found]
     )
     facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
-    unfit = noise(signals)
+    unfit = noise(signals, by_words=by_words)
     for key in unfit:
         del signals[key]
     weights = weights.asked()
@@ -284,6 +289,21 @@ def _rank(
     ]
     ranked.sort(key=lambda item: (-item[1].final, item[0]))
     return ranked, len(unfit)
+
+
+def _words_tell(request: Recall, sources: Sequence[Source], found: Sequence[Found]) -> bool:
+    """Whether words may speak for candidates: where nothing answers by meaning, one of them must have most of them."""
+    signals = {(place, number): each.signals[number] for place, each in enumerate(found) for number in each.facts}
+    if not is_unlikely(signals):
+        return True
+    expressions = expressions_of(request.query)
+    for place, each in enumerate(found):
+        hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
+        if hits:
+            matched = sources[place].records.words_in(expressions, padded(first_of(hits)))
+            if any(words_tell(count, len(expressions)) for count in matched.values()):
+                return True
+    return False
 
 
 def _told(found: Sequence[Found]) -> Iterator[tuple[Place, dict[Place, int]]]:
