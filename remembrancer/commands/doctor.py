@@ -157,10 +157,10 @@ class Examination:
     def _index(self) -> Check:
         if self._status is not None and self._status.store is not None:
             store = self._status.store
-            return data_checks.check_index(store.indexes, running=True, pending=store.embedding.pending)
+            return data_checks.check_index(store.indexes, store.embedding)
         if self._held:
             return Check("index", "warning", "not looked at: the store has it, and does not answer")
-        return data_checks.check_index(databases.index_figures(self._paths), running=False, pending=0)
+        return data_checks.check_index(databases.index_figures(self._paths), None)
 
     def _queue(self) -> Check:
         return data_checks.check_queue(databases.queue_facts(self._paths), running=self._held)

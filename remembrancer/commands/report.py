@@ -10,6 +10,7 @@ import msgspec
 from remembrancer.commands.checking.reranker_check import reranker_figures
 from remembrancer.commands.health import Problem
 from remembrancer.protocol.control import ConsolidatorVitals, GatewayVitals, ProcessStatus, RuntimeStatus, StoreVitals
+from remembrancer.protocol.reads import EmbeddingSummary
 
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
@@ -73,5 +74,4 @@ def _consolidator(vitals: ConsolidatorVitals | None) -> dict[str, Any]:
 def _embedding(store: StoreVitals | None) -> dict[str, Any]:
     if store is not None:
         return dict(msgspec.structs.asdict(store.embedding))
-    names = ("engine", "model", "dimensions", "pending", "workers", "vectors_ready", "error")
-    return dict.fromkeys(names)
+    return dict.fromkeys(EmbeddingSummary.__struct_fields__)

@@ -56,6 +56,8 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
             f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
         )
+        if embedding.given_up:
+            out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
     reranker = reranker_figures(status)
     if reranker is not None:
         out.print(f"reranker    {escape(cost_of(reranker))}")

@@ -88,6 +88,8 @@ class StoreVitals(msgspec.Struct, frozen=True, tag=True):
     indexes: tuple[IndexFigures, ...] = ()
     reranker: RerankerFigures | None = None
     """None: no cross-encoder is asked for."""
+    upgrading: tuple[str, ...] = ()
+    """Files of an earlier release that are being brought to this one's schema: until then nothing reaches them."""
 
 
 class GatewayVitals(msgspec.Struct, frozen=True, tag=True):

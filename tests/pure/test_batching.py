@@ -67,6 +67,29 @@ def test_a_long_passage_is_not_overtaken_for_ever() -> None:
     raise AssertionError("the long passage was passed over in five batches")
 
 
+def test_long_texts_are_done_one_after_the_other_and_not_all_together() -> None:
+    queue = filled([[250, 240, 255, 30], [251, 239, 254, 31], [252, 241, 253, 32]])
+    left = {0: 4, 1: 4, 2: 4}
+    begun: set[int] = set()
+    while batch := queue.take(1024):
+        for row in batch:
+            begun.add(row.job_id)
+            left[row.job_id] -= 1
+        assert sum(left[job_id] > 0 for job_id in begun) <= 1, "one at a time is half done"
+    assert set(left.values()) == {0}
+
+
+@given(jobs=LENGTHS, bound=st.integers(min_value=1, max_value=2048))
+def test_no_job_is_begun_beside_another_before_one_is_finished(jobs: list[list[int]], bound: int) -> None:
+    queue = filled(jobs)
+    left = {job_id: len(lengths) for job_id, lengths in enumerate(jobs)}
+    while batch := queue.take(bound):
+        for row in batch:
+            left[row.job_id] -= 1
+        together = {row.job_id for row in batch}
+        assert len(together) == 1 or any(left[job_id] == 0 for job_id in together)
+
+
 def test_the_passages_of_a_job_can_be_forgotten() -> None:
     queue = filled([[8, 9], [10], [11]])
     queue.discard(0)

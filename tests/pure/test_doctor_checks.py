@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from remembrancer.commands.checking.checks import (
@@ -156,12 +157,15 @@ def test_the_lock_says_who_has_the_home(facts: LockFacts, status: str, word: str
     assert word in check.found
 
 
+EMBEDDING = EmbeddingSummary("onnx", "m", 384, pending=0, workers=1, vectors_ready=True)
+
+
 def status_of(state: ProcessState = "ready", *, error: str | None = None, queued: int = 0) -> RuntimeStatus:
     return RuntimeStatus(
         home=str(HOME),
         processes=(ProcessStatus("store", 7, state, 0, 1.0, 1), ProcessStatus("embedder", 8, "ready", 0, 1.0, 1)),
         gateway=GatewayVitals(sessions=1, queue_depth=queued, queue_rejected=0, store="connected"),
-        store=StoreVitals(Counts(), EmbeddingSummary("onnx", "m", 384, 0, 1, vectors_ready=True, error=error)),
+        store=StoreVitals(Counts(), msgspec.structs.replace(EMBEDDING, error=error)),
     )
 
 
@@ -226,18 +230,29 @@ def test_no_file_is_no_trouble() -> None:
 
 def test_an_index_that_differs_is_a_problem_only_while_it_answers() -> None:
     same, less = IndexFigures("user", 3, 3, ready=True), IndexFigures("p_1", 5, 4, ready=True)
-    assert check_index([same], running=True, pending=0).status == "ok"
-    running = check_index([same, less], running=True, pending=0)
+    assert check_index([same], EMBEDDING).status == "ok"
+    running = check_index([same, less], EMBEDDING)
     assert running.status == "problem"
     assert running.details == ("p_1: 5 passages recorded, 4 indexed",)
-    assert check_index([same, less], running=False, pending=0).status == "warning"
+    assert check_index([same, less], None).status == "warning"
 
 
 def test_an_index_that_is_being_filled_is_no_trouble() -> None:
-    assert check_index([IndexFigures("user", 0, 0, ready=False)], running=True, pending=0).status == "ok"
-    assert check_index([IndexFigures("user", 5, 4, ready=True)], running=True, pending=9).status == "ok"
-    assert check_index([], running=True, pending=0).status == "ok"
-    assert "next start" in check_index([], running=False, pending=0).found
+    assert check_index([IndexFigures("user", 0, 0, ready=False)], EMBEDDING).status == "ok"
+    assert (
+        check_index([IndexFigures("user", 5, 4, ready=True)], msgspec.structs.replace(EMBEDDING, pending=9)).status
+        == "ok"
+    )
+    assert check_index([], EMBEDDING).status == "ok"
+    assert "next start" in check_index([], None).found
+
+
+def test_memories_that_cannot_be_embedded_are_told_with_the_reason() -> None:
+    lacking = msgspec.structs.replace(EMBEDDING, given_up=2, given_up_error="the worker will not")
+    check = check_index([IndexFigures("user", 3, 3, ready=True)], lacking)
+    assert check.status == "warning"
+    assert check.found.endswith("2 (the worker will not)")
+    assert check_index([IndexFigures("user", 5, 4, ready=True)], lacking).status == "problem", "that is worse"
 
 
 def test_queued_writes_are_a_warning_when_they_should_have_gone() -> None:

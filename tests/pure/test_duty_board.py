@@ -252,6 +252,19 @@ def test_the_ids_of_two_lives_of_the_store_differ() -> None:
     assert len(new) == 1
 
 
+def test_work_on_a_whole_file_is_held_and_what_somebody_waits_for_is_not() -> None:
+    board = DutyBoard()
+    board.observe(PROJECT.id, [maintenance(), consolidation(), session_end()], 0.0)
+    board.hold_long(20.0)
+    assert plain(taken(board, now=10.0)) == session_end().duty
+    assert board.take(TWO, 10.0) is None
+    assert board.next_at("long") == 20.0, "whoever waits looks again then, and not before"
+    awaited = MaintainDuty(0, Maintain(PROJECT), awaited=True)
+    board.ask(awaited)
+    assert plain(taken(board, TWO, now=10.0)) == awaited
+    assert plain(taken(board, "incarnation-3", now=20.0)) == consolidation().duty
+
+
 HOLDERS = st.sampled_from([ONE, TWO, "incarnation-3"])
 NAMES = [f"session:{number}" for number in range(4)]
 

@@ -1,4 +1,4 @@
-"""Who embeds what: a machine that plays workers which take, answer, fail, hang, leave and die in any order.
+"""Who embeds what: a machine that plays workers which take, answer, fail, fall silent, leave and die in any order.
 
 The model of the test is the workers' own: what each has in hand and has not answered.
 """
@@ -9,189 +9,222 @@ from collections import Counter
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.vectors.embedding_work import LEASE_S, MAX_ATTEMPTS, EmbeddingWork, Lease
+from remembrancer.actors.store.vectors.embedding_work import (
+    HAND_BYTES,
+    MAX_ATTEMPTS,
+    MAX_DEATHS,
+    SILENCE_S,
+    SLOWEST_BYTES_PER_S,
+    SUSPECTS,
+    EmbeddingWork,
+    Lease,
+)
 from remembrancer.protocol.work import ModelIdentity
 
 IDENTITY = ModelIdentity("onnx", "small", "0123456789ab", "int8", 4, 256)
 WORKERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.integers(0, 12)
+Job = tuple[int, int]
+"""A key, and how often it had been queued anew when it was handed out."""
+
+
+def size_of(key: int) -> int:
+    """Some memories are far longer than others; the longest does not fit into a hand."""
+    return HAND_BYTES * key // 10
+
+
+def deliver(
+    work: EmbeddingWork[int, str],
+    now: float,
+    limit: int | None = None,
+    hand_bytes: int = HAND_BYTES,
+    sizes: dict[int, int] | None = None,
+) -> dict[str, list[Lease[int, str]]]:
+    """Hand out as the actor does: what is leased is read and weighed, and sent if there is room for it."""
+    sent: dict[str, list[Lease[int, str]]] = {}
+    for worker, leases in work.hand_out(now, limit, hand_bytes).items():
+        weights = {each.job_id: size_of(each.key) if sizes is None else sizes[each.key] for each in leases}
+        kept = work.weigh(worker, weights, hand_bytes)
+        if kept:
+            sent[worker] = [each for each in leases if each.job_id in kept]
+    return sent
 
 
 class Workers(RuleBasedStateMachine):
-    """Jobs are keys 0 to 12; a job is due from when it is queued until it is finished or has finally failed."""
-
-    leases: Bundle[Lease[int, str]] = Bundle("leases")
+    """Jobs are keys 0 to 12; a job is due from when it is queued until it is finished or given up."""
 
     def __init__(self) -> None:
         super().__init__()
         self.work: EmbeddingWork[int, str] = EmbeddingWork()
         self.now = 1000.0
         self.credit: dict[str, int] = {}
-        self.in_hand: dict[str, set[int]] = {}
-        self.standing: dict[int, Lease[int, str]] = {}
+        self.in_hand: dict[str, dict[int, Job]] = {}
+        self.heard_at: dict[str, float] = {}
+        self.version: Counter[int] = Counter()
         self.due: set[int] = set()
-        self.queue: list[int] = []
-        self.failures: Counter[int] = Counter()
-        self.handed_out: dict[int, Lease[int, str]] = {}
+        self.failures: Counter[Job] = Counter()
+        self.deaths: Counter[Job] = Counter()
+        self.suspected: set[Job] = set()
 
     @rule(keys=st.lists(KEYS, max_size=5))
     def enqueue(self, keys: list[int]) -> None:
         self.work.enqueue(keys)
-        for key in keys:
-            self.due.add(key)
-            if key not in self.queue:
-                self.queue.append(key)
-            superseded = self._lease_of(key)
-            if superseded is not None:
-                del self.standing[superseded.job_id]
-                self.failures.pop(key, None)
+        self.version.update(keys)
+        self.due.update(keys)
 
     @rule(keys=st.lists(KEYS, max_size=5))
     def enqueue_missing(self, keys: list[int]) -> None:
         self.work.enqueue_missing(keys)
-        for key in keys:
-            if key not in self.queue and self._lease_of(key) is None:
-                self.queue.append(key)
-                self.due.add(key)
+        self.version.update(set(keys) - self.due)
+        self.due.update(keys)
 
     @rule(key=KEYS)
     def discard(self, key: int) -> None:
         self.work.discard(key)
         self.due.discard(key)
-        self.failures.pop(key, None)
-        if key in self.queue:
-            self.queue.remove(key)
-        lease = self._lease_of(key)
-        if lease is not None:
-            del self.standing[lease.job_id]
+        self.version[key] += 1
 
     @rule(worker=WORKERS, credit=st.integers(0, 4))
     def arrive(self, worker: str, credit: int) -> None:
-        self._forget(worker)
         self.work.worker_ready(worker, IDENTITY, credit)
-        self.credit[worker], self.in_hand[worker] = credit, set()
+        self.credit[worker], self.in_hand[worker] = credit, {}
+
+    @rule(worker=WORKERS)
+    def leave(self, worker: str) -> None:
+        self.work.worker_gone(worker)
+        self.credit.pop(worker, None)
+        self.in_hand.pop(worker, None)
 
     @rule(worker=WORKERS)
     def die(self, worker: str) -> None:
-        self._forget(worker)
-        self.work.worker_gone(worker)
+        exposed = [job for job in self.in_hand.pop(worker, {}).values() if self._is_due(job)]
+        self.suspected.update(exposed)
+        self.deaths.update(exposed if len(exposed) == 1 else ())
+        given_up = self.work.worker_died(worker)
+        assert given_up == [key for key, version in exposed[:1] if self.deaths[key, version] >= MAX_DEATHS]
+        self.credit.pop(worker, None)
+        self.due.difference_update(given_up)
 
     @rule(
-        seconds=st.sampled_from([0.0, 1.0, LEASE_S / 2, LEASE_S]),
+        seconds=st.sampled_from([0.0, 1.0, SILENCE_S / 2, 3 * SILENCE_S]),
         limit=st.sampled_from([None, None, 0, 1, 3]),
-        target=leases,
+        hand_bytes=st.sampled_from([HAND_BYTES, HAND_BYTES // 10]),
     )
-    def hand_out(self, seconds: float, limit: int | None) -> Lease[int, str]:
+    def hand_out(self, seconds: float, limit: int | None, hand_bytes: int) -> None:
         self.now += seconds
-        expired = sorted(job for job, lease in self.standing.items() if lease.expires_at <= self.now)
-        self._requeue(expired)
-        for worker, hand in self.in_hand.items():  # what has expired is taken for lost
-            self.in_hand[worker] = {job for job in hand if self.handed_out[job].expires_at > self.now}
-        free = sum(credit - len(self.in_hand[worker]) for worker, credit in self.credit.items())
-        count = free if limit is None else min(free, limit)
-        expected, self.queue = self.queue[:count], self.queue[count:]
-        handed = sorted(
-            (lease for leases in self.work.hand_out(self.now, limit).values() for lease in leases),
-            key=lambda lease: lease.job_id,
-        )
-        assert [lease.key for lease in handed] == expected, "in the order of the queue, as far as credit and limit go"
-        for lease in handed:
-            assert lease.expires_at == self.now + LEASE_S
-            self.standing[lease.job_id] = lease
-            self.handed_out[lease.job_id] = lease
-            self.in_hand[lease.worker].add(lease.job_id)
-        return handed[0] if handed else Lease(0, -1, "nobody", 0.0)
+        silent = {worker for worker in self.in_hand if self._is_silent(worker)}
+        sent = deliver(self.work, self.now, limit, hand_bytes)
+        assert limit is None or sum(map(len, sent.values())) <= limit
+        for worker, leases in sent.items():
+            assert worker not in silent
+            hand = self.in_hand[worker]
+            if not hand:
+                self.heard_at[worker] = self.now
+            for lease in leases:
+                job = (lease.key, self.version[lease.key])
+                assert lease.key in self.due
+                assert job not in self._held_by_living(silent), "in two hands at once"
+                assert not (hand and job in self.suspected), "a suspected job is handed out alone"
+                assert not self.suspected & set(hand.values()) & self._jobs_due()
+                assert not hand or sum(size_of(key) for key, _ in [*hand.values(), job]) <= hand_bytes
+                hand[lease.job_id] = job
+            assert len(hand) <= self.credit[worker]
 
-    @rule(lease=leases)
-    def finish(self, lease: Lease[int, str]) -> None:
-        stands = lease.job_id in self.standing
-        assert self.work.finish("somebody else", lease.job_id) is None
-        assert self.work.finish(lease.worker, lease.job_id) == (lease.key if stands else None)
-        self._answered(lease)
-        if stands:
-            del self.standing[lease.job_id]
-            self.due.discard(lease.key)
-            self.failures.pop(lease.key, None)
-
-    @rule(lease=leases)
-    def fail(self, lease: Lease[int, str]) -> None:
-        stands = lease.job_id in self.standing
-        failed = self.work.fail(lease.worker, lease.job_id)
-        self._answered(lease)
-        if not stands:
-            assert failed is None
+    @precondition(lambda self: any(self.in_hand.values()))
+    @rule(data=st.data(), well=st.booleans())
+    def answer(self, data: st.DataObject, well: bool) -> None:
+        worker = data.draw(st.sampled_from(sorted(each for each, hand in self.in_hand.items() if hand)))
+        job_id = data.draw(st.sampled_from(sorted(self.in_hand[worker])))
+        job = self.in_hand[worker].pop(job_id)
+        stands = self._is_due(job)
+        self.heard_at[worker] = self.now
+        if well:
+            assert self.work.finish("somebody else", job_id, self.now) is None
+            assert self.work.finish(worker, job_id, self.now) == (job[0] if stands else None)
+            self.due.discard(job[0] if stands else -1)
+            self.version[job[0]] += stands
             return
-        del self.standing[lease.job_id]
-        self.failures[lease.key] += 1
-        final = self.failures[lease.key] >= MAX_ATTEMPTS
-        assert failed == (lease.key, final)
-        if final:
-            self.due.discard(lease.key)
-            self.failures.pop(lease.key)
-        else:
-            self.queue.append(lease.key)
+        self.failures[job] += 1
+        self.suspected.discard(job)
+        final = self.failures[job] >= MAX_ATTEMPTS
+        assert self.work.fail(worker, job_id, self.now) == ((job[0], final) if stands else None)
+        if stands and final:
+            self.due.discard(job[0])
+            self.version[job[0]] += 1
 
     @invariant()
-    def no_job_is_lost_and_none_is_in_two_hands(self) -> None:
-        leased = [lease.key for lease in self.standing.values()]
-        assert len(leased) == len(set(leased))
-        assert set(leased) | set(self.queue) == self.due
-        assert not set(leased) & set(self.queue)
+    def no_job_is_lost(self) -> None:
         assert self.work.pending == len(self.due)
-        assert self.work.has_queued == bool(self.queue)
 
     @invariant()
-    def nobody_holds_more_than_their_credit(self) -> None:
-        assert all(len(self.in_hand[worker]) <= credit for worker, credit in self.credit.items())
+    def the_workers_are_those_that_came_and_did_not_go(self) -> None:
         assert set(self.work.workers) == set(self.credit)
         assert all(self.work.knows(worker) for worker in self.credit)
+        assert all(self.work.held_by(worker) == list(hand) for worker, hand in self.in_hand.items())
         assert (self.work.identity is None) == (not self.credit)
 
     def teardown(self) -> None:
         """Whatever was done, a worker that works on gets everything done."""
         for worker in list(self.credit):
-            self.die(worker)
+            self.work.worker_gone(worker)
         self.work.worker_ready("dora", IDENTITY, 2)
         done: list[int] = []
-        while handed := self.work.hand_out(self.now).get("dora"):
+        while handed := deliver(self.work, self.now).get("dora"):
             for lease in handed:
-                key = self.work.finish("dora", lease.job_id)
+                key = self.work.finish("dora", lease.job_id, self.now)
                 assert key is not None
                 done.append(key)
-        assert done == self.queue
-        assert set(done) == self.due
+        assert sorted(done) == sorted(self.due)
         assert self.work.pending == 0
+        assert not self.work.has_queued
 
-    def _lease_of(self, key: int) -> Lease[int, str] | None:
-        return next((lease for lease in self.standing.values() if lease.key == key), None)
+    def _is_due(self, job: Job) -> bool:
+        return job[0] in self.due and self.version[job[0]] == job[1]
 
-    def _answered(self, lease: Lease[int, str]) -> None:
-        self.in_hand.get(lease.worker, set()).discard(lease.job_id)
+    def _jobs_due(self) -> set[Job]:
+        return {(key, self.version[key]) for key in self.due}
 
-    def _forget(self, worker: str) -> None:
-        self._requeue(sorted(self.in_hand.pop(worker, set())))
-        self.credit.pop(worker, None)
+    def _is_silent(self, worker: str) -> bool:
+        held_bytes = sum(size_of(key) for key, _ in self.in_hand[worker].values())
+        patience_s = SILENCE_S + held_bytes / SLOWEST_BYTES_PER_S
+        return bool(self.in_hand[worker]) and self.now - self.heard_at[worker] >= patience_s
 
-    def _requeue(self, job_ids: list[int]) -> None:
-        self.queue[:0] = [self.standing.pop(job_id).key for job_id in job_ids if job_id in self.standing]
+    def _held_by_living(self, silent: set[str]) -> set[Job]:
+        return {job for worker, hand in self.in_hand.items() if worker not in silent for job in hand.values()}
 
 
-Workers.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+Workers.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
 TestWorkersThatDoAsTheyLike = Workers.TestCase
 
 
-def test_jobs_are_shared_out_among_the_workers_that_have_credit() -> None:
+def working(*workers: str, credit: int = 128, keys: int = 10) -> EmbeddingWork[int, str]:
     work: EmbeddingWork[int, str] = EmbeddingWork()
-    work.worker_ready("ann", IDENTITY, 3)
-    work.worker_ready("bob", IDENTITY, 3)
-    work.enqueue(range(4))
-    handed = work.hand_out(0.0)
-    assert sorted(len(leases) for leases in handed.values()) == [2, 2]
+    for worker in workers:
+        work.worker_ready(worker, IDENTITY, credit)
+    work.enqueue(range(keys))
+    return work
+
+
+def keys_of(leases: list[Lease[int, str]]) -> list[int]:
+    return [each.key for each in leases]
+
+
+def handed(
+    work: EmbeddingWork[int, str], worker: str, *, now: float = 0.0, size: int = 100, hand_bytes: int = HAND_BYTES
+) -> list[Lease[int, str]]:
+    """What a worker is sent next, of memories that are all of one size."""
+    return deliver(work, now, hand_bytes=hand_bytes, sizes=dict.fromkeys(range(200), size)).get(worker, [])
+
+
+def test_jobs_are_shared_out_among_the_workers_that_have_credit() -> None:
+    work = working("ann", "bob", credit=3, keys=4)
+    shared = deliver(work, 0.0, sizes=dict.fromkeys(range(4), 100))
+    assert sorted(len(leases) for leases in shared.values()) == [2, 2]
     work.worker_gone("ann")
     assert work.pending == 4
-    assert len(work.hand_out(0.0)["bob"]) == 1, "its credit is 3, and it holds 2"
+    assert len(handed(work, "bob")) == 1, "its credit is 3, and it holds 2"
 
 
 def test_job_numbers_begin_where_they_are_told_to() -> None:
@@ -199,4 +232,144 @@ def test_job_numbers_begin_where_they_are_told_to() -> None:
     work.worker_ready("ann", IDENTITY, 1)
     work.enqueue([1])
     assert work.hand_out(0.0)["ann"][0].job_id == 900
-    assert work.finish("ann", 1) is None
+    assert work.finish("ann", 1, 0.0) is None
+
+
+def test_a_worker_holds_no_more_text_than_it_can_embed_soon_and_the_rest_keeps_its_place() -> None:
+    work = working("ann", keys=20)
+    size = HAND_BYTES // 4
+    first = handed(work, "ann", size=size)
+    assert keys_of(first) == [0, 1, 2, 3]
+    assert handed(work, "ann", size=size) == []
+    work.finish("ann", first[0].job_id, 1.0)
+    assert keys_of(handed(work, "ann", size=size)) == [4]
+    assert work.pending == 19
+
+
+def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -> None:
+    work = working("ann", keys=2)
+    first = handed(work, "ann", size=3 * HAND_BYTES)
+    assert keys_of(first) == [0]
+    assert handed(work, "ann", size=3 * HAND_BYTES) == []
+    work.finish("ann", first[0].job_id, 1.0)
+    assert keys_of(handed(work, "ann", size=3 * HAND_BYTES)) == [1]
+
+
+def test_the_sizes_of_what_was_weighed_are_known_when_it_is_its_turn_again() -> None:
+    work = working("ann", keys=50)
+    deliver(work, 0.0, sizes=dict.fromkeys(range(50), HAND_BYTES // 2))
+    assert work.hand_out(0.0) == {}, "nothing is read a second time before there is room for it"
+
+
+def test_a_worker_that_answers_now_and_then_keeps_what_it_holds_however_long_it_takes() -> None:
+    work = working("ann", "bob", credit=8, keys=16)
+    held = deliver(work, 0.0, sizes=dict.fromkeys(range(16), 100))
+    for step, lease in enumerate(held["ann"], start=1):
+        now = step * (SILENCE_S - 1)
+        work.finish("bob", held["bob"][step - 1].job_id, now)
+        assert handed(work, "bob", now=now) == []
+        assert work.finish("ann", lease.job_id, now) == lease.key
+
+
+def test_what_a_silent_worker_holds_goes_to_another_and_either_ones_answer_will_do() -> None:
+    work = working("ann", credit=4, keys=4)
+    slow = handed(work, "ann")
+    later = SILENCE_S + 1
+    assert handed(work, "ann", now=later) == [], "a silent worker is given no more, least of all what it has"
+    work.worker_ready("bob", IDENTITY, 2)
+    quick = handed(work, "bob", now=later)
+    assert keys_of(quick) == [0, 1]
+    assert work.finish("ann", slow[0].job_id, later) == 0, "made of the same text, it is as good"
+    assert work.finish("bob", quick[0].job_id, later) is None
+    assert work.finish("bob", quick[1].job_id, later) == 1
+    assert work.finish("ann", slow[1].job_id, later) is None
+    assert handed(work, "bob", now=later) == [], "the others are in the hands of the one that has spoken again"
+    assert [work.finish("ann", each.job_id, later) for each in slow[2:]] == [2, 3]
+    assert work.pending == 0
+
+
+def test_an_answer_made_of_an_older_text_is_dropped() -> None:
+    work = working("ann", keys=1)
+    (old,) = handed(work, "ann")
+    work.enqueue([0])
+    assert work.finish("ann", old.job_id, 1.0) is None
+    assert keys_of(handed(work, "ann")) == [0]
+
+
+def test_a_text_that_is_gone_when_it_is_read_ends_its_job() -> None:
+    work = working("ann", keys=1)
+    (lease,) = work.hand_out(0.0)["ann"]
+    work.withdraw("ann", lease.job_id)
+    assert (work.pending, work.held_by("ann")) == (0, [])
+
+
+def test_a_text_that_changes_while_it_is_read_is_handed_out_again() -> None:
+    work = working("ann", keys=1)
+    (lease,) = work.hand_out(0.0)["ann"]
+    work.enqueue([0])
+    assert work.weigh("ann", {lease.job_id: 100}) == []
+    assert keys_of(handed(work, "ann")) == [0]
+
+
+def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
+    """Workers that die of certain texts, one after another: what they finished, what was given up, and their number."""
+    work = working("worker-0", keys=keys)
+    finished: list[int] = []
+    given_up: list[int] = []
+    for number in range(most):
+        worker = f"worker-{number}"
+        work.worker_ready(worker, IDENTITY, 128)
+        while leases := handed(work, worker):
+            dies = False
+            for lease in leases:
+                if dies := lease.key in deadly:
+                    given_up += work.worker_died(worker)
+                    break
+                key = work.finish(worker, lease.job_id, 0.0)
+                assert key is not None
+                finished.append(key)
+            if dies:
+                break
+        else:
+            return finished, given_up, number
+    raise AssertionError("the workers die for ever")
+
+
+def test_a_text_that_kills_its_workers_is_given_up_and_all_others_are_embedded() -> None:
+    finished, given_up, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
+    assert given_up == [7]
+    assert sorted(finished) == sorted(set(range(SUSPECTS + 20)) - {7})
+    assert dead == MAX_DEATHS + 1
+
+
+def test_a_deadly_text_that_comes_alone_costs_no_worker_more_than_it_has_to() -> None:
+    assert lives_of_workers({0}, keys=1) == ([], [0], MAX_DEATHS)
+
+
+def test_several_deadly_texts_are_found_one_by_one() -> None:
+    finished, given_up, dead = lives_of_workers({0, 3, 40}, keys=60)
+    assert sorted(given_up) == [0, 3, 40]
+    assert len(finished) == 57
+    assert dead <= 3 * (MAX_DEATHS + 1)
+
+
+def test_nothing_is_suspected_because_a_worker_leaves() -> None:
+    work = working("ann", keys=10)
+    for _ in range(3 * MAX_DEATHS):
+        work.worker_ready("ann", IDENTITY, 128)
+        assert keys_of(handed(work, "ann")) == list(range(10))
+        work.worker_gone("ann")
+    assert work.pending == 10
+
+
+def test_a_text_that_changes_is_under_suspicion_no_more() -> None:
+    work = working("ann", keys=1)
+    for _ in range(MAX_DEATHS - 1):
+        work.worker_ready("ann", IDENTITY, 128)
+        assert handed(work, "ann")
+        assert work.worker_died("ann") == []
+    work.enqueue([0])
+    work.worker_ready("ann", IDENTITY, 128)
+    assert handed(work, "ann")
+    assert work.worker_died("ann") == []
+    assert work.pending == 1

@@ -21,6 +21,8 @@ from remembrancer.protocol.reads import Counts, EmbeddingSummary
 EMBEDDING = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)
 GATEWAY = GatewayVitals(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
 
+UPGRADING = StoreVitals(Counts(), msgspec.structs.replace(EMBEDDING, workers=0), upgrading=("user",))
+
 
 def process(role: str, state: ProcessState = "ready", error: str | None = None) -> ProcessStatus:
     return ProcessStatus(role, 42, state, 0, 12.5, 1024, error, name=role)
@@ -54,6 +56,7 @@ def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessSt
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="away")), "away"),
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="reconnecting")), "reconnecting"),
         (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "4 writes are queued"),
+        (msgspec.structs.replace(runtime(), store=UPGRADING), "records of user are being upgraded"),
         (runtime(gateway=None), "gateway has not reported"),
         (runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0)), "no embedder works"),
         (runtime(embedding=msgspec.structs.replace(EMBEDDING, error="no weights")), "no weights"),
@@ -106,6 +109,16 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
     text = console.file.getvalue()
     assert "no [weights] here" in text
     assert ADVICE["failed"] in text
+
+
+def test_the_table_tells_of_memories_that_cannot_be_embedded() -> None:
+    lacking = msgspec.structs.replace(EMBEDDING, given_up=1, given_up_error="the worker will not")
+    status = runtime(embedding=lacking)
+    console = Console(file=io.StringIO(), width=200)
+    print_status(status, find_problems(status), console)
+    assert isinstance(console.file, io.StringIO)
+    assert "1 without vectors: the worker will not" in console.file.getvalue()
+    assert report(Path("/h"), status, ())["embedding"]["given_up"] == 1
 
 
 @pytest.mark.parametrize(

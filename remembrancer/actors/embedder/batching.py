@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -44,67 +44,70 @@ class Row(NamedTuple):
 
 
 class RowQueue:
-    """The passages in hand. A batch holds passages of like length, since the shorter are padded to the longest.
+    """The passages in hand, by job. A batch holds one job's next passages, so that a long memory is done as a whole and
+    not together with all others; what room is left goes to passages of like length, since the shorter are padded to the
+    longest.
 
-    Batches begin in turn with the shortest passage and with the oldest: short memories do not wait for a long one that
-    came before them, and no passage waits for ever.
+    Batches begin in turn with the job that has the least left and with the oldest: short memories do not wait for a
+    long one that came before them, and none waits for ever.
     """
 
     def __init__(self) -> None:
-        self._sorted: list[Row] = []
-        self._by_arrival: dict[int, Row] = {}
+        self._jobs: dict[int, deque[Row]] = {}
+        """By job, in the order of their arrival; never empty."""
+        self._left: dict[int, int] = {}
+        """Tokens, by job."""
         self._arrivals = 0
         self._oldest_first = False
 
     def __len__(self) -> int:
-        return len(self._sorted)
+        return sum(map(len, self._jobs.values()))
 
     def add(self, job_id: int, texts: Iterable[tuple[str, int]]) -> None:
         """Take a job's passages: each text with its number of tokens, marks included (so never none)."""
-        for place, (text, tokens) in enumerate(texts):
-            row = Row(tokens, self._arrivals, job_id, place, text)
-            self._arrivals += 1
-            self._by_arrival[row.arrival] = row
-            insort(self._sorted, row)
+        rows = [Row(tokens, self._arrivals + place, job_id, place, text) for place, (text, tokens) in enumerate(texts)]
+        if rows:
+            self._arrivals += len(rows)
+            self._jobs.setdefault(job_id, deque()).extend(rows)
+            self._left[job_id] = self._left.get(job_id, 0) + sum(row.tokens for row in rows)
 
     def take(self, padded_tokens: int) -> list[Row]:
         """The next batch, shortest first; at least one row, if there is one."""
-        if not self._sorted:
+        if not self._jobs:
             return []
-        first = bisect_left(self._sorted, next(iter(self._by_arrival.values()))) if self._oldest_first else 0
+        first = next(iter(self._jobs)) if self._oldest_first else min(self._left, key=self._left.__getitem__)
         self._oldest_first = not self._oldest_first
-        low, high = _neighbours(self._sorted, first, padded_tokens)
-        batch = self._sorted[low:high]
-        del self._sorted[low:high]
-        for row in batch:
-            del self._by_arrival[row.arrival]
-        return batch
+        batch = [self._pop(first)]
+        longest = batch[0].tokens
+        while (job_id := self._next_for(first, longest)) is not None:
+            longest = max(longest, self._jobs[job_id][0].tokens)
+            if (len(batch) + 1) * longest > padded_tokens:
+                break
+            batch.append(self._pop(job_id))
+        return sorted(batch)
 
     def discard(self, job_id: int) -> None:
         """Forget a job's passages."""
-        self._sorted = [row for row in self._sorted if row.job_id != job_id]
-        self._by_arrival = {row.arrival: row for row in self._by_arrival.values() if row.job_id != job_id}
+        self._jobs.pop(job_id, None)
+        self._left.pop(job_id, None)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._sorted.clear()
-        self._by_arrival.clear()
+        self._jobs.clear()
+        self._left.clear()
 
+    def _next_for(self, first: int, longest: int) -> int | None:
+        """Whose passage is next in a batch that began with job `first`: its own; then that of the nearest length."""
+        if first in self._jobs:
+            return first
+        return min(self._jobs, key=lambda job_id: abs(self._jobs[job_id][0].tokens - longest), default=None)
 
-def _neighbours(rows: Sequence[Row], first: int, padded_tokens: int) -> tuple[int, int]:
-    """Widen [first, first + 1) to the nearest lengths on either side while the padded batch stays within its bound."""
-    low, high = first, first + 1
-    while True:
-        longest = rows[high - 1].tokens
-        wider: list[tuple[int, int, int]] = []
-        if low > 0:
-            wider.append((longest - rows[low - 1].tokens, low - 1, high))
-        if high < len(rows):
-            wider.append((rows[high].tokens - longest, low, high + 1))
-        fitting = [each for each in wider if (each[2] - each[1]) * rows[each[2] - 1].tokens <= padded_tokens]
-        if not fitting:
-            return low, high
-        _, low, high = min(fitting)
+    def _pop(self, job_id: int) -> Row:
+        row = self._jobs[job_id].popleft()
+        self._left[job_id] -= row.tokens
+        if not self._jobs[job_id]:
+            self.discard(job_id)
+        return row
 
 
 class _OpenJob:

@@ -9,6 +9,7 @@ from typing import Final
 
 from remembrancer.commands.checking.checks import ORDER, Check, Status, few, size
 from remembrancer.protocol.control import IndexFigures
+from remembrancer.protocol.reads import EmbeddingSummary
 
 LONG_QUEUED_S: Final = 60.0
 """A queue of a running system is empty within seconds of the store's return."""
@@ -89,8 +90,9 @@ def _of_file(facts: FileFacts) -> tuple[str, str, Status]:
     return "", "", "ok"
 
 
-def check_index(figures: Sequence[IndexFigures], *, running: bool, pending: int) -> Check:
-    """Whether the vector index holds what the records have."""
+def check_index(figures: Sequence[IndexFigures], embedding: EmbeddingSummary | None) -> Check:
+    """Whether the vector index holds what the records have. Without a running store there is no `embedding`."""
+    running, pending = embedding is not None, 0 if embedding is None else embedding.pending
     if pending:
         advice = "nothing to do: words are searched meanwhile"
         return Check("index", "ok", f"{pending} memories wait for their vectors", advice)
@@ -109,6 +111,10 @@ def check_index(figures: Sequence[IndexFigures], *, running: bool, pending: int)
         return Check(
             "index", status, f"{len(differing)} of {len(figures)} files differ from the records", advice, details
         )
+    if embedding is not None and embedding.given_up:
+        found = f"memories that cannot be embedded: {embedding.given_up} ({embedding.given_up_error})"
+        advice = "they are found by their words; store.log says which they are"
+        return Check("index", "warning", found, advice)
     if unready:
         return Check("index", "ok", f"{len(unready)} of {len(figures)} files are being brought up to date")
     total = sum(each.recorded for each in figures)

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.duties.backlog import Backlog
 from remembrancer.actors.store.duties.duty_board import DutyBoard, Wanted
 from remembrancer.actors.store.duties.duty_finder import Apply, DutyFinder
 from remembrancer.actors.store.duties.material_desk import MaterialDesk
@@ -69,7 +70,10 @@ class _Awaited:
 
 
 class ConsolidatorDesk:
-    """Hands out duties, and carries out the consolidator's questions. Belongs to one event loop."""
+    """Hands out duties, and carries out the consolidator's questions. Belongs to one event loop.
+
+    `waiting_for_vectors` says for how many memories vectors are being made.
+    """
 
     def __init__(
         self,
@@ -80,8 +84,11 @@ class ConsolidatorDesk:
         material: MaterialDesk,
         threads: Executor,
         count_accesses: Callable[[], Awaitable[None]],
+        waiting_for_vectors: Callable[[], int] = lambda: 0,
     ) -> None:
         self._board = DutyBoard(first_id=time.time_ns() // 1000)
+        self._backlog = Backlog()
+        self._waiting_for_vectors = waiting_for_vectors
         self._threads = threads
         self.finder = DutyFinder(
             files, committer, self._board, settings, submit, self._read, self._wake, count_accesses
@@ -210,6 +217,7 @@ class ConsolidatorDesk:
         give_up_at = time.monotonic() + (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) - ANSWER_MARGIN_S
         while self._latest.get(asking) == envelope.message_id and not self._draining:
             now = time.monotonic()
+            self._board.hold_long(self._backlog.held_until(self._waiting_for_vectors(), now))
             duty = self._board.take(peer.incarnation, now, request.sort)
             self._tell_of_given_up()
             if duty is not None:

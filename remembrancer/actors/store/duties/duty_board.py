@@ -93,6 +93,7 @@ class DutyBoard:
     _by_key: dict[Key, int] = field(default_factory=dict)
     _ended: dict[str, dict[Key, _Ended]] = field(default_factory=dict)
     _given_up: list[int] = field(default_factory=list)
+    _held_until: float = float("-inf")
     _numbers: itertools.count[int] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -133,6 +134,10 @@ class DutyBoard:
         entry.unwanted = True
         return True
 
+    def hold_long(self, until: float) -> None:
+        """Hand out none of the work on a whole file before `until`, but what somebody waits for."""
+        self._held_until = until
+
     def take(self, holder: str, now: float, sort: DutySort | None = None) -> Work | None:
         """The next duty (of a sort), for a consolidator that is at work on none: what it was handed before was lost on
         its way."""
@@ -142,7 +147,7 @@ class DutyBoard:
         free = [
             (entry.wanted.rank, entry.sequence, duty_id)
             for duty_id, entry in self._entries.items()
-            if entry.holder is None and entry.not_before <= now and _is_of(entry, sort)
+            if entry.holder is None and self._free_at(entry) <= now and _is_of(entry, sort)
         ]
         if not free:
             return None
@@ -177,7 +182,7 @@ class DutyBoard:
     def next_at(self, sort: DutySort | None = None) -> float | None:
         """When one (of a sort) that nobody has becomes free, or a lease ends, if nothing else happens (None: never)."""
         moments = [
-            entry.not_before if entry.holder is None else entry.leased_until
+            self._free_at(entry) if entry.holder is None else entry.leased_until
             for entry in self._entries.values()
             if _is_of(entry, sort)
         ]
@@ -241,6 +246,10 @@ class DutyBoard:
             return
         # The first time at once: a consolidator may have died of anything. Of what it dies again, others should not.
         entry.not_before = now + _pause_s(max(entry.returned - 1, least_pause) if entry.place is not None else 0)
+
+    def _free_at(self, entry: _Entry) -> float:
+        is_held = entry.place is not None and sort_of(entry.wanted.duty) == "long"
+        return max(entry.not_before, self._held_until) if is_held else entry.not_before
 
     def _has_lapsed(self, entry: _Entry, now: float) -> bool:
         return entry.holder is not None and entry.leased_until <= now

@@ -25,7 +25,8 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.quiet import JOBS_UNDER_LOAD, Quiet
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.vectors.embedding_work import EmbeddingWork, Lease
+from remembrancer.actors.store.vectors.embedding_work import HAND_BYTES, MAX_DEATHS, EmbeddingWork, Lease
+from remembrancer.actors.store.vectors.given_up import GivenUp, Job
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.actors.store.vectors.query_vectors import QueryVectors, vectors_fit
 from remembrancer.protocol.control import PeerGone
@@ -47,19 +48,18 @@ from remembrancer.protocol.work import (
 
 SAVE_BATCH: Final = 64
 """Memories whose vectors are saved in one transaction: few enough that a client's write does not wait for long."""
+BYTES_UNDER_LOAD: Final = 5_000
+"""Text in a worker's hands while clients are served: about 50 ms of its time, as `JOBS_UNDER_LOAD` are."""
 LEASE_CHECK_S: Final = 5.0
 RETRY_S: Final = 1.0
 """Before the records are written again that could not be: a full disk, say."""
-REMEMBERED_FAILURES: Final = 1000
-"""Memories of which is known, until they are tried again, why they could not be embedded."""
+DEADLY: Final = f"its text was alone in the hands of {MAX_DEATHS} embedders that died: it is found by its words"
 UNATTENDED_S: Final = 10.0
 """So long after the start, or after the last that was heard of any worker, one may still be on its way."""
 NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
 """A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
 
-Job = tuple[str, int]
-"""A memory that needs vectors: the name of its file, its number there."""
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -100,10 +100,10 @@ class EmbeddingDesk:
         self._failures: dict[str, str] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
-        self._given_up: dict[Job, str] = {}
+        self.given_up = GivenUp()
         self._unsaved: Counter[Job] = Counter()
-        self._digests: dict[Job, bytes] = {}
-        """Of the texts that were handed out last, to tell what the vectors that come back are made of."""
+        self._digests: dict[int, bytes] = {}
+        """By job id, of the texts that were handed out: what the vectors that come back are made of."""
         self._handing = asyncio.Event()
         self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
@@ -135,7 +135,7 @@ class EmbeddingDesk:
         """These memories of a file need vectors: they are new, or their content is another."""
         jobs = [(name, number) for number in numbers]
         for job in jobs:
-            self._given_up.pop(job, None)
+            self.given_up.remove(job)
         self.work.enqueue(jobs)
         self._handing.set()
 
@@ -153,8 +153,8 @@ class EmbeddingDesk:
                 with self._waiting_for(job) as told:
                     if self.is_embedded(records, number):
                         return True, None
-                    if job in self._given_up:
-                        return False, self._given_up[job]
+                    if job in self.given_up:
+                        return False, self.given_up.reason_of(job)
                     if self.error is not None:
                         return False, self.error
                     self._awaited.set()
@@ -208,11 +208,19 @@ class EmbeddingDesk:
             self._attended_at = self._clock()
         for worker in self.work.workers:
             if worker.incarnation == gone.incarnation:
-                self._lose(worker)
+                self._lose(worker, died=True)
         self._failures.pop(gone.incarnation, None)
 
-    def _lose(self, worker: Peer) -> None:
-        self.work.worker_gone(worker)
+    def _lose(self, worker: Peer, *, died: bool = False) -> None:
+        for job_id in self.work.held_by(worker):
+            self._digests.pop(job_id, None)
+        if died:
+            for job in self.work.worker_died(worker):
+                logger.error("a memory ends its embedders", extra={"file": job[0], "number": job[1]})
+                self.given_up.add(job, DEADLY, now=self._clock(), deadly=True)
+                self._tell(job, DEADLY)
+        else:
+            self.work.worker_gone(worker)
         self._queries.worker_gone(worker)
         self._handing.set()
 
@@ -221,9 +229,10 @@ class EmbeddingDesk:
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
             self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
             return
-        job = self.work.finish(worker, message.job_id)
+        job = self.work.finish(worker, message.job_id, self._clock())
+        digest = self._digests.pop(message.job_id, b"")
         if job is not None:
-            self._arrived.append(_Arrival(job, message, identity, self._digests.pop(job, b"")))
+            self._arrived.append(_Arrival(job, message, identity, digest))
             self._unsaved[job] += 1
             self._saving.set()
         self._handing.set()
@@ -263,28 +272,24 @@ class EmbeddingDesk:
         except RemembrancerError as error:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
             return
-        jobs = [(records.name, number) for number in missing]
-        for job in jobs:
-            self._given_up.pop(job, None)
-        self.work.enqueue_missing(job for job in jobs if job not in self._unsaved)
+        now, jobs = self._clock(), [(records.name, number) for number in missing]
+        self.work.enqueue_missing(job for job in jobs if job not in self._unsaved and self.given_up.try_again(job, now))
         self._handing.set()
 
     def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
-        failed = self.work.fail(worker, job_id)
+        failed = self.work.fail(worker, job_id, self._clock())
+        digest = self._digests.pop(job_id, b"")
         self._handing.set()
         if failed is None:
             return
         (name, number), final = failed
-        records, digest = self._files.get(name), self._digests.get((name, number), b"")
+        records = self._files.get(name)
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if records is not None:
             noted = self._committer.run(lambda: records.fail_embedding(number, digest, reason, final=final))
             noted.add_done_callback(_log_error)
         if final:
-            self._digests.pop((name, number), None)
-            self._given_up[name, number] = reason
-            if len(self._given_up) > REMEMBERED_FAILURES:
-                del self._given_up[next(iter(self._given_up))]
+            self.given_up.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 
     async def _hand_out(self) -> None:
@@ -293,8 +298,9 @@ class EmbeddingDesk:
                 await self._handing.wait()
             self._handing.clear()
             limit = await self._let_clients_pass()
-            for worker, leases in self.work.hand_out(time.monotonic(), limit).items():
-                await self._send_jobs(worker, leases)
+            hand_bytes = HAND_BYTES if limit is None else BYTES_UNDER_LOAD
+            for worker, leases in self.work.hand_out(self._clock(), limit, hand_bytes).items():
+                await self._send_jobs(worker, leases, hand_bytes)
             self._index.nudge()
 
     async def _let_clients_pass(self) -> int | None:
@@ -312,20 +318,18 @@ class EmbeddingDesk:
                 await self._awaited.wait()
         return None
 
-    async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]]) -> None:
-        by_file: dict[str, dict[int, Lease[Job, Peer]]] = {}
+    async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]], hand_bytes: int) -> None:
+        texts = await self._texts_of([lease.key for lease in leases])
+        sizes_bytes: dict[int, int] = {}
         for lease in leases:
-            by_file.setdefault(lease.key[0], {})[lease.key[1]] = lease
-        jobs: list[PassageJob] = []
-        for name, wanted in by_file.items():
-            texts = await self._texts_of(name, list(wanted))
-            for number, lease in wanted.items():
-                if number in texts:
-                    self._digests[name, number] = digest_of(texts[number])
-                    jobs.append(PassageJob(lease.job_id, texts[number]))
-                else:
-                    self.work.finish(worker, lease.job_id)
-        if jobs and not await self._send(worker, EmbedPassages(tuple(jobs))):
+            if lease.key in texts:
+                sizes_bytes[lease.job_id] = len(texts[lease.key].encode())
+            else:
+                self.work.withdraw(worker, lease.job_id)
+        to_send = self.work.weigh(worker, sizes_bytes, hand_bytes)
+        jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases if lease.job_id in to_send)
+        self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
+        if jobs and not await self._send(worker, EmbedPassages(jobs)):
             self._lose(worker)
 
     async def _save(self) -> None:
@@ -374,14 +378,18 @@ class EmbeddingDesk:
         self.work.enqueue_missing((name, number) for number in saved.outdated)
         self._handing.set()
 
-    async def _texts_of(self, name: str, numbers: list[int]) -> dict[int, str]:
+    async def _texts_of(self, jobs: list[Job]) -> dict[Job, str]:
         """The contents of memories. Of a file that cannot be read: none, and their jobs end."""
-        records = self._files.get(name)
-        try:
-            return {} if records is None else await self._on_thread(partial(records.texts, numbers))
-        except RemembrancerError as error:
-            logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
-            return {}
+        texts: dict[Job, str] = {}
+        for name in dict.fromkeys(name for name, _ in jobs):
+            records, numbers = self._files.get(name), [number for file, number in jobs if file == name]
+            try:
+                found = {} if records is None else await self._on_thread(partial(records.texts, numbers))
+            except RemembrancerError as error:
+                logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
+                continue
+            texts.update(((name, number), text) for number, text in found.items())
+        return texts
 
     def _tell(self, job: Job, error: str | None) -> None:
         for future in self._waiters.get(job, ()):
