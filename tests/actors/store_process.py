@@ -20,7 +20,7 @@ import numpy as np
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import PeerFailed, PeerGone, Pong, Ready, Role, StartFailed, Stop, ToLauncher
+from remembrancer.protocol.control import PeerFailed, PeerGone, Ping, Pong, Ready, Role, StartFailed, Stop, ToLauncher
 from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import Failure, from_failure
 from remembrancer.protocol.ids import new_ulid
@@ -115,7 +115,7 @@ class Launcher:
                 self._news = anyio.Event()
                 await self._news.wait()
 
-    async def tell(self, child: Launched, message: Stop | PeerGone | PeerFailed) -> None:
+    async def tell(self, child: Launched, message: Ping | Stop | PeerGone | PeerFailed) -> None:
         """Send to a child that has said something already."""
         assert await self._router.send(self._peers[child.spec.incarnation], message)
 

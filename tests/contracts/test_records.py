@@ -432,6 +432,7 @@ def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: 
     assert saved.replaced == []
     assert (saved.kept.memories, saved.kept.ordinals) == ([one, one, two], [0, 1, 0])
     assert records.passage_numbers(MODEL) == saved.kept.numbers == sorted(saved.kept.numbers)
+    assert (records.passage_count(MODEL), records.passage_count(OTHER_MODEL)) == (3, 0)
     assert records.passage_numbers(OTHER_MODEL) == []
     again = records.passages([*saved.kept.numbers, 999])
     assert (again.numbers, again.memories) == (saved.kept.numbers, saved.kept.memories)
@@ -475,6 +476,23 @@ def test_only_memories_without_vectors_of_the_model_are_required(records: Record
     assert records.pending() == [two]
     records.require_embeddings(OTHER_MODEL)
     assert records.pending() == [one, two]
+
+
+def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Records) -> None:
+    one, two, three = store(records, *(store_operation(name, name) for name in ("a", "b", "c")))
+    save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
+    records.fail_embedding(two, embedded(records, two).digest, "too odd", final=True)
+    assert records.pending() == [three]
+    records.require_embeddings(MODEL)
+    assert records.pending() == [two, three]
+    save(records, two, [0, 0, 1, 0])
+    save(records, three, [0, 0, 0, 1])
+    update = UpdateMemory(memory_id_of(store_operation("a", "a")), content="anew")
+    records.apply([change_operation("update", update)])
+    records.fail_embedding(one, embedded(records, one).digest, "too odd", final=True)
+    assert records.pending() == []
+    records.require_embeddings(MODEL)
+    assert records.pending() == [one]
 
 
 def test_a_memory_that_cannot_be_embedded_is_tried_again_until_that_is_final(records: Records) -> None:

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
+from remembrancer.actors.store.records import memory_lists
 from remembrancer.actors.store.records.contract import Filters, Order, Records
-from remembrancer.protocol.writes import SourceRef
+from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory
 from tests.contracts.records_factories import FACTORIES
-from tests.operations import OTHER_SESSION, REQUESTED_AT, SESSION, store_operation
+from tests.operations import (
+    OTHER_SESSION,
+    REQUESTED_AT,
+    SESSION,
+    change_of,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 
 ALL = Filters(SESSION)
 
@@ -63,3 +73,78 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(records: Records) -> 
     assert records.from_files(["näme.py", "app.py"], ALL, 1) == [plain]
     assert records.from_files([], ALL, 10) == []
     assert records.from_files(["app.py"], Filters(OTHER_SESSION, ("session",)), 10) == [theirs]
+    assert records.from_files(["src/"], Filters(SESSION, types=("episodic",)), 10) == []
+
+
+def of_every_sort(records: Records) -> dict[int, tuple[StoreMemory, bool]]:
+    """Memories of all sorts by their numbers, and whether each is forgotten."""
+    made: dict[int, tuple[StoreMemory, bool]] = {}
+    sorts = product(
+        ("project", "session", "user"), ("episodic", "semantic"), (SESSION, OTHER_SESSION), (0.2, 0.7), (1, 2)
+    )
+    for place, (scope, kind, session, importance, day) in enumerate(sorts):
+        operation = store_operation(
+            f"m{place}",
+            f"memory {place}",
+            scope=scope,
+            type=kind,
+            session_id=session,
+            importance=importance,
+            occurred_at=day * 86_400.0 if place % 3 else None,
+            tags=(("common", "rare") if place % 5 == 0 else ("common",)) if place % 2 else (),
+        )
+        (outcome,) = records.apply([operation])
+        assert outcome.to_embed is not None
+        made[outcome.to_embed] = change_of(operation), place % 7 == 0
+        if place % 7 == 0:
+            forget = ForgetMemory(memory_id_of(operation), reason="tested")
+            records.apply([change_operation(f"f{place}", forget, session_id=session)])
+    return made
+
+
+def happened(memory: StoreMemory) -> float:
+    return REQUESTED_AT if memory.occurred_at is None else memory.occurred_at
+
+
+def passes(memory: StoreMemory, forgotten: bool, filters: Filters) -> bool:
+    return (
+        (memory.scope != "session" or memory.session_id == filters.session_id)
+        and (filters.include_forgotten or not forgotten)
+        and memory.scope in (filters.scopes or (memory.scope,))
+        and memory.type in (filters.types or (memory.type,))
+        and (not filters.tags or bool(set(filters.tags).intersection(memory.tags)))
+        and memory.importance >= filters.min_importance
+        and (filters.after is None or happened(memory) >= filters.after)
+        and (filters.before is None or happened(memory) <= filters.before)
+    )
+
+
+SCOPES: Final[tuple[tuple[Scope, ...], ...]] = ((), ("session",), ("project", "user"), ("user", "session", "user"))
+TYPES: Final[tuple[tuple[MemoryType, ...], ...]] = ((), ("episodic",), ("procedural", "semantic", "semantic"))
+
+
+@pytest.mark.parametrize("looked_at", [0, 2000], ids=["tags of many memories", "tags of few"])
+def test_lists_have_all_that_passes_whatever_the_filters_are(
+    records: Records, monkeypatch: pytest.MonkeyPatch, looked_at: int
+) -> None:
+    monkeypatch.setattr(memory_lists, "TAGGED", looked_at)
+    made = of_every_sort(records)
+    for scopes, types, tags, importance, after, before, forgotten in product(
+        SCOPES,
+        TYPES,
+        ((), ("rare",), ("common", "unknown")),
+        (0.0, 0.5),
+        (None, 100_000.0),
+        (None, 200_000.0),
+        (False, True),
+    ):
+        filters = Filters(SESSION, scopes, types, tags, importance, after, before, forgotten)
+        expected = {number for number, (memory, gone) in made.items() if passes(memory, gone, filters)}
+        matching = records.matching(filters, len(made))
+        assert matching is not None
+        assert sorted(matching) == sorted(expected), filters
+        assert not expected or records.matching(filters, len(expected) - 1) is None
+        latest = sorted(expected, key=lambda number: (happened(made[number][0]), number), reverse=True)
+        assert records.top(filters, "latest", 5) == latest[:5], filters
+        important = sorted(latest, key=lambda number: -made[number][0].importance)
+        assert records.top(filters, "important", 5) == important[:5], filters

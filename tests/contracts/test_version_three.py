@@ -7,6 +7,7 @@ tagged, one summarized and one forgotten.
 from __future__ import annotations
 
 import gzip
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.records.contract import Filters
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION, version_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.keywords import match_expression
+from remembrancer.protocol.errors import StorageFull
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, SESSION
 
@@ -68,3 +70,33 @@ def test_its_memories_are_found_by_the_parts_of_their_words(
     records: SqliteRecords, query: str, filters: Filters, numbers: list[int]
 ) -> None:
     assert found(records, query, filters) == numbers
+
+
+def test_its_memories_are_in_the_lists(records: SqliteRecords) -> None:
+    assert records.top(Filters(SESSION, include_forgotten=True), "latest", 5) == [5, 4, 2, 1]
+    assert records.matching(Filters(OTHER_SESSION, ("session",)), 5) == [3]
+    assert records.matching(Filters(SESSION, tags=("dbSettings",)), 5) == [1]
+    records.require_embeddings("model")
+    assert records.pending() == [1, 2, 3, 4, 5]
+
+
+def test_a_source_that_cannot_be_read_is_left_as_it_is(factory: SqliteFactory) -> None:
+    with closing(sqlite3.connect(factory.path)) as connection, connection:
+        connection.execute("UPDATE memories SET source = 'src/app.py' WHERE number = 1")
+        connection.execute("""UPDATE memories SET source = '{"file": "src/app.py"}' WHERE number = 4""")
+    assert factory.open().from_files(["app.py"], Filters(SESSION), 5) == [4]
+    with closing(sqlite3.connect(factory.path)) as connection:
+        assert connection.execute("SELECT source FROM memories WHERE number = 1").fetchone() == ("src/app.py",)
+
+
+def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(factory: SqliteFactory) -> None:
+    """The kernel refuses to let any file of this process grow: as on a full disk, the write fails."""
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1, unlimited[1]))
+    try:
+        with pytest.raises(StorageFull, match="no room"):
+            factory.open()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert version_of(factory.path) == 3
+    assert factory.open().counts(None).total == 4

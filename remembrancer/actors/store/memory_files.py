@@ -15,6 +15,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.actors.store.waiting_starts import WaitingStarts
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 class MemoryFiles:
-    """Opens files on the writer thread (an old one is migrated), once each."""
+    """Opens files on the writer thread, once each. A project's of an earlier release is upgraded first, beside it."""
 
     def __init__(
         self,
@@ -38,12 +39,14 @@ class MemoryFiles:
         *,
         limit_bytes: int | None,
         on_open: Callable[[Records], None],
+        upgrades: Upgrades | None = None,
     ) -> None:
         self._paths = paths
         self._committer = committer
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._on_open = on_open
+        self._upgrades = upgrades or Upgrades()
         self._open: dict[str, Records] = {}
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._moves: dict[str, Move] = {}
@@ -102,6 +105,7 @@ class MemoryFiles:
 
     async def _open_project(self, project: ProjectRef) -> Records:
         path = self._paths.project_database(project.id)
+        await self._upgrades.upgrade(path, project.id)
         records = await self._committer.run(lambda: self._connect(path, project.id))
         await self._committer.run(lambda: self.catalog.register(project))
         try:

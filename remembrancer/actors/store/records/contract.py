@@ -298,7 +298,9 @@ class Records(BackgroundRecords, Protocol):
         """What ranks those of the memories that pass the filters."""
 
     def neighbours(self, numbers: Sequence[int], filters: Filters) -> Told:
-        """What passes the filters and was told just before or after these memories, in their session and scope."""
+        """What passes the filters and was told just before or after these memories, in their session and scope.
+
+        Of episodic memories alone."""
 
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
         """Those of the memories that pass the filters."""
@@ -326,6 +328,9 @@ class Records(BackgroundRecords, Protocol):
 
     def passage_numbers(self, model: str) -> list[int]:
         """Every passage's number, ascending."""
+
+    def last_passage(self) -> int:
+        """The number of the newest passage: at least as many as there are, and known at once."""
 
     def passage_count(self, model: str) -> int:
         """How many passages there are."""

@@ -19,7 +19,10 @@ INTERLEAVED: Final = 4
 
 
 def read_neighbours(read: Query, numbers: Sequence[int], filters: Filters) -> Told:
-    """For each of the memories those that pass the filters and were told within `REACH` before or after it."""
+    """For each of the memories those that pass the filters and were told within `REACH` before or after it.
+
+    What happened has a before and an after; facts and procedures stand for themselves, however they follow each other.
+    """
     if not numbers:
         return Told({}, {})
     condition, arguments = condition_of(filters)
@@ -29,7 +32,8 @@ def read_neighbours(read: Query, numbers: Sequence[int], filters: Filters) -> To
             FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
                 AND m.number != its.number AND m.session_id = its.session_id AND m.scope = its.scope
                 AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
-            WHERE its.number IN {places_for(padded(numbers))} AND its.session_id != '' AND {condition}
+            WHERE its.number IN {places_for(padded(numbers))} AND its.session_id != '' AND its.type = 'episodic'
+                AND m.type = 'episodic' AND {condition}
             ORDER BY its.number, m.number""",  # noqa: S608 - fixed clauses
         (INTERLEAVED, INTERLEAVED, TOGETHER_S, *padded(numbers), *arguments),
     )

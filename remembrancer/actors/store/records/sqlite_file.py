@@ -47,6 +47,7 @@ class SqliteFile:
 
     Raises:
         SchemaTooNew: a newer release wrote it; it is left as it is.
+        StorageFull: the disk has no room to bring it to the present schema; it is left as it is.
         RecordsUnusable: it is damaged, or its directory cannot be made.
     """
 
@@ -64,12 +65,12 @@ class SqliteFile:
             refuse_newer(path)
             self.writer = _connect(path)
         except sqlite3.DatabaseError as error:
-            raise unusable(path, error) from error
+            raise _not_opened(path, error) from error
         try:
             migrate(self.writer)
         except sqlite3.DatabaseError as error:
             self.writer.close()
-            raise unusable(path, error) from error
+            raise _not_opened(path, error) from error
 
     def size_bytes(self) -> int:
         """Bytes on disk, with the write-ahead log."""
@@ -152,6 +153,11 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
     connection.execute(f"PRAGMA soft_heap_limit = {HEAP_LIMIT_BYTES}")
     return connection
+
+
+def _not_opened(path: Path, error: sqlite3.DatabaseError) -> RemembrancerError:
+    code = getattr(error, "sqlite_errorcode", 0)
+    return as_error(path, error) if code in OUT_OF_ROOM else unusable(path, error)
 
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:

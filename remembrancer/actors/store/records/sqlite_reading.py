@@ -195,6 +195,10 @@ class SqliteReading:
         rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
         return [row[0] for row in rows]
 
+    def last_passage(self) -> int:
+        ((last,),) = self._file.read("SELECT max(number) FROM passages")
+        return last or 0
+
     def passage_count(self, model: str) -> int:
         ((count,),) = self._file.read("SELECT count(*) FROM passages WHERE model = ?", (model,))
         return int(count)

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from remembrancer.actors.store.records.history import Query
 from remembrancer.protocol.reads import Counts
-
-HIDDEN: Final = "SELECT number FROM memories WHERE scope = 'session' AND session_id != ?"
-"""The memories of other sessions: few index entries are read where there are few of them."""
 
 
 def read_counts(query: Query, session_id: str | None) -> Counts:
@@ -44,11 +40,14 @@ def _count_graph(query: Query, session_id: str | None) -> tuple[int, int]:
     if session_id is None:
         return entities, relationships
     ((hidden_entities, hidden_relationships),) = query(
-        f"""SELECT
-                (SELECT count(*) FROM (SELECT DISTINCT entity FROM memory_entities WHERE memory IN ({HIDDEN})) AS named
-                 WHERE NOT EXISTS (SELECT 1 FROM memory_entities AS other
-                                   WHERE other.entity = named.entity AND other.memory NOT IN ({HIDDEN}))),
-                (SELECT count(*) FROM memory_entities WHERE memory IN ({HIDDEN}))""",  # noqa: S608 - fixed clauses
-        (session_id, session_id, session_id),
+        """WITH hidden AS MATERIALIZED (  -- few index entries are read where other sessions have few memories
+               SELECT number FROM memories WHERE scope = 'session' AND session_id != ?),
+           named AS MATERIALIZED (
+               SELECT link.entity, count(*) AS said FROM hidden
+               CROSS JOIN memory_entities AS link ON link.memory = hidden.number GROUP BY link.entity)
+           SELECT coalesce(sum(NOT EXISTS (SELECT 1 FROM memory_entities AS other
+                                           WHERE other.entity = named.entity AND other.memory NOT IN hidden)), 0),
+               coalesce(sum(said), 0) FROM named""",
+        (session_id,),
     )
     return entities - hidden_entities, relationships - hidden_relationships

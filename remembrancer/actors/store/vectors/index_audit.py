@@ -78,8 +78,8 @@ def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> I
     """Count the passages of one file in the records and in its collection."""
     try:
         indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).count()
-        recorded = records.passage_numbers(identity.key)
+        recorded = records.passage_count(identity.key)
     except (IndexLost, RemembrancerError) as error:
         logger.warning("the index was not counted", extra={"file": records.name, "reason": str(error)})
         return IndexFigures(records.name, 0, 0, ready=False)
-    return IndexFigures(records.name, len(recorded), indexed, ready=True)
+    return IndexFigures(records.name, recorded, indexed, ready=True)

@@ -1,0 +1,312 @@
+"""What every `Records` says of what was told around a memory, of long ones' beginnings, and of the words in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, RankingFacts, Records, Told
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.neighbour_rows import INTERLEAVED, REACH, TOGETHER_S
+from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
+from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
+from tests.contracts.records_factories import FACTORIES
+from tests.operations import (
+    OTHER_SESSION,
+    REQUESTED_AT,
+    SESSION,
+    change_of,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
+
+MODEL, OTHER_MODEL = "small.int8.0123456789ab.4", "other.int8.ba9876543210.4"
+ALL = Filters(SESSION)
+
+
+@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
+def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Records]:
+    factory = request.param(tmp_path)
+    yield factory.open()
+    factory.close()
+
+
+def tell(records: Records, *told: dict[str, Any]) -> list[int]:
+    """Store these memories of what happened one after the other, a minute apart if no time is given; their numbers."""
+    before = records.counts(None).total
+    numbers = []
+    for place, fields in enumerate(told, before):
+        given = {"content": f"told {place}", "requested_at": REQUESTED_AT + 60 * place, "type": "episodic", **fields}
+        numbers.append(keep(records, store_operation(f"op{place}", given.pop("content"), **given)))
+    return numbers
+
+
+def keep(records: Records, operation: Operation) -> int:
+    (outcome,) = records.apply([operation])
+    assert isinstance(outcome.reply, Applied), outcome.reply
+    assert outcome.to_embed is not None
+    return outcome.to_embed
+
+
+def forget(records: Records, number: int) -> None:
+    memory_id = records.load([number], ALL)[number].id
+    (outcome,) = records.apply([change_operation(f"forget {number}", ForgetMemory(memory_id))])
+    assert isinstance(outcome.reply, Applied), outcome.reply
+
+
+# What was told around a memory
+
+
+def test_a_memorys_neighbours_are_the_two_told_before_and_the_two_told_after_it(records: Records) -> None:
+    numbers = tell(records, *[{}] * 7)
+    told = records.neighbours([numbers[3]], ALL)
+    assert told.steps == {numbers[3]: {numbers[1]: 2, numbers[2]: 1, numbers[4]: 1, numbers[5]: 2}}
+    assert told.facts[numbers[2]] == RankingFacts(0.5, REQUESTED_AT + 120, "active", "project", None)
+    assert told.facts == records.ranking_facts(list(told.steps[numbers[3]]), ALL)
+
+
+def test_each_of_several_memories_has_its_own_neighbours_also_where_they_are_told_side_by_side(
+    records: Records,
+) -> None:
+    first, second, third = tell(records, {}, {}, {})
+    told = records.neighbours([second, first, second], ALL)
+    assert told.steps == {first: {second: 1, third: 2}, second: {first: 1, third: 1}}
+    assert set(told.facts) == {first, second, third}
+
+
+def test_nothing_was_told_around_no_memory_or_an_unknown_one(records: Records) -> None:
+    tell(records, {}, {})
+    assert records.neighbours([], ALL) == records.neighbours([999], ALL) == Told({}, {})
+
+
+def test_what_other_sessions_told_in_between_is_no_neighbour_and_does_not_part_those_that_are(
+    records: Records,
+) -> None:
+    theirs = {"session_id": OTHER_SESSION}
+    first, _, second, _, third = tell(records, {}, theirs, {}, theirs, {})
+    assert records.neighbours([second], ALL).steps == {second: {first: 1, third: 1}}
+    far, *_, near = tell(records, {"content": "far"}, *[theirs] * INTERLEAVED, {"content": "near"})
+    assert far not in records.neighbours([near], ALL).steps.get(near, {}), "too many of theirs in between"
+
+
+def test_memories_of_no_session_were_not_told_together(records: Records) -> None:
+    numbers = tell(records, *[{"session_id": ""}] * 3)
+    assert records.neighbours(numbers, Filters("")) == Told({}, {})
+
+
+def test_memories_of_another_scope_are_no_neighbours(records: Records) -> None:
+    project, session, later = tell(records, {}, {"scope": "session"}, {})
+    assert records.neighbours([project, session], ALL).steps == {project: {later: 1}}
+
+
+def test_another_sessions_own_memories_are_never_named_not_even_around_one_of_them(records: Records) -> None:
+    theirs = {"session_id": OTHER_SESSION, "scope": "session"}
+    numbers = tell(records, theirs, theirs, {}, theirs)
+    assert records.neighbours(numbers, ALL) == Told({}, {})
+    assert records.neighbours(numbers, replace(ALL, include_forgotten=True, scopes=("session",))) == Told({}, {})
+    assert set(records.neighbours(numbers, Filters(OTHER_SESSION)).facts) == {numbers[0], numbers[1], numbers[3]}
+
+
+def test_facts_and_procedures_have_no_neighbours_and_are_none(records: Records) -> None:
+    happened, fact, later, _ = tell(records, {}, {"type": "semantic"}, {}, {"type": "procedural"})
+    assert records.neighbours([happened, fact], ALL).steps == {happened: {later: 1}}
+
+
+def test_half_an_hour_is_the_most_between_neighbours_by_when_it_happened(records: Records) -> None:
+    at, near, far, recalled = tell(
+        records,
+        {"requested_at": REQUESTED_AT},
+        {"requested_at": REQUESTED_AT + TOGETHER_S},
+        {"requested_at": REQUESTED_AT + TOGETHER_S + 1.0},
+        {"requested_at": REQUESTED_AT + 86_400, "occurred_at": REQUESTED_AT - 5.0},
+    )
+    assert records.neighbours([at], ALL).steps == {at: {near: 1, recalled: 2}}
+    assert records.neighbours([far], ALL).steps == {far: {near: 1}}
+
+
+def test_forgotten_memories_are_passed_over_unless_they_are_asked_for(records: Records) -> None:
+    first, second, third, fourth = tell(records, {}, {}, {}, {})
+    forget(records, second)
+    assert records.neighbours([first], ALL).steps == {first: {third: 1, fourth: 2}}
+    assert records.neighbours([first], replace(ALL, include_forgotten=True)).steps == {first: {second: 1, third: 2}}
+
+
+WHO = (SESSION, OTHER_SESSION, "")
+
+
+def conversation(records: Records) -> dict[int, Operation]:
+    """Some sessions that tell things in turn, with pauses and dates in them."""
+    chance = np.random.default_rng(7)
+    stored: dict[int, Operation] = {}
+    now = REQUESTED_AT
+    for place in range(80):
+        now += float(chance.choice([30, 600, 1200, 4000]))
+        operation = store_operation(
+            f"op{place}",
+            f"told {place}",
+            requested_at=now,
+            occurred_at=now - 1500 if place % 7 == 0 else None,
+            session_id=WHO[int(chance.choice([0, 0, 0, 1, 1, 2]))],
+            scope=("project", "session")[int(chance.choice([0, 0, 1]))],
+            type=("episodic", "episodic", "episodic", "semantic")[place % 4],
+            tags=(("red",), ())[place % 3 == 0],
+            importance=(0.2, 0.8)[place % 5 == 0],
+        )
+        stored[keep(records, operation)] = operation
+    return stored
+
+
+def happened_at(operation: Operation) -> float:
+    occurred_at = change_of(operation).occurred_at
+    return operation.requested_at if occurred_at is None else occurred_at
+
+
+def neighbours_of(number: int, stored: dict[int, Operation], passing: set[int]) -> dict[int, int]:
+    """The contract, said once more in other words."""
+    its = change_of(stored[number])
+    steps: dict[int, int] = {}
+
+    def belongs(other: StoreMemory, at: float) -> bool:
+        together = abs(at - happened_at(stored[number])) <= TOGETHER_S
+        return together and other.type == "episodic" and (other.session_id, other.scope) == (its.session_id, its.scope)
+
+    for direction in (-1, 1):
+        step = 0
+        for distance in range(1, INTERLEAVED + 1):
+            at = number + direction * distance
+            if step < REACH and at in passing and belongs(change_of(stored[at]), happened_at(stored[at])):
+                step += 1
+                steps[at] = step
+    return steps if its.session_id and its.type == "episodic" else {}
+
+
+some_filters = st.builds(
+    Filters,
+    session_id=st.sampled_from([*WHO, "session:nobody"]),
+    scopes=st.sampled_from([(), ("session",), ("project",), ("project", "user")]),
+    types=st.sampled_from([(), ("episodic",), ("semantic",)]),
+    tags=st.sampled_from([(), ("red",), ("red' OR 1=1 --",)]),
+    min_importance=st.sampled_from([0.0, 0.5]),
+    after=st.none() | st.floats(REQUESTED_AT, REQUESTED_AT + 80_000),
+)
+
+
+def test_neighbours_are_what_the_rule_says_whatever_is_filtered(records: Records) -> None:
+    stored = conversation(records)
+    assert len(records.neighbours(sorted(stored), ALL).steps) > 15, "there is something to filter"
+
+    @given(some_filters, st.sets(st.sampled_from(sorted(stored)), max_size=12))
+    @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    def agrees(filters: Filters, numbers: set[int]) -> None:
+        passing = set(records.matching(filters, 1000) or ())
+        expected = {number: neighbours_of(number, stored, passing) for number in numbers}
+        told = records.neighbours(sorted(numbers), filters)
+        assert told.steps == {number: steps for number, steps in expected.items() if steps}
+        assert set(told.facts) == {other for steps in told.steps.values() for other in steps} <= passing
+        assert told.facts == (records.ranking_facts(list(told.facts), filters) if told.facts else {})
+
+    agrees()
+
+
+# The beginnings of long memories
+
+
+def save(records: Records, number: int, *vectors: Sequence[float], model: str = MODEL) -> None:
+    matrix = np.array(vectors, dtype=np.float32)
+    digest = digest_of(records.texts([number])[number])
+    passages = tuple(Passage(n, n + 1) for n in range(len(vectors)))
+    records.save_embeddings(model, [EmbeddedMemory(number, digest, passages, matrix)])
+
+
+def test_the_beginning_of_a_memory_is_its_first_passage_where_it_has_several(records: Records) -> None:
+    short, long, unembedded = tell(records, {}, {}, {})
+    save(records, short, [1, 0, 0, 0])
+    save(records, long, [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1])
+    heads = records.head_vectors(MODEL, [long, short, unembedded, unembedded])
+    assert (heads.memories, heads.ordinals) == ([long], [0])
+    assert heads.vectors.dtype == np.float32
+    assert np.array_equal(heads.vectors, np.array([[0, 1, 0, 0]], dtype=np.float32))
+    assert records.head_vectors(MODEL, [short]).numbers == records.head_vectors(MODEL, []).numbers == []
+
+
+def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) -> None:
+    (long,) = tell(records, {})
+    save(records, long, [0, 1, 0, 0], [0, 0, 1, 0])
+    records.require_embeddings(OTHER_MODEL)
+    save(records, long, [0, 0, 0, 1], model=OTHER_MODEL)
+    assert records.head_vectors(MODEL, [long]).memories == [long]
+    assert records.head_vectors(OTHER_MODEL, [long]).memories == [], "for that one it is short"
+
+
+# The words in memories
+
+
+def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
+    return records.words_in(expressions_of(question), list(numbers))
+
+
+def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records: Records) -> None:
+    all_, some, none = tell(
+        records,
+        {"content": "Deploying the lantern took the keeper an hour."},
+        {"content": "The lanterns were lit.", "tags": ("keepers",)},
+        {"content": "Bread."},
+    )
+    question = "When did the keeper deploy the lantern?"
+    assert words_in(records, question, all_, some, none) == {all_: 3, some: 2}
+    assert words_in(records, question, some) == {some: 2}, "in these memories alone"
+    assert words_in(records, question, some, some, 999) == {some: 2}, "each once"
+    assert words_in(records, question) == {}
+    assert records.words_in([], [all_]) == {}
+
+
+@pytest.mark.parametrize(
+    ("content", "question"),
+    [
+        ("Set connectionPoolSize to 4.", "connection_pool_size"),
+        ("Set connection_pool_size to 4.", "connectionPoolSize"),
+        ("It fails with ECONNRESET-104.", "econnreset104"),
+        ("See src/net/retry.py for it.", "src/net/retry.py"),
+        ("我们使用数据库", "数据库"),
+        ("Zürich it is", "zurich"),
+    ],
+)
+def test_a_name_is_one_word_in_whichever_spelling(records: Records, content: str, question: str) -> None:
+    (number,) = tell(records, {"content": content})
+    assert words_in(records, question, number) == {number: 1}
+
+
+def test_a_quoted_phrase_counts_beside_its_words(records: Records) -> None:
+    exact, scattered = tell(records, {"content": "a pool size of four"}, {"content": "the size of the pool"})
+    assert words_in(records, '"pool size"', exact, scattered) == {exact: 3, scattered: 2}
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            ["lantern", "OR", "NOT", "AND", "NEAR(a b)", '"', "'", "*", "^", "content:", "(", ")", "-", "a.b"]
+        )
+        | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+        max_size=8,
+    ).map(" ".join)
+)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_search_by_words_finds_it(
+    records: Records, text: str
+) -> None:
+    expressions = expressions_of(text)
+    number = records.number_of(memory_id_of(operation := store_operation(f"op-{text.encode().hex()}", text)))
+    number = keep(records, operation) if number is None else number
+    found = records.words_in(expressions, [number])
+    assert found.get(number, 0) <= len(expressions)
+    hits = records.keyword_hits(match_expression(text) or '"lantern"', ALL, 1000) if expressions else []
+    assert (number in found) == (number in {hit.number for hit in hits})
