@@ -52,6 +52,10 @@ class House:
         """A session of another project."""
         return self.rig.session(bridge="22" * 16, session=session, directory=str(self.theirs))
 
+    def intruder(self, who: str, session: str) -> Any:
+        """Either of them, by name."""
+        return self.neighbour() if who == "neighbour" else self.stranger(session)
+
 
 @asynccontextmanager
 async def open_house(home: Path, tmp_path: Path, **settings: Any) -> AsyncIterator[House]:
@@ -281,6 +285,35 @@ async def test_the_same_text_does_not_find_its_twin(house: House, scope: str, wh
         await intruder.call("get_memory", memory_id=own["memory_id"])
         await intruder.call("recall_memories", query=secret(scope)["content"], strategy="vector")
         assert house.secrets[scope].encode() not in b"".join(intruder.heard)
+
+
+@pytest.mark.parametrize(("who", "session"), [("neighbour", INTRUDER), ("stranger", INTRUDER), ("stranger", VICTIM)])
+async def test_what_a_session_told_next_to_a_public_memory_stays_its_own(house: House, who: str, session: str) -> None:
+    """A match lends to what was told next to it: nothing of that may be read or counted by those who may not see it."""
+    await house.store.worker()
+    public = "What is the launch code of the depot?"
+    near, far = f"It is {MARK}, and that is the one of the two.", f"Zebras {MARK}"
+    told = {"type": "episodic", "wait_for_embedding": True}
+    asked = {"query": public, "limit": 50, "include_forgotten": True, "scores": True}
+    async with house.victim() as victim, house.intruder(who, session) as intruder:
+        for _ in range(2):
+            await victim.store(public, scope="project", **told)
+            await intruder.store(f"{public} I ask", scope="project", **told)
+        counted = []
+        for _ in range(2):
+            counts = []
+            for strategy in ("hybrid", "vector", "graph"):
+                answer = await intruder.call("recall_memories", **asked, strategy=strategy)
+                ids = [each["id"] for each in answer["memories"]]
+                counts.append((ids, answer["total_matched"], answer.get("below_threshold")))
+            counted.append(counts)
+            if len(counted) == 1:
+                await victim.store(far, scope="session", **told)
+                hidden = (await victim.store(near, scope="session", **told))["memory_id"]
+        assert counted[0] == counted[1], "neither above the threshold nor below it"
+        assert_silent(intruder, hidden)
+        found = await victim.call("recall_memories", query=f"{public} It is the one")
+        assert hidden in [each["id"] for each in found["memories"]], "whose it is finds it"
 
 
 @pytest.mark.parametrize("who", ["neighbour", "stranger"])

@@ -30,7 +30,7 @@ def test_what_is_no_candidate_is_lent_nothing_and_lends_nothing() -> None:
 
 
 def test_the_first_of_a_search_are_its_best_the_earlier_ones_among_equals() -> None:
-    values = {number: 0.5 for number in range(30, 0, -1)} | {99: 0.9}
+    values = dict.fromkeys(range(30, 0, -1), 0.5) | {99: 0.9}
     assert first_of(values) == [99, *range(1, SOURCES)]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,12 +13,17 @@ from hypothesis.extra import numpy as npst
 from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.ranking import (
     ANSWERABLE_COSINE,
+    COSINE_FLOOR,
     EXPIRED_FACTOR,
+    HEAD_SHARE,
     MIN_COSINE,
+    QUESTION_RECENCY,
     RECENCY_HALF_LIFE_S,
     Signals,
     Weights,
+    answerable_cosine,
     best_passages,
+    is_unlikely,
     noise,
     recency,
     relevances,
@@ -24,6 +31,7 @@ from remembrancer.actors.store.retrieval.ranking import (
     score,
     side_by_side,
     standing,
+    words_tell,
 )
 from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
 from remembrancer.protocol.reads import ProfileName, Strategy
@@ -36,6 +44,7 @@ connected = st.builds(Signals, cosines, bm25s, nearnesses)
 candidates = st.dictionaries(st.integers(0, 30), signals, max_size=12)
 strategies: st.SearchStrategy[Strategy] = st.sampled_from(["vector", "keyword", "hybrid", "graph"])
 shares = st.floats(0.0, 1.0)
+weights = st.builds(Weights, st.floats(0.01, 1.0), shares, shares)
 
 
 @given(candidates, strategies)
@@ -58,7 +67,25 @@ def test_who_is_better_in_both_signals_is_not_less_relevant(found: dict[int, Sig
 def test_a_question_none_of_whose_words_is_found_rests_on_meaning_alone(found: dict[int, float]) -> None:
     by_meaning = {key: Signals(cosine, None) for key, cosine in found.items()}
     assert relevances(by_meaning, "hybrid") == relevances(by_meaning, "vector")
-    assert max(relevances(by_meaning, "hybrid").values()) == pytest.approx(1.0)
+    best = max(found.values())
+    scaled = (best - COSINE_FLOOR) / (max(best, ANSWERABLE_COSINE) - COSINE_FLOOR)
+    assert max(relevances(by_meaning, "hybrid").values()) == pytest.approx(scaled)
+
+
+def test_a_memory_without_a_vector_that_has_the_words_comes_before_one_that_is_near_by_chance() -> None:
+    relevance = relevances({1: Signals(0.26, None), 2: Signals(None, 9.0)}, "hybrid")
+    assert relevance[2] > relevance[1]
+
+
+def test_the_fewer_passages_the_less_likeness_is_chance() -> None:
+    least = [answerable_cosine(count) for count in (0, 1, 10, 100, 1000, 10_000, 1_000_000)]
+    assert least == sorted(least)
+    assert 0.1 < least[0] < 0.2
+    assert least[-1] == ANSWERABLE_COSINE
+    some = Signals(0.24, None)
+    assert noise({1: some}, answerable=answerable_cosine(20)) == set()
+    assert noise({1: some, 2: Signals(0.9, None)}, answerable=answerable_cosine(20)) == {1}, "beside a good one"
+    assert noise({1: some}, answerable=answerable_cosine(2000)) == {1}
 
 
 @given(st.dictionaries(st.integers(), st.floats(0.1, 40.0), min_size=1, max_size=10))
@@ -112,9 +139,6 @@ def test_what_is_connected_with_the_question_is_no_noise(found: dict[int, Signal
     assert all(found[key].graph is None for key in noise(found))
 
 
-weights = st.builds(Weights, st.floats(0.01, 1.0), shares, shares)
-
-
 @given(weights, shares, shares, shares)
 def test_the_final_score_is_the_weighted_mean_whatever_the_weights_add_up_to(
     weighing: Weights, relevance: float, importance: float, recent: float
@@ -154,6 +178,92 @@ def test_a_question_without_a_known_word_needs_one_likely_memory() -> None:
     assert noise({**unlikely, 3: Signals(ANSWERABLE_COSINE, None)}) == set()
 
 
+def test_a_question_is_unlikely_to_be_answered_when_all_candidates_were_compared_and_none_is_near() -> None:
+    far = {1: Signals(ANSWERABLE_COSINE - 0.001, 9.0), 2: Signals(-0.2, None)}
+    assert is_unlikely(far)
+    assert not is_unlikely({**far, 3: Signals(ANSWERABLE_COSINE, None)})
+    assert not is_unlikely({**far, 3: Signals(None, 1.0)}), "what has no vector yet may be near"
+    assert not is_unlikely({})
+
+
+@pytest.mark.parametrize(
+    ("asked", "least"), [(1, 1), (2, 1), (3, 2), (4, 3), (5, 3), (6, 4), (40, 21)], ids=lambda number: str(number)
+)
+def test_more_than_half_of_the_words_of_a_question_tell_or_one_of_two(asked: int, least: int) -> None:
+    assert [matched for matched in range(asked + 1) if words_tell(matched, asked)] == list(range(least, asked + 1))
+
+
+def test_of_a_question_without_a_word_no_word_tells() -> None:
+    assert not words_tell(0, 0)
+
+
+@given(st.dictionaries(st.integers(0, 30), connected, max_size=12))
+def test_where_words_do_not_speak_for_candidates_the_more_are_noise(found: dict[int, Signals]) -> None:
+    unfit = noise(found, by_words=False)
+    assert noise(found) <= unfit
+    for key, each in found.items():
+        assert key not in unfit or (each.graph is None and (each.cosine is None or each.cosine < 1.0))
+        assert key in unfit or each.graph is not None or (each.cosine or 0.0) >= MIN_COSINE
+
+
+@given(candidates)
+def test_where_nothing_is_near_and_words_do_not_speak_all_is_noise(found: dict[int, Signals]) -> None:
+    far = {key: replace(each, cosine=min(each.cosine or 0.0, ANSWERABLE_COSINE - 0.001)) for key, each in found.items()}
+    assert noise(far, by_words=False) == set(far)
+
+
+def test_beside_a_likely_memory_words_are_not_needed_and_an_unlikely_one_with_words_alone_is_noise() -> None:
+    found = {1: Signals(ANSWERABLE_COSINE, None), 2: Signals(MIN_COSINE, None), 3: Signals(MIN_COSINE - 0.01, 9.0)}
+    assert noise(found, by_words=False) == {3}
+    assert noise(found) == set()
+
+
+whole_cosines = st.floats(-1.0, 1.0)
+
+
+@given(whole_cosines, whole_cosines)
+def test_the_meaning_of_a_long_memory_lies_between_its_best_passage_and_its_first(best: float, head: float) -> None:
+    meaning = Signals(best, None, head=head).meaning
+    assert meaning == pytest.approx((1.0 - HEAD_SHARE) * best + HEAD_SHARE * head)
+    assert meaning is not None
+    assert min(best, head) - 1e-9 <= meaning <= max(best, head) + 1e-9
+    assert Signals(best, None).meaning == best, "a short one's is that of its one passage"
+    assert Signals(None, 1.0, head=head).meaning is None
+
+
+def test_of_two_whose_best_passages_are_as_near_the_one_that_begins_with_the_matter_is_more_relevant() -> None:
+    found = {
+        "beside the point": Signals(0.6, None, head=0.2),
+        "short": Signals(0.6, None),
+        "to the point": Signals(0.5, None, head=0.5),
+        "far": Signals(COSINE_FLOOR, None, head=0.0),
+    }
+    relevance = relevances(found, "vector")
+    assert sorted(relevance, key=lambda key: -relevance[key]) == [
+        "short",
+        "to the point",
+        "beside the point",
+        "far",
+    ]
+    assert relevance["short"] == 1.0
+    assert relevance["far"] == 0.0
+
+
+@given(weights, shares, shares, shares)
+def test_a_question_leaves_recency_a_quarter_of_its_weight_and_the_score_a_mean(
+    weighing: Weights, relevance: float, importance: float, recent: float
+) -> None:
+    asked = weighing.asked()
+    assert (asked.relevance, asked.importance) == (weighing.relevance, weighing.importance)
+    assert asked.recency == QUESTION_RECENCY * weighing.recency
+    final = asked.final(relevance, importance, recent)
+    assert min(relevance, importance, recent) - 1e-9 <= final <= max(relevance, importance, recent) + 1e-9
+
+
+def test_where_recency_alone_is_weighed_a_question_leaves_it_alone_too() -> None:
+    assert Weights(0.0, 0.0, 1.0).asked().final(1.0, 1.0, 0.5) == 0.5
+
+
 def test_a_good_match_in_a_small_file_is_not_drowned_by_a_large_one() -> None:
     of_the_user = {7: Signals(0.6, 0.000002)}
     of_the_project = {1: Signals(0.3, 9.0), 2: Signals(0.2, 4.5)}
@@ -170,18 +280,20 @@ def test_the_best_of_a_large_file_is_no_good_match_for_being_the_best() -> None:
     assert together[1, 2].bm25 == pytest.approx(1 / 9, abs=0.01)
 
 
-sized_files = st.lists(st.tuples(candidates, st.integers(0, 100_000)), max_size=3)
+whole = st.builds(Signals, cosines, bm25s, nearnesses, cosines, nearnesses, nearnesses)
+whole_candidates = st.dictionaries(st.integers(0, 30), whole, max_size=12)
+sized_files = st.lists(st.tuples(whole_candidates, st.integers(0, 100_000)), max_size=3)
 
 
 @given(sized_files)
-def test_side_by_side_every_candidate_keeps_its_place_and_its_cosine(
+def test_side_by_side_every_candidate_keeps_its_place_and_all_signals_but_the_one_by_words(
     sized: list[tuple[dict[int, Signals], int]],
 ) -> None:
     files = [file for file, _ in sized]
     together = side_by_side(files, [size for _, size in sized])
     assert together.keys() == {(place, number) for place, file in enumerate(files) for number in file}
     for (place, number), each in together.items():
-        assert each.cosine == files[place][number].cosine
+        assert replace(each, bm25=None) == replace(files[place][number], bm25=None)
         assert (each.bm25 is None) == (files[place][number].bm25 is None)
         assert each.bm25 is None or 0.0 <= each.bm25 <= 1.0 + 1e-9
 

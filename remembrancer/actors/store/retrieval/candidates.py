@@ -208,12 +208,15 @@ def _found(
     hits: Sequence[KeywordHit],
     sizes: Mapping[Scope, int],
 ) -> Found:
-    """What both searches found, with what each lacks of the other, and under `hybrid` what was told around the best."""
+    """What both searches found, with what each lacks of the other, and what was told around the best.
+
+    That under `hybrid`, and under `graph`, which becomes it where the query names no entity.
+    """
     records, passages = source.records, source.passages
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = {} if nearest is None else dict(nearest.best)
     told = Told({}, {})
-    if question.strategy == "hybrid" and question.vector is not None:
+    if question.strategy in ("hybrid", "graph") and question.vector is not None:
         told = records.neighbours(list(dict.fromkeys((*first_of(cosines), *first_of(bm25)))), filters)
     others = dict.fromkeys((*bm25, *told.facts))
     if question.vector is not None and passages is not None:
