@@ -149,12 +149,12 @@ def conversation(records: Records) -> dict[int, Operation]:
     stored: dict[int, Operation] = {}
     now = REQUESTED_AT
     for place in range(80):
-        now += float(chance.choice([30, 600, 1200, 4000]))
+        now += float(chance.choice([30, 200, 400, 1300]))
         operation = store_operation(
             f"op{place}",
             f"told {place}",
             requested_at=now,
-            occurred_at=now - 1500 if place % 7 == 0 else None,
+            occurred_at=now - 500 if place % 7 == 0 else None,
             session_id=WHO[int(chance.choice([0, 0, 0, 1, 1, 2]))],
             scope=("project", "session")[int(chance.choice([0, 0, 1]))],
             type=("episodic", "episodic", "episodic", "semantic")[place % 4],

@@ -29,6 +29,10 @@ def test_what_is_no_candidate_is_lent_nothing_and_lends_nothing() -> None:
     assert lent({1: 0.5}, [(1, {9: 1}), (9, {1: 1})]) == {1: 0.0}
 
 
+def test_a_long_memory_is_lent_nothing() -> None:
+    assert lent({1: 1.0, 2: 0.1, 3: 0.1}, [(1, {2: 1, 3: 1})], long={2}) == {3: LENT[0]}
+
+
 def test_the_first_of_a_search_are_its_best_the_earlier_ones_among_equals() -> None:
     values = dict.fromkeys(range(30, 0, -1), 0.5) | {99: 0.9}
     assert first_of(values) == [99, *range(1, SOURCES)]

@@ -10,8 +10,8 @@ from remembrancer.actors.store.records.contract import Filters, RankingFacts, To
 from remembrancer.actors.store.records.history import Query
 from remembrancer.actors.store.records.sqlite_filters import condition_of, padded, places_for
 
-TOGETHER_S: Final = 1800.0
-"""Memories of one session belong to one conversation when what they tell happened within half an hour."""
+TOGETHER_S: Final = 600.0
+"""Memories of one session belong to one conversation when what they tell happened within ten minutes."""
 REACH: Final = 2
 """How many before and how many after count."""
 INTERLEAVED: Final = 4

@@ -6,7 +6,7 @@ words. So a memory that matches lends a part of its relevance to those that the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 SOURCES: Final = 10
@@ -29,13 +29,18 @@ def first_of(values: Mapping[int, float]) -> list[int]:
     return sorted(values, key=lambda number: (-values[number], number))[:SOURCES]
 
 
-def lent(relevance: Mapping[Key, float], told: Iterable[tuple[Key, Mapping[Key, int]]]) -> dict[Key, float]:
-    """What each memory gets from its neighbours. `told` names lenders and, for each, how many steps others are away."""
+def lent(
+    relevance: Mapping[Key, float], told: Iterable[tuple[Key, Mapping[Key, int]]], long: Collection[Key] = ()
+) -> dict[Key, float]:
+    """What each memory gets from its neighbours. `told` names lenders and, for each, how many steps others are away.
+
+    Those in `long` get nothing: a whole text has its own context, and is told next to others by chance.
+    """
     gained: dict[Key, float] = {}
     for lender, others in told:
         given = relevance.get(lender, 0.0)
         for other, steps in others.items():
-            if other in relevance and steps <= len(LENT):
+            if other in relevance and other not in long and steps <= len(LENT):
                 gained[other] = max(gained.get(other, 0.0), LENT[steps - 1] * given)
     return gained
 
