@@ -29,8 +29,9 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
     """Find memories. Empty `scopes` or `types` mean all. Times are seconds since the epoch.
 
     A session's memories are found by `session_id` alone, a project's by `project` alone. `profile` None: it is chosen
-    from the query. `reference_time` is when "yesterday" in the query was the day before (None: now). With
-    `with_passages` each memory names its best passages. Answered by `Recalled`.
+    from the query. `reference_time` is when "yesterday" in the query was the day before (None: now), and `utc_offset_s`
+    of which zone's days (None: UTC's with a `reference_time`, else those of this machine's zone). With `with_passages`
+    each memory names its best passages. Answered by `Recalled`.
     """
 
     project: ProjectRef
@@ -47,6 +48,7 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
     include_forgotten: bool = False
     profile: ProfileName | None = None
     reference_time: float | None = None
+    utc_offset_s: float | None = None
     with_passages: bool = False
     counts_accesses: bool = True
     """Whether the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""

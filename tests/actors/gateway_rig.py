@@ -32,6 +32,8 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GetMemory,
     MemoryShown,
+    NoteAccess,
+    Noted,
     Notice,
     Recall,
     Recalled,
@@ -110,6 +112,10 @@ class PlayedStore:
         operations = self.applied.values()
         return [operation.change.content for operation in operations if isinstance(operation.change, StoreMemory)]
 
+    def asked(self, kind: type[Any]) -> list[Any]:
+        """The requests of one kind, in order."""
+        return [each for each in self.requests if isinstance(each, kind)]
+
     @property
     def life(self) -> list[Change]:
         """What sessions began and ended, in order."""
@@ -154,6 +160,8 @@ class PlayedStore:
                 return description(len(self.memories))
             case GetMemory(memory_id=memory_id):
                 return self._show(memory_id)
+            case NoteAccess():
+                return Noted()
         raise AssertionError(message)
 
     def _apply(self, operation: Operation) -> Applied | Refused:

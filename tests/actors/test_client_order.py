@@ -12,8 +12,7 @@ import msgspec
 import pytest
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.reads import NoteAccess, Noted, Recall
-from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.reads import NoteAccess, Recall
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.actors.sdk_client import ERAS, sdk_client
 from tests.actors.test_reflect_tool import model, text
@@ -27,16 +26,6 @@ CONTENTS = ("alpha", "beta", "gamma", "delta")
 Answering = Callable[[mcp.CreateMessageRequestParams], Awaitable[mcp.CreateMessageResult | mcp.ErrorData]]
 
 
-class NotingStore(PlayedStore):
-    """Takes note of accesses."""
-
-    def _reply(self, message: ToStore) -> Any:
-        return Noted() if isinstance(message, NoteAccess) else super()._reply(message)
-
-    def asked(self, kind: type[Any]) -> list[Any]:
-        return [each for each in self.requests if isinstance(each, kind)]
-
-
 def saying(answer: mcp.CreateMessageResult | mcp.ErrorData) -> Answering:
     async def answers(_: mcp.CreateMessageRequestParams) -> mcp.CreateMessageResult | mcp.ErrorData:
         return answer
@@ -46,11 +35,11 @@ def saying(answer: mcp.CreateMessageResult | mcp.ErrorData) -> Answering:
 
 async def recall(
     home: Path, answers: Answering | None, settings: Settings = ORDERED, era: str = "legacy", limit: int = 10
-) -> tuple[list[str], dict[str, Any], NotingStore]:
-    """The contents in the order of the answer, the answer, and the store."""
+) -> tuple[list[str], dict[str, Any], PlayedStore]:
+    """The contents in the order of the answer, the answer, and the store, which knows what of it was shown."""
     rig = Rig(home, settings)
     options = {} if answers is None else {"sampling_callback": model(answers)}
-    async with NotingStore(rig.paths).open() as store, rig.running() as gateway:
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with sdk_client(rig, era, **options) as client:
             await until(lambda: gateway.vitals().store == "connected")
             for content in CONTENTS:
@@ -60,6 +49,8 @@ async def recall(
             assert isinstance(answer, dict)
             reranker = gateway.vitals().reranker
             assert (reranker is None) == (settings.reranker != "client")
+            if not store.asked(Recall)[0].counts_accesses:
+                await until(lambda: store.asked(NoteAccess))
         return [memory["content"] for memory in answer["memories"]], answer, store
 
 
@@ -122,7 +113,7 @@ async def test_a_model_that_is_slow_is_not_waited_for_and_not_asked_again_at_onc
         raise AssertionError
 
     rig = Rig(home, ORDERED)
-    async with NotingStore(rig.paths).open(), rig.running() as gateway:
+    async with PlayedStore(rig.paths).open(), rig.running() as gateway:
         async with sdk_client(rig, "legacy", sampling_callback=model(answers)) as client:
             await until(lambda: gateway.vitals().store == "connected")
             for content in CONTENTS:

@@ -45,6 +45,22 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
             assert store.submitted == ["direct"]
 
 
+async def test_without_a_store_a_time_range_goes_by_when_something_happened(rig: Rig) -> None:
+    async with rig.running(), rig.session() as client:
+        old = await client.store("the lantern was lit", occurred_at="0980-05-20T18:00:00Z", type="episodic")
+        new = await client.store("the lantern was sold")
+        found = {}
+        for name in ("before", "after"):
+            time_range = {name: "2001-01-01"}
+            answer = await client.call("recall_memories", query="lantern", time_range=time_range)
+            assert warned(answer) == ["memory_unavailable"]
+            found[name] = [(memory["id"], memory.get("occurred_at")) for memory in answer["memories"]]
+        assert found == {
+            "before": [(old["memory_id"], "0980-05-20T18:00:00Z")],
+            "after": [(new["memory_id"], None)],
+        }
+
+
 async def test_a_queued_memory_keeps_the_id_that_its_answer_named(rig: Rig) -> None:
     async with rig.running() as gateway, rig.session() as client:
         answer = await client.store("x")

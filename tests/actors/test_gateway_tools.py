@@ -15,7 +15,7 @@ from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import PeerFailed
-from remembrancer.protocol.reads import Notice, Recall, Refused
+from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
 from remembrancer.protocol.writes import EntityRef, StoreMemory
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig
 from tests.patience import PATIENCE_S, until
@@ -162,6 +162,29 @@ async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warne
     assert len(answer["warnings"]) == 3
     assert len(answer["memories"]) + answer["omitted"] == 5
     assert question.with_passages
+
+
+async def test_only_what_a_budget_left_in_the_answer_counts_as_accessed(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        for number in range(5):
+            await client.store(f"{number}. The keeper lights the lantern in the attic every evening. " * 10)
+        whole = await client.call("recall_memories", query="lantern")
+        assert [each.counts_accesses for each in store.asked(Recall)] == [True]
+        answer = await client.call("recall_memories", query="lantern", max_tokens=500)
+        shown = tuple(memory["id"] for memory in answer["memories"])
+        assert 0 < len(shown) < len(whole["memories"]) == 5
+        await until(lambda: store.asked(NoteAccess))
+        assert [each.memory_ids for each in store.asked(NoteAccess)] == [shown]
+        assert [each.counts_accesses for each in store.asked(Recall)] == [True, False]
+
+
+async def test_an_answer_in_which_nothing_has_room_counts_nothing_as_accessed(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        await client.store("The keeper lights the lantern in the attic every evening. " * 10)
+        answer = await client.call("recall_memories", query="lantern", max_tokens=50)
+        assert answer["memories"] == []
+        await client.call("get_memory_status")
+        assert store.asked(NoteAccess) == []
 
 
 async def test_an_empty_answer_says_what_could_be_done(rig: Rig) -> None:

@@ -90,6 +90,23 @@ async def test_only_a_question_by_words_and_meaning_lets_memories_lend(rig: Stor
     assert (answer.strategy_used == "hybrid") == (strategy == "graph"), "which names no entity here"
 
 
+async def test_a_long_memory_lends_and_a_long_one_next_to_it_is_lent_nothing(rig: StoreRig) -> None:
+    await rig.worker()
+    gateway = rig.gateway
+    told = time.time() - DAY_S
+    long = f"{LENDER} {' '.join(f'filler{number}' for number in range(20))}"
+    before = await gateway.store(f"{ANSWER} {long}", requested_at=told, type="episodic")
+    lender = await gateway.store(f"{LENDER} {long}", requested_at=told + 60, type="episodic")
+    after = await gateway.store(ANSWER, requested_at=told + 120, type="episodic")
+    await gateway.until_embedded()
+    answer = await gateway.recall(QUESTION)
+    assert the(answer.memories, after).scores.neighbour is not None
+    for each in (before, lender):
+        scores = the(answer.memories, each).scores
+        assert scores.head is not None, "it has several passages"
+        assert scores.neighbour is None
+
+
 async def test_filters_hold_for_what_was_told_next_to_a_memory_as_well(rig: StoreRig) -> None:
     await rig.worker()
     gateway = rig.gateway

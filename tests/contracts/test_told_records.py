@@ -121,7 +121,7 @@ def test_facts_and_procedures_have_no_neighbours_and_are_none(records: Records) 
     assert records.neighbours([happened, fact], ALL).steps == {happened: {later: 1}}
 
 
-def test_half_an_hour_is_the_most_between_neighbours_by_when_it_happened(records: Records) -> None:
+def test_neighbours_are_told_close_in_time_by_when_it_happened(records: Records) -> None:
     at, near, far, recalled = tell(
         records,
         {"requested_at": REQUESTED_AT},
@@ -149,12 +149,12 @@ def conversation(records: Records) -> dict[int, Operation]:
     stored: dict[int, Operation] = {}
     now = REQUESTED_AT
     for place in range(80):
-        now += float(chance.choice([30, 200, 400, 1300]))
+        now += TOGETHER_S * float(chance.choice([0.05, 0.3, 0.6, 2.2]))
         operation = store_operation(
             f"op{place}",
             f"told {place}",
             requested_at=now,
-            occurred_at=now - 500 if place % 7 == 0 else None,
+            occurred_at=now - 0.8 * TOGETHER_S if place % 7 == 0 else None,
             session_id=WHO[int(chance.choice([0, 0, 0, 1, 1, 2]))],
             scope=("project", "session")[int(chance.choice([0, 0, 1]))],
             type=("episodic", "episodic", "episodic", "semantic")[place % 4],
@@ -196,7 +196,7 @@ some_filters = st.builds(
     types=st.sampled_from([(), ("episodic",), ("semantic",)]),
     tags=st.sampled_from([(), ("red",), ("red' OR 1=1 --",)]),
     min_importance=st.sampled_from([0.0, 0.5]),
-    after=st.none() | st.floats(REQUESTED_AT, REQUESTED_AT + 80_000),
+    after=st.none() | st.floats(REQUESTED_AT, REQUESTED_AT + 50 * TOGETHER_S),
 )
 
 

@@ -11,7 +11,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.word_parts import word_parts
-from remembrancer.actors.store.retrieval.keywords import MAX_TERMS, QUOTED_WEIGHT, match_expression
+from remembrancer.actors.store.retrieval.keywords import (
+    MAX_TERMS,
+    QUOTED_WEIGHT,
+    STOP_WORDS,
+    expressions_of,
+    match_expression,
+)
 
 DOCUMENTS = (
     "The retry budget of src/net/retry_policy.py is 3; see ECONNRESET-104.",
@@ -207,3 +213,149 @@ def test_a_very_long_question_stays_a_small_expression(table: sqlite3.Connection
     assert dotted is not None
     assert len(dotted) < 2000
     table.execute("SELECT count(*) FROM t WHERE t MATCH ?", (dotted,)).fetchone()
+
+
+# Piece by piece
+
+
+def terms_of(expression: str | None) -> list[str]:
+    return [] if expression is None else list(dict.fromkeys(expression.split(" OR ")))
+
+
+@pytest.mark.parametrize(
+    ("query", "expressions"),
+    [
+        ("What's the pool size?", ['"pool"', '"size"']),
+        (
+            "connectionPoolSize",
+            ['"connectionpoolsize" OR "connection pool size" OR "connection" OR "pool" OR "size"'],
+        ),
+        ("ECONNRESET-104 again", ['"econnreset 104" OR "econnreset" OR "104" OR "econnreset104"']),
+        ('the "pool size" of it', ['"pool size"', '"pool"', '"size"']),
+        ("Lantern, lantern: LANTERN!", ['"lantern"']),
+        ("数据库", ['"数据 据库" OR "数据" OR "据库"']),
+        ("what is it?", ['"what"', '"is"', '"it"']),
+        ("?! ___", []),
+    ],
+)
+def test_each_word_or_name_of_a_question_is_one_expression_in_all_its_spellings(
+    query: str, expressions: list[str]
+) -> None:
+    assert expressions_of(query) == expressions
+
+
+names = st.sampled_from(
+    [
+        "lantern",
+        "the",
+        "don't",
+        "src/app.py",
+        "poolSize",
+        "C++",
+        '"pool size"',
+        "数据库",
+        "🦀",
+        "v2.4.1",
+        "OR",
+        "a*",
+        "“x y”",
+    ]
+)
+
+
+@given(st.lists(names | st.text(max_size=12), max_size=30).map(" ".join) | st.text(max_size=200) | operators)
+def test_all_expressions_together_are_the_whole_one_up_to_its_bound(query: str) -> None:
+    together = dict.fromkeys(term for expression in expressions_of(query) for term in terms_of(expression))
+    assert list(together)[:MAX_TERMS] == terms_of(match_expression(query))
+
+
+@given(st.lists(names, max_size=8).map(" ".join) | st.text(max_size=100) | operators)
+@example('"')
+@example('" OR "x')
+@example("a\0b")
+@example("\ud800")
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_expression_of_a_piece_can_break_the_syntax_and_together_they_find_what_the_whole_one_finds(
+    table: sqlite3.Connection, query: str
+) -> None:
+    rows = {
+        row[0]
+        for expression in expressions_of(query)
+        for row in table.execute("SELECT rowid FROM t WHERE t MATCH ?", (expression,))
+    }
+    assert rows >= set(found(table, query))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        ".".join(f"word{number}" for number in range(20_000)),
+        "".join(chr(0x4E00 + number) for number in range(20_000)),
+        " ".join(f"name{number}.part{number}" for number in range(1000)),
+        " ".join(sorted(STOP_WORDS)),
+    ],
+    ids=["a long name", "a long run of letters", "many names", "stop words alone"],
+)
+def test_a_long_question_is_few_expressions_of_few_terms(table: sqlite3.Connection, query: str) -> None:
+    expressions = expressions_of(query)
+    assert 0 < len(expressions) <= MAX_TERMS
+    assert max(len(terms_of(expression)) for expression in expressions) <= MAX_TERMS
+    for expression in expressions:
+        table.execute("SELECT count(*) FROM t WHERE t MATCH ?", (expression,)).fetchone()
+
+
+# What is kept of a long question
+
+FILLER = [f"{word}{ending}" for word in ("lantern", "harbour", "keeper") for ending in "abcdefghijklmnopqrst"]
+NAMES = ("ECONNRESET-104", "connectionPoolSize", "src/net/retry_policy.py", "v2.4.1", "pool_size", "E1234")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("place", [0, 30, 60])
+def test_a_name_is_kept_wherever_it_stands_in_a_long_question_in_all_its_spellings(name: str, place: int) -> None:
+    words = [*FILLER]
+    words.insert(place, name)
+    expression = match_expression(" ".join(words))
+    assert terms_of(expression)[: len(terms_of(match_expression(name)))] == terms_of(match_expression(name))
+    assert len(terms_of(expression)) == MAX_TERMS
+    assert expressions_of(" ".join(words))[0] == match_expression(name)
+
+
+def test_what_is_quoted_at_the_end_of_a_long_question_still_counts_most() -> None:
+    expression = match_expression(f'{" ".join([*FILLER, *NAMES])} "green oil"')
+    assert expression is not None
+    assert expression.startswith('"green oil" OR "green oil" OR "green oil" OR ')
+
+
+def test_of_other_words_the_long_ones_are_kept_and_those_of_one_length_in_their_order() -> None:
+    short, long = [f"oil{letter}" for letter in "abcdefghij"], [f"lantern{pair}" for pair in pairs_from("ab")]
+    kept = terms_of(match_expression(" ".join([*short, *FILLER[:4], *long])))
+    assert kept[: len(long)] == [f'"{word}"' for word in long]
+    assert kept[len(long) :] == [f'"{word}"' for word in [*FILLER[:4], *short]][: MAX_TERMS - len(long)]
+
+
+def pairs_from(letters: str) -> list[str]:
+    """Thirty-two different endings of one length."""
+    return ["".join(letters[number >> bit & 1] for bit in range(5)) for number in range(32)]
+
+
+def test_many_names_have_fewer_spellings_each_and_leave_half_of_the_room_to_other_words() -> None:
+    names = [f"part{number}.lampSize{number}" for number in range(10)]
+    kept = terms_of(match_expression(" ".join([*FILLER, *names])))
+    assert len(kept) == MAX_TERMS
+    for number in range(10):
+        assert f'"part{number} lampsize{number}"' in kept
+    assert len([term for term in kept if term.strip('"') in FILLER]) == MAX_TERMS // 2
+
+
+def test_of_more_names_than_have_room_those_at_either_end_are_kept() -> None:
+    names = [f"lamp_{number}" for number in range(100)]
+    kept = terms_of(match_expression(" ".join(names)))
+    expected = [*range(MAX_TERMS // 2), *range(100 - MAX_TERMS // 2, 100)]
+    assert set(kept) == {f'"lamp {number}"' for number in expected}
+
+
+def test_what_is_quoted_or_named_twice_has_its_place_once() -> None:
+    kept = terms_of(match_expression(" ".join([*FILLER, *["lamp_oil"] * 50])))
+    assert kept[:4] == terms_of(match_expression("lamp_oil"))
+    assert len(kept) == MAX_TERMS

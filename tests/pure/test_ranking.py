@@ -250,7 +250,7 @@ def test_of_two_whose_best_passages_are_as_near_the_one_that_begins_with_the_mat
 
 
 @given(weights, shares, shares, shares)
-def test_a_question_leaves_recency_a_quarter_of_its_weight_and_the_score_a_mean(
+def test_a_question_leaves_recency_a_part_of_its_weight_and_the_score_a_mean(
     weighing: Weights, relevance: float, importance: float, recent: float
 ) -> None:
     asked = weighing.asked()

@@ -102,6 +102,30 @@ def test_answers_are_shown_to_their_own_project_and_session_alone(other: Recall)
     assert cache.find(viewer, "a", []) is None
 
 
+@pytest.mark.parametrize(
+    ("fields", "seen"),
+    [
+        ({"after": 100.0}, ["then"]),
+        ({"before": 100.0}, ["now"]),
+        ({"after": 1.0, "before": 1.0}, []),
+        ({"after": 300.0, "before": 300.0}, ["then"]),
+    ],
+)
+def test_filters_go_by_when_it_happened_and_only_else_by_when_it_was_stored(
+    fields: dict[str, Any], seen: list[str]
+) -> None:
+    told = memory("then", "harbour", occurred_at=300.0), memory("now", "harbour")
+    cache = cached(*told, request=question("x"))
+    assert [each.id for each in cache.answer(question(**fields), [])] == seen
+
+
+def test_a_queued_write_is_filtered_by_when_it_happened() -> None:
+    change = StoreMemory("memory:1", "harbour", "episodic", "project", "s", occurred_at=300.0)
+    queued = [asked(change, at=5.0)]
+    assert [each.id for each in ReadCache().answer(question(after=100.0), queued)] == ["memory:1"]
+    assert ReadCache().answer(question(before=100.0), queued) == []
+
+
 def test_queued_writes_come_first_and_nothing_twice() -> None:
     cache = cached(memory("memory:harbour new", "harbour"), memory("old", "harbour"))
     found = cache.answer(question(), [stored("harbour new"), stored("tower")])

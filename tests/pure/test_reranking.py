@@ -54,6 +54,17 @@ def test_a_reranker_without_an_opinion_changes_no_order() -> None:
     assert order(after) == [1, 2]
 
 
+@pytest.mark.parametrize("recency", [0.0, 1.0])
+def test_equal_verdicts_leave_the_final_scores_of_a_question_as_they_were(recency: float) -> None:
+    weights = WEIGHTS.asked()
+    ranked: list[tuple[Place, Scores]] = [
+        ((0, number), Scores(weights.final(relevance, 0.5, recency), relevance, 0.5, recency))
+        for number, relevance in enumerate((0.9, 0.4, 0.0))
+    ]
+    after = merged(ranked, [0.5, 0.5, 0.5], weights)
+    assert [scores.final for _, scores in after] == pytest.approx([scores.final for _, scores in ranked])
+
+
 def test_equal_relevance_leaves_the_reranker_room_to_speak() -> None:
     assert order(merged([candidate(number, 1.0) for number in range(3)], [0.1, 0.3, 0.9], WEIGHTS)) == [2, 1, 0]
 

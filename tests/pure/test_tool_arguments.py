@@ -88,9 +88,31 @@ def test_times_without_an_offset_are_in_utc_and_may_be_to_come() -> None:
     assert recall().reference_time is None
 
 
+@pytest.mark.parametrize(
+    ("moment", "utc_offset_s"),
+    [
+        ("2026-02-20T01:00:00+09:00", 32400.0),
+        (" 2026-02-20T01:00:00-03:30", -12600.0),
+        ("2026-02-20T01:00:00Z", 0.0),
+        ("2026-02-20T01:00:00", None),
+        ("2026-02-20", None),
+    ],
+)
+def test_whose_days_a_question_means_is_the_offset_of_its_reference_time(
+    moment: str, utc_offset_s: float | None
+) -> None:
+    assert recall(reference_time=moment).utc_offset_s == utc_offset_s
+    assert recall().utc_offset_s is None
+
+
 def test_passages_are_asked_for_only_where_there_may_be_no_room_for_the_whole() -> None:
     assert recall(max_tokens=500).with_passages
     assert not recall().with_passages
+
+
+def test_the_store_counts_as_accessed_only_what_is_shown_for_sure() -> None:
+    assert recall().counts_accesses
+    assert not recall(max_tokens=500).counts_accesses
 
 
 def test_a_bare_string_stands_for_a_list_of_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows
+from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows, zone_of
 
 NOW = datetime(2023, 5, 30, 17, 0, tzinfo=UTC)  # a Tuesday
 DAY_S = 86_400.0
@@ -92,6 +93,14 @@ def said(query: str, now: datetime = NOW) -> list[tuple[str, str]]:
         ("at Christmas", "2022-12-24", "2022-12-27"),
         ("last Easter", "2023-04-07", "2023-04-11"),
         ("last Thanksgiving", "2022-11-24", "2022-11-25"),
+        ("what did we decide on the 15th?", "2023-05-15", "2023-05-16"),
+        ("who called on the 31st and why", "2023-03-31", "2023-04-01"),
+        ("what did I note last Sat?", "2023-05-27", "2023-05-28"),
+        ("last Thurs afternoon", "2023-05-25 12", "2023-05-25 18"),
+        ("whom did I meet on Fri?", "2023-05-26", "2023-05-27"),
+        ("the week of May 1", "2023-05-01", "2023-05-08"),
+        ("what broke in the week of the 17th?", "2023-05-15", "2023-05-22"),
+        ("the week beginning 2023-05-01", "2023-05-01", "2023-05-08"),
     ],
 )
 def test_a_phrase_names_a_span_of_the_calendar(query: str, start: str, end: str) -> None:
@@ -105,6 +114,7 @@ def test_a_phrase_names_a_span_of_the_calendar(query: str, start: str, end: str)
         ("from November to February", "2022-11-01", "2023-03-01"),
         ("from 2019 to 2021", "2019-01-01", "2022-01-01"),
         ("since June", "2022-06-01", "2023-05-30 17"),
+        ("since the 15th", "2023-05-15", "2023-05-30 17"),
         ("since last Monday", "2023-05-29", "2023-05-30 17"),
         ("after Easter", "2023-04-11", "2023-05-30 17"),
         ("before Easter", "ever", "2023-04-07"),
@@ -139,6 +149,8 @@ def test_words_before_and_between_phrases_say_what_they_do_to_them(query: str, s
         "at last I did it the last time, at the last minute, in the past, long ago, many years ago",
         "Spring Boot in spring, and a fall from the ladder",
         "Black Friday deals",
+        "the desk on the 2nd floor, on the 1st attempt, the 3rd of them on the 5th Avenue, the 15th, on the 39th",
+        "who sat on sun loungers, runs on Sun hardware, on sat, the last sunday-driver, the last mon-itor",
         "192.168.10.20 and 1.2.3 and 10/20",
         "src/2023/05/04_x.py and on_monday()",
         "on February 31, 2023-13-45",
@@ -216,6 +228,28 @@ def test_yesterday_is_the_day_before_in_the_zone_of_whoever_asks() -> None:
     (window,) = time_windows("yesterday", late, ZoneInfo("Europe/Berlin"))
     assert window.start == datetime(2023, 5, 29, 22, tzinfo=UTC).timestamp()
     assert window.width_s == DAY_S
+
+
+def test_without_a_zone_the_days_are_those_of_the_machine_in_summer_and_in_winter(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        for query in ("yesterday", "in January", "on 2023-03-26", "since 2019", "before Easter"):
+            assert time_windows(query, NOW.timestamp(), None) == time_windows(query, NOW.timestamp(), zone) != ()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_time_has_the_zone_that_it_says_else_that_of_utc_and_no_time_is_now_and_here() -> None:
+    assert zone_of(0.0, 32400.0) == timezone(timedelta(hours=9))
+    assert zone_of(None, -12600.0) == timezone(-timedelta(hours=3, minutes=30))
+    assert zone_of(0.0, None) == UTC
+    assert zone_of(None, None) is None
+    assert zone_of(0.0, 1e9) == UTC, "which is no offset"
 
 
 def test_a_day_is_as_long_as_it_is_when_the_clocks_change() -> None:

@@ -13,12 +13,14 @@ from remembrancer.actors.gateway.listener import Listener
 from remembrancer.actors.gateway.memory_toolset.change_tools import ChangeTools
 from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, to_gather
 from remembrancer.actors.gateway.memory_toolset.context_tools import ContextTools
+from remembrancer.actors.gateway.memory_toolset.early_vocabulary import EarlyVocabulary
 from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
 from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
 from remembrancer.actors.gateway.memory_toolset.ordered_recall import OrderedRecall
 from remembrancer.actors.gateway.memory_toolset.reflect_tools import ReflectTools
 from remembrancer.actors.gateway.server import build_server
 from remembrancer.actors.gateway.session_life import SessionLife
+from remembrancer.actors.gateway.store_access.access_notes import AccessNotes
 from remembrancer.actors.gateway.store_access.drain import Drain
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.read_cache import ReadCache
@@ -57,12 +59,13 @@ class GatewayActor(Actor):
             async with anyio.create_task_group() as tasks:
                 writes = WritePath(self._link, self._queue, cache, happenings, settings)
                 reads = self.reads = ReadPath(self._link, self._queue, cache, settings)
+                notes = AccessNotes(self._link, tasks)
                 memory = MemoryTools(
-                    writes, reads, self._link, self._queue, drain, settings, str(paths.home), happenings
+                    writes, reads, self._link, self._queue, drain, settings, str(paths.home), happenings, notes
                 )
                 self._ordered = memory.ordered
                 changes = ChangeTools(writes, reads, settings)
-                context = ContextTools(reads, self._link, happenings, tasks)
+                context = ContextTools(reads, happenings, notes)
                 graph = GraphTools(reads, happenings)
                 reflection = ReflectTools(writes, reads, settings, happenings)
                 groups = (memory, changes, context, graph, reflection)
@@ -70,8 +73,10 @@ class GatewayActor(Actor):
                 handlers = compose_handlers(toolset.tools, reads, happenings, lambda: self._link.usable, tasks)
                 server = build_server(lambda: not self._link.usable, *handlers)
                 happenings.on_write.append(reads.ready.heard_write)
+                vocabulary = EarlyVocabulary(self._quiet_s)
 
                 async def make_context_ready(caller: Caller) -> None:
+                    tasks.start_soon(vocabulary.load)
                     await reads.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
 
                 self._life = SessionLife(writes, self._link, make_context_ready)
@@ -98,6 +103,9 @@ class GatewayActor(Actor):
                 await self._listener.aclose()
             await self._queue.aclose()
             self._lock.release()
+
+    def _quiet_s(self) -> float:
+        return self._listener.quiet_s if self._listener else 0.0
 
     def vitals(self) -> GatewayVitals:
         return GatewayVitals(

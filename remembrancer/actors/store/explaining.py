@@ -206,4 +206,4 @@ def _counted(number: int, one: str, many: str) -> str:
 
 
 def _day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()

@@ -219,7 +219,7 @@ class GatewayDesk:
             # Counted from here: the search has had its time by now.
             return await desk.ask(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
 
-        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights)
+        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
 
     def _embed_within(self, envelope: Envelope) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector in good time for the answer."""

@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-import anyio.abc
 import anyio.to_thread
 
 from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, budget_of, to_gather
 from remembrancer.actors.gateway.memory_toolset.context_block import ContextBlock, build_block
 from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
+from remembrancer.actors.gateway.store_access.access_notes import AccessNotes
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.known_context import known_sections
 from remembrancer.actors.gateway.store_access.reads import ReadPath
-from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Caller, Tool, warnings_of
-from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, NoteAccess, Notice
-
-NOTE_TIMEOUT_S: Final = 5.0
-"""How long the store has to take note of what was shown. Nobody waits for it."""
+from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, Notice
 
 KNOWN: Final = "Only what is known without the store was gathered: there may be more."
-
-logger = logging.getLogger(__name__)
 
 
 class ContextTools:
     """Carries out the tool."""
 
-    def __init__(self, reads: ReadPath, link: StoreLink, happenings: Happenings, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(self, reads: ReadPath, happenings: Happenings, notes: AccessNotes) -> None:
         self._reads = reads
-        self._link = link
         self._happenings = happenings
-        self._tasks = tasks
+        self._notes = notes
 
     def tools(self) -> tuple[Tool[GetMemoryContextArguments]]:
         """The tool, as it is offered."""
@@ -90,11 +81,4 @@ class ContextTools:
     def _note(self, caller: Caller, block: ContextBlock) -> None:
         """Tell of what was shown, in the background."""
         self._happenings.recalled(caller, block.memory_ids)
-        if block.memory_ids and self._link.usable:
-            self._tasks.start_soon(self._send_note, NoteAccess(caller.project, caller.session_id, block.memory_ids))
-
-    async def _send_note(self, note: NoteAccess) -> None:
-        try:
-            await self._link.request(note, NOTE_TIMEOUT_S)
-        except RemembrancerError as error:
-            logger.debug("the store took no note of an access", extra={"code": error.code})
+        self._notes.note(caller.project, caller.session_id, block.memory_ids)

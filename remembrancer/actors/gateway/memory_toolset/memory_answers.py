@@ -201,4 +201,5 @@ def status(
 
 def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    whole = datetime.fromtimestamp(seconds, UTC).replace(microsecond=0, tzinfo=None)
+    return f"{whole.isoformat()}Z"  # strftime gives the year 33 two digits

@@ -30,7 +30,6 @@ LEAST_RECALL_TOKENS: Final = 50
 MOST_RECALL_TOKENS: Final = 100_000
 MAX_TURN: Final = 2**53 - 1
 """What JSON carries exactly."""
-"""Kinds of memories that are for their session alone."""
 
 AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
 
@@ -254,7 +253,9 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         include_forgotten=arguments.include_forgotten is True,
         profile=None if arguments.profile is UNSET else arguments.profile,
         reference_time=_seconds(arguments.reference_time, "reference_time"),
+        utc_offset_s=_utc_offset_s(arguments.reference_time),
         with_passages=arguments.max_tokens is not UNSET,
+        counts_accesses=arguments.max_tokens is UNSET,  # what is left out was not shown to anybody
     )
 
 
@@ -317,6 +318,12 @@ def _time_range(time_range: TimeRange | UnsetType) -> tuple[float | None, float 
     if after is not None and before is not None and after > before:
         raise InvalidInput("time_range.after must not be later than time_range.before", field="time_range.after")
     return after, before
+
+
+def _utc_offset_s(moment: str | UnsetType) -> float | None:
+    """What an ISO 8601 time, which `_seconds` could read, says of its zone: seconds east of UTC; None if nothing."""
+    offset = None if moment is UNSET else datetime.fromisoformat(moment.strip()).utcoffset()
+    return None if offset is None else offset.total_seconds()
 
 
 def _seconds(text: str | UnsetType, field: str) -> float | None:

@@ -22,6 +22,7 @@ from remembrancer.actors.gateway.memory_toolset.ordered_recall import OrderedRec
 from remembrancer.actors.gateway.memory_toolset.recall_budget import within_budget
 from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
 from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
+from remembrancer.actors.gateway.store_access.access_notes import AccessNotes
 from remembrancer.actors.gateway.store_access.drain import Drain
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.reads import ReadPath
@@ -49,6 +50,7 @@ class MemoryTools:
         settings: Settings,
         home: str,
         happenings: Happenings,
+        notes: AccessNotes,
     ) -> None:
         self._writes = writes
         self._reads = reads
@@ -58,7 +60,8 @@ class MemoryTools:
         self._settings = settings
         self._home = home
         self._happenings = happenings
-        self.ordered = OrderedRecall(reads, link, settings)
+        self._notes = notes
+        self.ordered = OrderedRecall(reads, settings)
 
     def tools(self) -> tuple[Tool[Any], ...]:
         """The tools, as they are offered."""
@@ -131,7 +134,10 @@ class MemoryTools:
         )
         if arguments.max_tokens is not UNSET:
             answer = await _within(call, answer, found.recalled, arguments.max_tokens)
-        self._happenings.recalled(call.caller, tuple(memory["id"] for memory in answer["memories"]))
+        shown = tuple(memory["id"] for memory in answer["memories"])
+        self._happenings.recalled(call.caller, shown)
+        if not found.counted:
+            self._notes.note(call.caller.project, call.caller.session_id, shown)
         return answer
 
     async def get_memory_status(self, call: Call, _: GetMemoryStatusArguments) -> Answer:

@@ -47,7 +47,7 @@ _loading = threading.Lock()
 def count_tokens(text: str) -> int:
     """How many tokens a text has, in pieces of `PIECE_CHARACTERS`. Special tokens in it are plain text.
 
-    The first call of a process loads the vocabulary (0.1 s, 48 MB): make it in a thread.
+    The first call of a process loads the vocabulary: make it in a thread.
 
     Raises:
         ModelUnusable: the vocabulary is not installed, or is not what it should be.
@@ -57,6 +57,15 @@ def count_tokens(text: str) -> int:
         len(encoding.encode_ordinary(text[start : start + PIECE_CHARACTERS]))
         for start in range(0, len(text), PIECE_CHARACTERS)
     )
+
+
+def load_vocabulary() -> None:
+    """Make the first counting as quick as any: 0.15 s, of which half holds up every thread, and 42 MB.
+
+    Raises:
+        ModelUnusable: see `count_tokens`.
+    """
+    _encoding()
 
 
 def truncate(text: str, max_tokens: int) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from remembrancer.actors.gateway.store_access.read_cache import happened_at
 from remembrancer.protocol.reads import ContextSection, GatherContext, RecalledMemory, Section
 
 LEAST_LETTERS: Final = 4
@@ -63,12 +64,12 @@ def _section_of(memory: RecalledMemory, match: float, request: GatherContext) ->
 
 def _useful(found: tuple[float, RecalledMemory]) -> tuple[float, float]:
     match, memory = found
-    return match + memory.importance, memory.created_at
+    return match + memory.importance, happened_at(memory)
 
 
 def _latest(found: tuple[float, RecalledMemory]) -> tuple[bool, float]:
     _, memory = found
-    return memory.type == "episodic", memory.created_at
+    return memory.type == "episodic", happened_at(memory)
 
 
 def _stems(text: str) -> set[str]:

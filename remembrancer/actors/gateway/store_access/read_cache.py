@@ -222,10 +222,15 @@ def passes(memory: RecalledMemory, request: Recall) -> bool:
         and (not request.types or memory.type in request.types)
         and (not request.tags or not set(request.tags).isdisjoint(memory.tags))
         and memory.importance >= request.min_importance
-        and (request.after is None or memory.created_at >= request.after)
-        and (request.before is None or memory.created_at <= request.before)
+        and (request.after is None or happened_at(memory) >= request.after)
+        and (request.before is None or happened_at(memory) <= request.before)
         and (request.include_forgotten or not memory.forgotten)
     )
+
+
+def happened_at(memory: RecalledMemory) -> float:
+    """The time that filters go by, in seconds since the epoch: when it happened, or else when it was stored."""
+    return memory.created_at if memory.occurred_at is None else memory.occurred_at
 
 
 def word_match(query: str, content: str) -> float:

@@ -49,16 +49,24 @@ _WAIT_FOR_WRITES: Final = (Recall, GetMemory, SearchGraph, GatherContext, Descri
 
 
 class Away(msgspec.Struct, frozen=True):
-    """The store had no part in an answer. `asked`: it was asked, and did not answer in time."""
+    """The store had no part in an answer. `asked`: it was asked, and did not answer in time.
+
+    `why`: for a person, where it is there for others.
+    """
 
     asked: bool = False
+    why: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What was found, and whether something is missing from it."""
+    """What was found, and whether something is missing from it.
+
+    `counted` False: whoever shows it has to say what of it was shown (`AccessNotes`).
+    """
 
     recalled: Recalled
     degraded: bool
+    counted: bool
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -174,11 +182,12 @@ class ReadPath:
         """
         found = await self._from_store(request, received_at)
         if isinstance(found, Away):
-            return Answer(self._without_store(request, found), degraded=True)
+            return Answer(self._without_store(request, found), degraded=True, counted=request.counts_accesses)
         assert isinstance(found, Recalled)
         notices = (*found.notices, *self.behind)
         degraded = any(notice.code not in WHOLE for notice in notices)
-        return Answer(msgspec.structs.replace(found, notices=notices), degraded=degraded)
+        recalled = msgspec.structs.replace(found, notices=notices)
+        return Answer(recalled, degraded, counted=request.counts_accesses)
 
     async def describe(self, request: DescribeStore, received_at: float) -> tuple[StoreDescription | None, bool]:
         """What is in the memory, and whether the store says so now. None: it has never said so to this session."""
@@ -214,7 +223,8 @@ class ReadPath:
         """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
         if away.asked:
             return Notice("query_timeout", f"The store did not answer in time. {what}")
-        return Notice("memory_unavailable", f"{what} ({self._link.explain_away()}; ask again in a moment)")
+        why = away.why or self._link.explain_away()
+        return Notice("memory_unavailable", f"{what} ({why}; ask again in a moment)")
 
     async def _from_store(self, request: GatewayRequest, received_at: float) -> ToGateway | Away:
         until = self._until(received_at)
@@ -226,7 +236,8 @@ class ReadPath:
         try:
             reply = await self._link.request(request, self._left(until))
         except AWAY as error:
-            return Away(asked=isinstance(error, DeadlineExceeded))
+            is_here = isinstance(error, MemoryUnavailable) and error.is_of_one_file
+            return Away(asked=isinstance(error, DeadlineExceeded), why=error.message if is_here else "")
         self._cache.put(request, reply, mark, self._clock())
         return reply
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from remembrancer.actors.store.records.word_parts import (
@@ -17,6 +19,8 @@ from remembrancer.actors.store.records.word_parts import (
 )
 
 MAX_TERMS: Final = 40
+READ: Final = 16_384
+"""Characters of a question that are read: what is longer is a document."""
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
 """How often what stands in quotation marks counts: enough for the memories that have it to come before all others."""
@@ -47,7 +51,8 @@ def match_expression(query: str) -> str | None:
 
     It is phrases in quotation marks with OR between them; a phrase that counts for more is there several times. A piece
     with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts
-    and in its other spellings; so does what is quoted. Stop words are left out unless there is nothing else.
+    and in its other spellings; so does what is quoted. Stop words are left out unless there is nothing else. Of a long
+    question it has `MAX_TERMS`: what is quoted first, then names, then other words, the longest of them.
     """
     groups, quoted = _groups(query)
     chosen = list(dict.fromkeys(term for group in groups for term in group))[:MAX_TERMS]
@@ -56,35 +61,104 @@ def match_expression(query: str) -> str | None:
 
 
 def expressions_of(query: str) -> list[str]:
-    """For each word or name of a question the FTS5 expression that finds it in any of its spellings."""
+    """For each word or name of a question the FTS5 expression that finds it in any of its spellings.
+
+    No more than `MAX_TERMS` of them, none of more terms than that: a long text without a space is one of them.
+    """
     groups, _ = _groups(query)
-    return [" OR ".join(group) for group in dict.fromkeys(groups)]
+    return [" OR ".join(group) for group in list(dict.fromkeys(groups))[:MAX_TERMS]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """What a question has between two spaces: the terms that find it, how long it is, and whether it is a name.
+
+    That is one with parts, digits or punctuation inside.
+    """
+
+    terms: tuple[str, ...]
+    length: int
+    is_name: bool
 
 
 def _groups(query: str) -> tuple[list[tuple[str, ...]], list[str]]:
-    """The terms of a question, those of a piece of it together, and the phrases in it that are quoted."""
-    groups: list[tuple[str, ...]] = []
-    stop: list[tuple[str, ...]] = []
-    text = bare(query.replace("\x00", " ").replace("\u2019", "'"))
+    """The terms of a question, those of a piece of it together, and the phrases in it that are quoted.
+
+    In the order of the text where all of them have room, else in the order in which they are worth having.
+    """
+    text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
-    groups.extend((phrase,) for phrase in quoted)
-    seen = set(quoted)
-    for piece in _PIECE.findall(text):
+    pieces: dict[tuple[str, ...], _Piece] = {}
+    stop: list[tuple[str, ...]] = []
+    for written in dict.fromkeys(_PIECE.findall(text)):
+        piece, words = _piece(written)
+        stop.extend((_phrase([word]),) for word in words)
+        if piece is not None:
+            pieces.setdefault(piece.terms, piece)
+    groups = [*((phrase,) for phrase in quoted), *pieces]
+    if len({term for group in groups for term in group}) > MAX_TERMS:
+        groups = _worthiest(quoted, list(pieces.values()))
+    return groups or stop[:MAX_TERMS], quoted
+
+
+def _piece(written: str) -> tuple[_Piece | None, list[str]]:
+    """What a piece of a question is, None if it has but stop words; and the stop words in it."""
+    bare_word = written.strip("'\"?!.,;:()[]{}")
+    lowered = bare_word.lower()
+    if bare_word.isascii() and bare_word.isalpha() and bare_word[1:].islower():  # most words are that, and need no more
+        if lowered in STOP_WORDS:
+            return None, [lowered]
+        return _Piece((_phrase([lowered]),), len(lowered), is_name=False), []
+    plain = _CONTRACTION.sub(" ", written)
+    words = [word.lower() for word in words_of(plain)]
+    if lowered in STOP_WORDS:
+        return None, words
+    terms = [_phrase(words)] if len(words) > 1 else []
+    terms += [_phrase([word]) for word in words if word not in STOP_WORDS]
+    terms += _spellings(plain)
+    stop = [word for word in words if word in STOP_WORDS]
+    if not terms:
+        return None, stop
+    is_name = len(words) > 1 or len(name_parts(words_of(plain))) > 1 or any(word.isdigit() for word in words)
+    return _Piece(tuple(dict.fromkeys(terms))[:MAX_TERMS], len(bare_word), is_name), stop
+
+
+def _worthiest(quoted: Sequence[str], pieces: Sequence[_Piece]) -> list[tuple[str, ...]]:
+    """The groups of a long question that fit into `MAX_TERMS`, the most telling first.
+
+    After what is quoted come the names, those at either end of the text first, since what is asked stands before or
+    after what was pasted. Where they are many each has fewer spellings, so that other words have up to half of the
+    room: the long ones, which are the rare ones.
+    """
+    names = [piece for piece in pieces if piece.is_name]
+    words = sorted((piece for piece in pieces if not piece.is_name), key=lambda piece: -piece.length)
+    room = MAX_TERMS - len(quoted)
+    spellings = max(1, (room - min(len(words), room // 2)) // max(1, len(names)))
+    ranked: list[tuple[str, ...]] = [(phrase,) for phrase in quoted]
+    ranked += [_shortened(piece.terms, spellings) for piece in _from_both_ends(names)]
+    ranked += [piece.terms for piece in words]
+    seen: set[str] = set()
+    chosen: list[tuple[str, ...]] = []
+    for group in ranked:
         if len(seen) >= MAX_TERMS:
             break
-        plain = _CONTRACTION.sub(" ", piece)
-        words = [word.lower() for word in words_of(plain)]
-        if piece.strip("'\"?!.,;:()[]{}").lower() in STOP_WORDS:
-            stop.extend((_phrase([word]),) for word in words)
-            continue
-        terms = [_phrase(words)] if len(words) > 1 else []
-        terms += [_phrase([word]) for word in words if word not in STOP_WORDS]
-        stop.extend((_phrase([word]),) for word in words if word in STOP_WORDS)
-        terms += _spellings(plain)
-        if terms:
-            groups.append(tuple(dict.fromkeys(terms)))
-            seen.update(terms)
-    return groups or stop, quoted
+        chosen.append(group)
+        seen.update(group)
+    return chosen
+
+
+def _from_both_ends(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """The last, the first, the last but one, the second …"""
+    middle = len(pieces) // 2
+    ends = zip_longest(reversed(pieces[middle:]), pieces[:middle])
+    return [piece for pair in ends for piece in pair if piece is not None]
+
+
+def _shortened(terms: tuple[str, ...], most: int) -> tuple[str, ...]:
+    """The whole name first, then its longest spellings."""
+    if len(terms) <= most:
+        return terms
+    return (terms[0], *sorted(terms[1:], key=lambda term: -len(term))[: most - 1])
 
 
 def _spellings(piece: str) -> Iterator[str]:

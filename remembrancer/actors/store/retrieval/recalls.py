@@ -27,9 +27,11 @@ from remembrancer.actors.store.retrieval.keywords import expressions_of, match_e
 from remembrancer.actors.store.retrieval.neighbours import first_of, lent, together
 from remembrancer.actors.store.retrieval.profiles import PROFILES, choose_profile
 from remembrancer.actors.store.retrieval.ranking import (
+    ANSWERABLE_COSINE,
     DEFAULT_WEIGHTS,
     Signals,
     Weights,
+    answerable_cosine,
     best_passages,
     is_unlikely,
     noise,
@@ -44,7 +46,7 @@ from remembrancer.actors.store.retrieval.ranking import (
 )
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist, strength_of
-from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows
+from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows, zone_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled, RecalledMemory, Scores, Strategy
@@ -158,9 +160,10 @@ def _ranking(
         strategy = _strategy_used(strategy, query, found)
     profile = _profile(request, found)
     now = now if request.reference_time is None else request.reference_time
-    windows = time_windows(request.query, now)
-    by_words = _words_tell(request, sources, found)
-    ranked, below = _rank(strategy, found, now, weights, profile, windows, by_words=by_words)
+    windows = time_windows(request.query, now, zone_of(request.reference_time, request.utc_offset_s))
+    answerable = answerable_cosine(sum(source.records.last_passage() for source in sources))
+    by_words = _words_tell(request, sources, found, answerable)
+    ranked, below = _rank(strategy, found, now, weights, profile, windows, by_words=by_words, answerable=answerable)
     return Ranking(ranked, below, strategy, profile, query)
 
 
@@ -254,18 +257,20 @@ def _rank(
     windows: Sequence[TimeWindow] = (),
     *,
     by_words: bool = True,
+    answerable: float = ANSWERABLE_COSINE,
 ) -> tuple[list[tuple[Place, Scores]], int]:
     """All candidates that are not noise, best first, and how many were noise."""
     signals = side_by_side(
         [{number: each.signals[number] for number in each.facts} for each in found], [each.size for each in found]
     )
     facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
-    unfit = noise(signals, by_words=by_words)
+    unfit = noise(signals, by_words=by_words, answerable=answerable)
     for key in unfit:
         del signals[key]
     weights = weights.asked()
     own = relevances(signals, strategy)
-    gained = lent(own, _told(found)) if strategy == "hybrid" else {}
+    long = {key for key, signal in signals.items() if signal.head is not None}
+    gained = lent(own, _told(found), long) if strategy == "hybrid" else {}
     near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
     relevance = timely(together(own, gained), near)
     best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
@@ -291,10 +296,10 @@ def _rank(
     return ranked, len(unfit)
 
 
-def _words_tell(request: Recall, sources: Sequence[Source], found: Sequence[Found]) -> bool:
+def _words_tell(request: Recall, sources: Sequence[Source], found: Sequence[Found], answerable: float) -> bool:
     """Whether words may speak for candidates: where nothing answers by meaning, one of them must have most of them."""
     signals = {(place, number): each.signals[number] for place, each in enumerate(found) for number in each.facts}
-    if not is_unlikely(signals):
+    if not is_unlikely(signals, answerable):
         return True
     expressions = expressions_of(request.query)
     for place, each in enumerate(found):

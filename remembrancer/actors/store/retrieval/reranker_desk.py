@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import secrets
-import statistics
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -15,6 +13,7 @@ import anyio
 
 from remembrancer.actors.store.retrieval.reranking import RerankingFailed
 from remembrancer.protocol.control import PeerGone, RerankerFigures
+from remembrancer.protocol.reranker_tally import RerankerTally
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
@@ -28,8 +27,6 @@ from remembrancer.protocol.work import (
     WorkerReady,
 )
 
-REMEMBERED: Final = 128
-"""Answers of which the median is made."""
 FIRST_ID_BITS: Final = 48
 """As of the questions for vectors: an answer that an earlier store asked for fits none of ours."""
 NO_WORKER: Final = "no embedding worker is there to run the reranker"
@@ -54,9 +51,7 @@ class RerankerDesk:
         self._state: RerankerReady | RerankerFailed | None = None
         self._waiting: dict[int, asyncio.Future[tuple[float, ...]]] = {}
         self._ids = itertools.count(secrets.randbits(FIRST_ID_BITS))
-        self._took_ms: deque[float] = deque(maxlen=REMEMBERED)
-        self._asked = 0
-        self._failed = 0
+        self._tally = RerankerTally(RerankingFailed)
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
         """What a worker says."""
@@ -84,33 +79,23 @@ class RerankerDesk:
         Raises:
             RerankingFailed: there is no reranker yet, or it has not answered within `timeout_s`, or could not.
         """
-        self._asked += 1
-        began = time.perf_counter()
-        try:
+        with self._tally.asking():
             if not isinstance(self._state, RerankerReady):
                 raise RerankingFailed(self._why_not())
-            scores = await self._answer_of(self._workers[0], query, passages, timeout_s)
-        except RerankingFailed:
-            self._failed += 1
-            raise
-        self._took_ms.append((time.perf_counter() - began) * 1000)
-        return scores
+            return await self._answer_of(self._workers[0], query, passages, timeout_s)
 
     def figures(self) -> RerankerFigures:
         """How it is, and what it costs."""
         is_ready = isinstance(self._state, RerankerReady)
         is_loading = self._state is None and bool(self._workers)
-        return RerankerFigures(
+        figures = RerankerFigures(
             kind="cross-encoder",
             state="ready" if is_ready else "loading" if is_loading else "failed",
             model=self._state.model if isinstance(self._state, RerankerReady) else "",
             candidates=self._candidates,
-            asked=self._asked,
-            failed=self._failed,
-            last_ms=self._took_ms[-1] if self._took_ms else None,
-            median_ms=statistics.median(self._took_ms) if self._took_ms else None,
             error=None if is_ready or is_loading else self._why_not(),
         )
+        return self._tally.added_to(figures)
 
     def _why_not(self) -> str:
         if isinstance(self._state, RerankerFailed):

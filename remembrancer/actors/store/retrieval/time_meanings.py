@@ -148,6 +148,20 @@ def weekday(match: Match) -> Meaning | None:
     return Meaning(resolve, None if which or of_day or back or match["owns"] else "weekday")
 
 
+def short_weekday(match: Match) -> Meaning | None:
+    """As in "last Fri", "on Sat night": "on" makes a weekday of what begins with a capital, but "on Sun"."""
+    word, of_day = match["weekday"], match["of_day"]
+    if not match["which"] and (not word[0].isupper() or word.lower() == "sun"):
+        return None
+    index = next(place for place, name in enumerate(WEEKDAYS) if name.startswith(word.lower()[:3]))
+
+    def resolve(now: datetime) -> Span:
+        whole = spans.weekday(now - DAY, index)
+        return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
+
+    return Meaning(resolve)
+
+
 def _third(match: Match) -> int | None:
     part = match["part"]
     if part is None:
@@ -193,6 +207,21 @@ def date(match: Match) -> Meaning | None:
     if year:
         return Meaning(lambda _: spans.day(datetime(int(year), month, number)))
     return Meaning(lambda now: _latest_day(now, month, number))
+
+
+def day_of_month(match: Match) -> Meaning:
+    """As in "on the 15th": the latest."""
+    number = int(match["day"])
+
+    def resolve(now: datetime) -> Span:
+        for back in range(3):  # the 31st is two months away at most
+            month = spans.month(now, back)
+            found = spans.day(month.start + (number - 1) * DAY)
+            if month.start <= found.start < month.end and found.start <= now:
+                return found
+        raise ValueError(f"no month has a day {number}")
+
+    return Meaning(resolve, "day")
 
 
 def _latest_day(now: datetime, month: int, number: int) -> Span:

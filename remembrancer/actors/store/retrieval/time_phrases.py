@@ -33,6 +33,7 @@ UNIT: Final = rf"(?P<unit>{'|'.join(sorted(UNITS, key=len, reverse=True))})s?"
 _PART = r"(?:(?P<part>early|mid|late|the (?:beginning|start|middle|end) of)(?:\s+in)?[\s-]+)"
 _OF_DAY = rf"(?P<of_day>{'|'.join(PARTS_OF_DAY)})"
 _ELSEWHERE = r"(?!\s+(?:of|before|after)\b)"
+_SHORT_WEEKDAY = r"(?P<weekday>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
 _NO_NAME = r"(?![\w-])"
 _NUMBER = r"(?<![\w.:/#$€£-])"
 _AFTER_YEAR = (
@@ -43,6 +44,7 @@ _AFTER_YEAR = (
 
 _LEADS: Final[Mapping[str, str]] = {
     "month": "in|during|since|until|till|before|after|throughout|around|of",
+    "day": "on|since|before|after|until|till|by|week of",
     "weekday": "on|since|before|after|until|till|by",
     "year": "in|during|since|until|till|before|after|throughout|around|by|of",
     "season": "in|during|over|since|until|till|before|after|throughout|of",
@@ -140,6 +142,11 @@ def _all_rules() -> Iterator[_Rule]:
         means.weekday,
     )
     yield rule(
+        rf"\b(?:(?P<which>last|this past|past)|on) {_SHORT_WEEKDAY}\b[.]?(?: {_OF_DAY}\b)?{_NO_NAME}"
+        rf"(?!,? (?:the |in )?(?:\d|{_ANY_MONTH}))",
+        means.short_weekday,
+    )
+    yield rule(
         rf"{_NUMBER}(?P<year>\d{{4}})([-/])(?P<month_number>[01]?\d)\2(?P<day>[0-3]?\d)(?!\d|[-/.:]\d)", means.iso_date
     )
     yield rule(
@@ -149,6 +156,7 @@ def _all_rules() -> Iterator[_Rule]:
     ordinal = "(?P<ordinal>st|nd|rd|th)?"
     yield rule(rf"\b{_MONTH} (?:the )?{_DAY}{ordinal}(?![\w:%-]|[.]\d)(?:,? {_YEAR})?", means.date)
     yield rule(rf"{_NUMBER}{_DAY}{ordinal} (?:of )?{_MONTH}\b(?:,? {_YEAR})?", means.date)
+    yield rule(rf"{_NUMBER}{_DAY}(?:st|nd|rd|th){_NO_NAME}{_AFTER_YEAR}", means.day_of_month)
     yield rule(rf"{_PART}?{which}?\b{_MONTH}(?:,?(?: of)? {_YEAR})?{_NO_NAME}", means.month)
     yield rule(rf"\bq(?P<quarter>[1-4])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", means.quarter)
     yield rule(

@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 
 from remembrancer.actors.store.retrieval import calendar_spans as spans
@@ -24,6 +24,7 @@ from remembrancer.actors.store.retrieval.time_phrases import COUNT, LOOK_BACK, U
 MAX_CHARACTERS: Final = 1000
 """As much of a question is read: what is longer is a document."""
 MAX_WINDOWS: Final = 8
+_DAY_S: Final = 86_400.0
 MOST_FADES: Final = 8.0
 """So many times as far away as what counts half, a time does not count at all."""
 
@@ -31,12 +32,14 @@ _HINTS: Final = (
     *("ago", "last", "past", "day", "night", "this", "week", "back", "ary", "march", "april", "may", "june", "july"),
     *("august", "ber", " jan", " feb", " mar", " apr", " jun", " jul", " aug", " sep", " oct", " nov", " dec"),
     *("spring", "summer", "autumn", "fall", "winter", "quarter", "the month", "the year", "new year", "easter", "mas"),
+    *(" mon", " tue", " wed", " thu", " fri", " sat", " sun"),
     *("halloween", "thanksgiving", "valentine", "pentecost"),
 )
 """A phrase that names a time has one of these, or a digit; most questions have neither."""
 _PLAIN: Final = str.maketrans({"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K"})
 """Letters that a pattern that ignores case takes for others, and a table of words does not."""
 _DIGIT = re.compile("[0-9]")
+_WEEK_OF = re.compile(r"\bweek\s+(?:of|beginning|starting)\s+(?:on\s+)?(?:the\s+)?$", re.I)
 _RELATION = re.compile(r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:the\s+)?$", re.I)
 _DISTANCE = re.compile(rf"{COUNT}\s+{UNIT}\s+(?P<word>before|after)\s+(?:the\s+)?$", re.I)
 _RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$", re.I)
@@ -65,10 +68,22 @@ class TimeWindow:
         return self.end - self.start
 
 
-def time_windows(query: str, reference: float, zone: tzinfo = UTC) -> tuple[TimeWindow, ...]:
+def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | None:
+    """The zone whose days a question means, as `time_windows` takes it: None is this machine's.
+
+    `reference` and `utc_offset_s` are what the question says of its time, and of that time's zone: without a zone a
+    time is in UTC, and without a time the question is asked now and here.
+    """
+    if utc_offset_s is not None and abs(utc_offset_s) < _DAY_S:
+        return timezone(timedelta(seconds=utc_offset_s))
+    return None if reference is None else UTC
+
+
+def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tuple[TimeWindow, ...]:
     """The times that the query names, in the order of its words; none that begins after `reference`.
 
-    `reference` is when the question is asked, in seconds since the epoch; "yesterday" is the day before it in `zone`.
+    `reference` is when the question is asked, in seconds since the epoch; "yesterday" is the day before it in `zone`,
+    or in this machine's where that is None.
     Never raises, whatever the text: what is no day of the calendar is no time.
     """
     text = query[:MAX_CHARACTERS]
@@ -151,6 +166,8 @@ def _related(span: Span, before: str, now: datetime) -> Span:
     distance = _DISTANCE.search(before)
     if distance:
         return _away(span, distance, now)
+    if span.end - span.start <= spans.DAY and _WEEK_OF.search(before):
+        return spans.week(span.start)
     relation = _RELATION.search(before)
     match relation and relation["word"].lower():
         case "since":
@@ -176,13 +193,13 @@ def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
     return Span(span.start, max(span.end, min(now, spans.back(span.end, -count, unit))), span.slack)
 
 
-def _window(span: Span, zone: tzinfo) -> TimeWindow | None:
+def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
     """In seconds since the epoch; None if that is no time of the zone."""
     is_open = span.start == datetime.min
     early, late = (span.slack, span.slack) if is_open else (span.early, span.late)
     try:
         start = -math.inf if is_open else span.start.replace(tzinfo=zone).timestamp()
         end = span.end.replace(tzinfo=zone).timestamp()
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, OSError):
         return None
     return TimeWindow(start, end, early.total_seconds(), late.total_seconds())
