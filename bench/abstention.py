@@ -1,9 +1,14 @@
-"""Queries that nothing in a memory answers, always the same: what recall should have no answer to."""
+"""When recall should have no answer, and when it should: queries about nothing, and short questions about short notes.
+
+Always the same.
+"""
 
 from __future__ import annotations
 
 import random
 from typing import Final
+
+from bench.data_forms import UNDATED, Haystack, Item
 
 EACH: Final = 20
 """Queries of each sort."""
@@ -46,6 +51,33 @@ _OFF_TOPIC: Final = (
     "Which treaty ended the War of the Pacific between Chile and Bolivia?",
 )
 
+# fmt: off
+_NOTES: Final = (
+    ("Our team lead is Priya.", ("who is boss",)),
+    ("The staging database password rotates on the first of each month.", ("pasword rotatoin", "when do creds change")),
+    ("We deploy with blue-green via deploy.sh on the bastion host.", ("how to ship", "release process")),
+    ("User prefers tabs over spaces.", ("indentation style", "formatting preferences")),
+    ("User prefers dark roast coffee without sugar.", ("what to drink",)),
+    ("I am allergic to peanuts.", ("can I eat satay?", "what snacks are safe for me")),
+    ("My daughter Emma starts school in September.", ("kids", "tell me about my family")),
+    ("The CI runs on GitHub Actions with four shards.", ("build server", "where do tests run")),
+    ("API keys live in Vault under kv/prod.", ("secrets location", "where are the tokens kept")),
+    ("Postgres is on port 5433 locally because 5432 is taken.", ("db port", "which port for database")),
+    ("Use feature flags for risky changes.", ("rollout policy",)),
+    ("Never push to main; open a pull request.", ("git workflow", "branching rules")),
+    ("The customer is called Acme and pays monthly.", ("billing", "client name")),
+    ("Fixed the login bug by clearing the session cookie on logout.", ("auth problem", "sign-in issue fix")),
+    ("Die Datenbank wird jede Nacht gesichert.", ("Wann ist das Backup?", "database backup")),
+    ("Мы используем PostgreSQL 15.", ("какая база данных", "версия бд")),
+    ("אנחנו משתמשים ב-Redis", ("מה המטמון",)),
+    ("データベースはPostgreSQLです。", ("何のDBを使っていますか",)),
+    ("نستخدم ريديس للتخزين المؤقت", ("ما هو التخزين المؤقت",)),
+    ("Meeting notes 12 May: decided to drop IE11.", ("browser support", "which browsers do we support?")),
+    ("Hiked Mount Rainier with Sam.", ("outdoor trips", "vacation")),
+)
+"""Notes of a line as people keep them, and what they ask to find them again: other words, slips of the pen, scripts."""
+# fmt: on
+
 
 def queries() -> dict[str, tuple[str, ...]]:
     """The queries by sort: words that nobody has, rare words that stand together by chance, questions of elsewhere."""
@@ -62,3 +94,10 @@ def _made_up(chance: random.Random) -> str:
         chance.choice(_ONSETS) + chance.choice(_NUCLEI) + chance.choice(_CODAS) for _ in range(chance.randint(2, 3))
     )
     return "".join(syllables)
+
+
+def short_haystack() -> tuple[Haystack, list[tuple[str, int]]]:
+    """The notes, and each short question with the place of the note that answers it."""
+    items = tuple(Item(f"note {place}", note, UNDATED) for place, (note, _) in enumerate(_NOTES))
+    questions = [(text, place) for place, (_, asked) in enumerate(_NOTES) for text in asked]
+    return Haystack("short notes", items, ()), questions

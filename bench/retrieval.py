@@ -1,6 +1,6 @@
 """How well recall finds: `python -m bench.retrieval --data FILE [--only N] [--json] [--abstain] [--limit N]`.
 
-FILE holds LongMemEval or LoCoMo in the form that `bench/datasets.py` tells. Each question (or conversation) is a
+FILE holds LongMemEval or LoCoMo in the form that `bench/data_forms.py` tells. Each question (or conversation) is a
 project of a runtime that is made for the purpose and removed afterwards; what happened is stored by `store_memory` with
 its date, embedded, and asked for by `recall_memories`. Three baselines answer the same questions over the same
 memories.
@@ -61,6 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILED
     if given.details is not None:
         given.details.write_text("".join(f"{json.dumps(each)}\n" for each in measured.details), encoding="utf-8")
+    if not measured.recall_ms:
+        print("bench.retrieval: nothing was asked: " + "; ".join(measured.problems), file=sys.stderr)
+        return FAILED
     reported = report(dataset, measured)
     if given.json:
         print(json.dumps(reported, indent=2))
@@ -131,8 +134,8 @@ def report(dataset: Dataset, measured: Measurement) -> dict[str, Any]:
             "memories": measured.memories,
             "characters": measured.characters,
             "passages": measured.passages,
-            "left_out_without_evidence": len(dataset.without_evidence),
-            "sessions_without_text": dataset.without_text,
+            "questions_left_out": dataset.left_out,
+            "passed_over": dataset.passed_over,
             "evidence_not_in_the_memories": measured.evidence_absent,
         },
         "seconds": {part: round(took, 1) for part, took in measured.seconds.items()},
@@ -145,6 +148,11 @@ def report(dataset: Dataset, measured: Measurement) -> dict[str, Any]:
             "empty_by_sort": {sort: _share(sum(empty), len(empty)) for sort, empty in measured.abstention.items()},
             "empty": _share(sum(map(sum, measured.abstention.values())), sum(map(len, measured.abstention.values()))),
             "real_questions_empty": _share(measured.empty, len(answers)),
+            "short_questions": {
+                "asked": len(measured.short),
+                "empty": _share(sum(empty for empty, _ in measured.short), len(measured.short)),
+                "found": _share(sum(found for _, found in measured.short), len(measured.short)),
+            },
         }
     return reported
 
@@ -180,9 +188,16 @@ def print_tables(reported: dict[str, Any]) -> None:
     if said := reported.get("abstention"):
         by_sort = ", ".join(f"{sort} {share:.1f}" for sort, share in said["empty_by_sort"].items())
         console.print(f"queries about nothing without an answer: {said['empty']:.1f} % of {said['asked']} ({by_sort})")
+        short = said["short_questions"]
+        console.print(
+            f"short questions about short notes without an answer: {short['empty']:.1f} % of {short['asked']}; "
+            f"with their note in it: {short['found']:.1f} %"
+        )
     console.print("seconds: " + ", ".join(f"{part} {took:.1f}" for part, took in reported["seconds"].items()))
-    if data["left_out_without_evidence"]:
-        console.print(f"left out, since they name no evidence: {data['left_out_without_evidence']} questions")
+    for reason, count in data["questions_left_out"].items():
+        console.print(f"left out: {count} questions that {reason}")
+    for what, count in data["passed_over"].items():
+        console.print(f"in the file: {count} {what}")
     if absent := data["evidence_not_in_the_memories"]:
         console.print(f"evidence that is in no memory counts as not found: {len(absent)} questions")
     for problem in reported["problems"]:

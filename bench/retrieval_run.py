@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,31 +14,36 @@ from typing import Any, Final
 import msgspec
 
 from bench import abstention
+from bench.answers import is_whole, shown_places, told
 from bench.baselines import PassageVectors, WordIndex, fused, read_passages
-from bench.client import Json, StdioClient
-from bench.datasets import Dataset, Haystack, Question
+from bench.client import ClientError, Json, StdioClient
+from bench.data_forms import Haystack, Question
+from bench.datasets import Dataset
 from bench.harness import Runtime, runtime, wait_until
 from bench.measures import Answered
 from remembrancer.actors.embedder.engine import Engine, load_engine
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import load_settings
+from remembrancer.config.settings import Settings, load_settings
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
 SYSTEMS: Final = ("remembrancer", "bm25", "vectors", "rrf")
 TOGETHER: Final = 25
 """Haystacks in one runtime. Its home is removed with it, so that the disk holds no more than so many."""
-AHEAD: Final = 48
-"""Memories that still wait for their vectors when the next haystack is stored: enough that embedding never pauses."""
 ATTEMPTS: Final = 5
 PAUSE_S: Final = 0.5
-CONNECTED_S: Final = 60.0
+CONNECTED_S: Final = 120.0
+CALL_S: Final = 300.0
+"""A call that is not answered in so long is not going to be: the system's own deadlines are far shorter."""
+FAILURES: Final = 3
+"""Projects that fail one after the other, until nothing more is tried."""
 STALLED_S: Final = 900.0
-"""Embedding that has got no further in so long is not going to. Long memories are finished many at a time."""
+SLOWEST_BYTES_PER_S: Final = 2_000.0
+"""Embedding is given up when no memory was finished in `STALLED_S` and what the longest takes the slowest machine."""
+LONGEST_BYTES: Final = 16_777_216
+"""What `content_limit_bytes` may be at the most."""
 POLL_S: Final = 0.25
 SAID_EVERY_S: Final = 15.0
-IN_PART: Final = frozenset({"partial_results", "embedding_failed", "query_timeout", "memory_unavailable"})
-"""Warnings of an answer that was not searched for as it should be."""
-
 Say = Callable[[str], None]
 
 
@@ -52,6 +57,7 @@ class Measurement:
     def __init__(self) -> None:
         self.answers: dict[str, list[Answered]] = {system: [] for system in SYSTEMS}
         self.recall_ms: list[float] = []
+        """A question each: all attempts together, without the pauses between them."""
         self.empty = 0
         self.evidence_absent: list[str] = []
         """Questions of whose evidence some is in no memory: what of it is missing counts as not found."""
@@ -60,6 +66,8 @@ class Measurement:
         self.seconds: dict[str, float] = {}
         self.abstention: dict[str, list[bool]] = {}
         """By the sort of query, whether each was answered by nothing."""
+        self.short: list[tuple[bool, bool]] = []
+        """Of each short question, whether it was answered by nothing, and whether its note was in the answer."""
         self.details: list[Json] = []
 
     @contextmanager
@@ -90,34 +98,83 @@ class Run:
         self._with_details = with_details
         self._say = say
         self._engine: Engine | None = None
+        self._failures = 0
+        self._stalled_s = STALLED_S
+        self._said_at = time.perf_counter()
 
     async def over(self, dataset: Dataset) -> Measurement:
-        """Measure. Raises `Failed` when nothing can be measured any more; lesser trouble is among the `problems`."""
+        """Measure. What fails for itself alone is among the `problems`. Raises `Failed` when nothing is measured."""
         haystacks = dataset.haystacks
-        for first in range(0, len(haystacks), TOGETHER):
-            together = haystacks[first : first + TOGETHER]
-            self._say(f"projects {first + 1} to {first + len(together)} of {len(haystacks)}: storing and embedding")
+        limit_bytes = min(LONGEST_BYTES, max(dataset.longest_bytes, Settings().content_limit_bytes))
+        self._stalled_s = STALLED_S + dataset.longest_bytes / SLOWEST_BYTES_PER_S
+        try:
             with self.measurement.timed("in all"):
-                await self._measure_together(together)
+                for first in range(0, len(haystacks), TOGETHER):
+                    together = haystacks[first : first + TOGETHER]
+                    named = f"projects {first + 1} to {first + len(together)} of {len(haystacks)}"
+                    self._say(f"{named}: storing and embedding")
+                    with self._spared(named):
+                        await self._measure_together(together, limit_bytes)
+                if self._with_abstention:
+                    with self._spared("the short questions"):
+                        await self._measure_short()
+        except Failed as error:
+            if not self.measurement.recall_ms:
+                raise
+            self._trouble(str(error))
         return self.measurement
 
-    async def _measure_together(self, haystacks: Sequence[Haystack]) -> None:
-        """A runtime of their own: nothing but their questions is asked meanwhile, and nothing consolidates."""
+    @contextmanager
+    def _spared(self, what: str) -> Iterator[None]:
+        """What fails in here is told, and the others go on; after several failures in a row they do not."""
+        try:
+            yield
+            self._failures = 0
+        except (Failed, RemembrancerError, ClientError, OSError) as error:
+            self._failures += 1
+            self._trouble(f"{what}: {error!r}")
+            if self._failures >= FAILURES:
+                raise Failed(f"given up after {what}: {error!r}") from error
+
+    async def _measure_together(self, haystacks: Sequence[Haystack], limit_bytes: int) -> None:
+        """A runtime of their own: nothing but their questions is asked meanwhile, and nothing consolidates.
+
+        The next project is stored while the last one's memories are embedded, so that embedding never waits.
+        """
         timed = self.measurement.timed
-        async with runtime(consolidator="0", consolidate_in_background="0") as running:
+        async with runtime(
+            consolidator="0", consolidate_in_background="0", content_limit_bytes=str(limit_bytes)
+        ) as running:
             projects = []
             async with self._session(running, running.home) as watching:
                 for number, haystack in enumerate(haystacks):
-                    with timed("storing"):
+                    with timed("storing"), self._spared(f"{haystack.name} is not asked about"):
                         projects.append(await self._store(running, number, haystack))
-                    with timed("embedding"):
-                        await self._wait_until_embedded(watching, AHEAD)
+                        self.measurement.memories += len(haystack.items)
+                        self.measurement.characters += sum(len(item.text) for item in haystack.items)
                 with timed("embedding"):
-                    await self._wait_until_embedded(watching, 0)
-            self._say(f"asking {sum(len(each.questions) for each in haystacks)} questions")
+                    await self._wait_until_embedded(watching)
+            self._say(f"asking {sum(len(each.haystack.questions) for each in projects)} questions")
             with timed("asking"):
                 for project in projects:
-                    await self._ask(running, project)
+                    with self._spared(f"{project.haystack.name} is not asked about to the end"):
+                        await self._ask(running, project)
+
+    async def _measure_short(self) -> None:
+        """Short questions about short notes, in a project of their own that counts for nothing else."""
+        notes, questions = abstention.short_haystack()
+        self._say(f"asking {len(questions)} short questions about {len(notes.items)} notes")
+        async with runtime(consolidator="0", consolidate_in_background="0") as running:
+            project = await self._store(running, 0, notes)
+            async with self._session(running, project.directory) as client:
+                await self._wait_until_embedded(client)
+                for text, note in questions:
+                    answer = await self._call(client, "recall_memories", query=text, limit=self._limit)
+                    if is_whole(answer):
+                        found = shown_places(answer["memories"], project.places)
+                        self.measurement.short.append((not answer["memories"], note in found))
+                    else:
+                        self._trouble(f"the query {text!r} is not answered as it should be: {told(answer)}")
 
     def _session(self, running: Runtime, directory: Path) -> StdioClient:
         return StdioClient(
@@ -141,29 +198,30 @@ class Run:
                 if "memory_id" in answer:
                     places[answer["memory_id"]] = place
                 else:
-                    self._trouble(f"{haystack.name}: {item.label} is not stored: {answer}")
-                self.measurement.characters += len(item.text)
-        self.measurement.memories += len(haystack.items)
+                    self._trouble(f"{haystack.name}: {item.label} is not stored: {told(answer)}")
+                self._say_at_times(f"{haystack.name}: {place + 1} of {len(haystack.items)} memories are stored")
         return _Project(haystack, directory, places)
 
-    async def _wait_until_embedded(self, client: StdioClient, but_for: int) -> None:
-        """Wait until all memories of the runtime have their vectors but so many at the most."""
+    async def _wait_until_embedded(self, client: StdioClient) -> None:
+        """Wait until all memories of the runtime, of whatever project, have their vectors: as long as it gets on."""
         least, progress_at = float("inf"), time.perf_counter()
-        said_at = progress_at
         while True:
-            status = await client.call_or_error("get_memory_status")
+            status = await _answer(client, "get_memory_status")
             now = time.perf_counter()
             embedding = status.get("embedding") or {}
-            waiting = float(embedding.get("pending", 0) + (status.get("write_queue") or {}).get("depth", 0))
-            if waiting <= but_for and embedding.get("workers") and status["connection"]["status"] == "connected":
-                return
-            if waiting < least:
-                least, progress_at = waiting, now
-            if now - progress_at > STALLED_S:
+            connected = (status.get("connection") or {}).get("status") == "connected"
+            if connected and embedding.get("workers"):
+                waiting = embedding["pending"] + (status.get("write_queue") or {}).get("depth", 0)
+                if not waiting:
+                    return
+                if waiting < least:
+                    least, progress_at = waiting, now
+            if now - progress_at > self._stalled_s:
                 raise Failed(f"embedding does not get on: {status}")
-            if now - said_at > SAID_EVERY_S:
-                self._say(f"{waiting:.0f} memories that are stored are still to be embedded")
-                said_at = now
+            awaited = (
+                "the embedder is awaited" if least == float("inf") else f"{least:.0f} memories wait for their vectors"
+            )
+            self._say_at_times(awaited)
             await asyncio.sleep(POLL_S)
 
     async def _ask(self, running: Runtime, project: _Project) -> None:
@@ -179,21 +237,22 @@ class Run:
         if vectors.texts_without:
             self._trouble(f"{project.haystack.name}: {vectors.texts_without} memories have no vectors")
         labels = [item.label for item in project.haystack.items]
-        async with self._session(running, project.directory) as client:
-            await _connect(client)
-            offered = await _arguments(client, "recall_memories")
-            for question in project.haystack.questions:
-                with measured.timed("recalling"):
-                    found = await self._recall(client, project, question, offered)
-                with measured.timed("baselines"):
-                    by_words = words.rank(question.text)
-                    by_vectors = vectors.rank(engine.embed_questions([question.text])[0])
-                rankings = (found, by_words, by_vectors, fused((by_words, by_vectors)))
-                self._note(question, labels, dict(zip(SYSTEMS, rankings, strict=True)))
-            if self._with_abstention:
-                with measured.timed("abstention"):
-                    await self._ask_nonsense(client)
-        words.close()
+        with closing(words):
+            async with self._session(running, project.directory) as client:
+                await _connect(client)
+                offered = await _arguments(client, "recall_memories")
+                for number, question in enumerate(project.haystack.questions):
+                    with measured.timed("recalling"):
+                        found = await self._recall(client, project, question, offered)
+                    with measured.timed("baselines"):
+                        by_words = words.rank(question.text)
+                        by_vectors = vectors.rank(engine.embed_questions([question.text])[0])
+                    rankings = (found, by_words, by_vectors, fused((by_words, by_vectors)))
+                    self._note(question, labels, dict(zip(SYSTEMS, rankings, strict=True)))
+                    self._say_at_times(f"{project.haystack.name}: {number + 1} questions are asked")
+                if self._with_abstention:
+                    with measured.timed("abstention"):
+                        await self._ask_nonsense(client)
 
     async def _recall(
         self, client: StdioClient, project: _Project, question: Question, offered: frozenset[str]
@@ -207,7 +266,7 @@ class Run:
             arguments["scores"] = True
         answer = await self._call(client, "recall_memories", timed=measured.recall_ms, **arguments)
         if not is_whole(answer):
-            self._trouble(f"question {question.id} is not answered as it should be: {answer}")
+            self._trouble(f"question {question.id} is not answered as it should be: {told(answer)}")
         memories = answer.get("memories", [])
         measured.empty += not memories
         unknown = [memory["id"] for memory in memories if memory["id"] not in project.places]
@@ -216,7 +275,7 @@ class Run:
         if self._with_details:
             shown = [{key: value for key, value in memory.items() if key != "content"} for memory in memories]
             measured.details.append({"id": question.id, "memories": shown})
-        return [project.places[memory["id"]] for memory in memories if memory["id"] in project.places]
+        return shown_places(memories, project.places)
 
     async def _ask_nonsense(self, client: StdioClient) -> None:
         for sort, queries in abstention.queries().items():
@@ -225,7 +284,7 @@ class Run:
                 if is_whole(answer):
                     self.measurement.abstention.setdefault(sort, []).append(not answer["memories"])
                 else:
-                    self._trouble(f"the query {query!r} is not answered as it should be: {answer}")
+                    self._trouble(f"the query {query!r} is not answered as it should be: {told(answer)}")
 
     def _note(self, question: Question, labels: Sequence[str], rankings: dict[str, list[int]]) -> None:
         measured = self.measurement
@@ -245,15 +304,19 @@ class Run:
     async def _call(
         self, client: StdioClient, tool: str, *, timed: list[float] | None = None, **arguments: Any
     ) -> Json:
-        """Call a tool; again, some times, where it answers in part or says that to try again may help."""
+        """Call a tool; again, some times, where it answers in part or says that to try again may help.
+
+        `timed` gets the milliseconds of all attempts together, without the pauses between them.
+        """
         answer: Json = {}
+        took_ms = 0.0
         for attempt in range(ATTEMPTS):
             if attempt:
                 self.measurement.asked_again += 1
                 await asyncio.sleep(PAUSE_S)
             began = time.perf_counter()
-            answer = await client.call_or_error(tool, **arguments)
-            took_ms = (time.perf_counter() - began) * 1000
+            answer = await _answer(client, tool, **arguments)
+            took_ms += (time.perf_counter() - began) * 1000
             if "error" not in answer and (tool != "recall_memories" or is_whole(answer)):
                 break
             if "error" in answer and not answer.get("retry_possible"):
@@ -266,11 +329,12 @@ class Run:
         self.measurement.problems.append(problem)
         self._say(problem)
 
-
-def is_whole(answer: Json) -> bool:
-    """Whether a recall searched all that there is."""
-    codes = {warning.get("code") for warning in answer.get("warnings", ())}
-    return "memories" in answer and not answer.get("degraded") and not codes & IN_PART
+    def _say_at_times(self, text: str) -> None:
+        """How far it is, not too often."""
+        now = time.perf_counter()
+        if now - self._said_at > SAID_EVERY_S:
+            self._said_at = now
+            self._say(text)
 
 
 def iso(seconds: float) -> str:
@@ -278,11 +342,17 @@ def iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
 
 
+async def _answer(client: StdioClient, tool: str, **arguments: Any) -> Json:
+    """As `call_or_error`. Raises `TimeoutError` where nothing comes."""
+    async with asyncio.timeout(CALL_S):
+        return await client.call_or_error(tool, **arguments)
+
+
 async def _connect(client: StdioClient) -> None:
     """Wait until the store answers. Raises `Failed`."""
 
     async def connected() -> bool:
-        status = await client.call_or_error("get_memory_status")
+        status = await _answer(client, "get_memory_status")
         return bool((status.get("connection") or {}).get("status") == "connected")
 
     try:

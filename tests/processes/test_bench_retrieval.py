@@ -19,8 +19,8 @@ from tests.pure.test_bench_retrieval import locomo, longmemeval
 ROOT = Path(__file__).parents[2]
 
 
-def measured(arguments: list[str], data: Any, directory: Path) -> dict[str, Any]:
-    """What the benchmark prints of this data."""
+def measured(arguments: list[str], data: Any, directory: Path, status: int = 0) -> dict[str, Any]:
+    """What the benchmark prints of this data, and nothing beside it."""
     path = directory / "data.json"
     path.write_text(json.dumps(data))
     finished = subprocess.run(
@@ -30,17 +30,19 @@ def measured(arguments: list[str], data: Any, directory: Path) -> dict[str, Any]
         timeout=100,
         check=False,
     )
-    assert finished.returncode == 0, finished.stderr.decode()
+    assert finished.returncode == status, finished.stderr.decode()
     printed: dict[str, Any] = json.loads(finished.stdout)
     return printed
 
 
 def test_sessions_are_stored_embedded_and_found(home: Path, tmp_path: Path) -> None:
-    printed = measured(["-m", "bench.retrieval"], longmemeval(), tmp_path)
+    read = longmemeval(question="Where is the \0 key \ud800?")
+    read["sessions"]["s1"] = [{"role": "user", "content": "Hello, and \0. " + "\n" * 300_000 + "Bye."}]
+    printed = measured(["-m", "bench.retrieval"], read, tmp_path)
     assert printed["questions"] == 1
     assert printed["problems"] == []
     assert printed["data"]["memories"] == 2
-    assert printed["data"]["passages"] == 2
+    assert printed["data"]["passages"] >= 2
     for figures in printed["systems"].values():
         assert figures["any@1"] == figures["all@5"] == figures["NDCG@10"] == 100.0
 
@@ -48,9 +50,19 @@ def test_sessions_are_stored_embedded_and_found(home: Path, tmp_path: Path) -> N
 def test_turns_are_measured_by_the_path_of_the_script_and_nonsense_is_asked(home: Path, tmp_path: Path) -> None:
     printed = measured(["bench/retrieval.py", "--abstain"], locomo(), tmp_path)
     assert printed["questions"] == 2
-    assert printed["data"]["left_out_without_evidence"] == 1
+    assert printed["data"]["questions_left_out"] == {"name no evidence": 1}
     assert printed["systems"]["remembrancer"]["fractional@10"] > 0
     assert printed["abstention"]["asked"] == 60
+    assert printed["abstention"]["short_questions"]["asked"] == 36
+
+
+def test_a_question_that_is_refused_is_told_and_the_others_are_measured(home: Path, tmp_path: Path) -> None:
+    asked = [{"question": "boat " * 4000, "evidence": ["D1:1"], "category": 1}, *locomo()[0]["qa"]]
+    printed = measured(["-m", "bench.retrieval"], locomo(qa=asked), tmp_path, status=1)
+    (problem,) = printed["problems"]
+    assert "question conv-1/0 is not answered" in problem
+    assert printed["questions"] == 3
+    assert 0 < printed["systems"]["remembrancer"]["any@1"] < 100
 
 
 @pytest.mark.parametrize("stopped_by", [signal.SIGINT, signal.SIGTERM])

@@ -16,11 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import abstention
+from bench.answers import TOLD_CHARACTERS, is_whole, shown_places, told
 from bench.baselines import PassageVectors, WordIndex, fused
-from bench.datasets import DataUnusable, load, parse, seconds, turn_ids
+from bench.data_forms import UNDATED, seconds, text_of, turn_ids
+from bench.datasets import DataUnusable, load, parse
 from bench.measures import NAMES, Answered, by_kind, measure, percentages, percentile
 from bench.retrieval import main, report
-from bench.retrieval_run import Measurement, is_whole, iso
+from bench.retrieval_run import FAILURES, Failed, Measurement, Run, iso
 
 LABELS = st.sampled_from("abcdefghijklmnop")
 RANKINGS = st.lists(LABELS, unique=True)
@@ -163,7 +165,8 @@ def test_locomo_is_read_as_turns_with_their_captions() -> None:
     assert [question.wanted for question in haystack.questions] == [{"D1:1"}, {"D1:1", "D2:1"}]
     assert [question.kind for question in haystack.questions] == ["single-hop", "multi-hop"]
     assert all(question.asked_at == times[-1] for question in haystack.questions)
-    assert dataset.without_evidence == ("conv-1/2",)
+    assert dataset.left_out == {"name no evidence": 1}
+    assert dataset.passed_over == {}
 
 
 def test_the_first_questions_alone_leave_out_what_only_others_need() -> None:
@@ -211,41 +214,165 @@ def test_dates_are_read_in_each_form(date: str, moment: datetime) -> None:
         ([], "an empty list"),
         ({}, "an object with nothing in it"),
         ({"questions": []}, "an object with `questions`"),
+        ({"questions": {}, "sessions": []}, "an object with `questions`, `sessions`"),
         ([{"qa": []}], "a list that begins with an object with `qa`"),
         (3, "a int"),
-        ({"questions": [], "sessions": {}}, "no question with evidence"),
-        (locomo(qa=[]), "no question with evidence"),
-        ({"questions": [{"question_id": "q"}], "sessions": {}}, "missing required field `question_type`"),
-        (longmemeval(haystack=[{"session_id": "s9", "date": "2023/05/20 (Sat) 02:02"}]), "'s9'"),
-        (longmemeval(haystack=[]), "question q1: its `haystack` is empty"),
-        (longmemeval(question=" "), "question q1 asks nothing"),
-        (longmemeval(question_date="yesterday"), "'yesterday' is no date"),
-        (locomo(conversation={"session_1": [{"speaker": "Ana"}]}), "missing required field `dia_id`"),
-        (
-            locomo(conversation={"session_1": [{"speaker": "Ana", "dia_id": "D1:1"}]}),
-            "`session_1_date_time` is missing",
-        ),
-        (locomo(conversation={}), "conv-1: its `conversation` has no turns"),
+        ({"questions": [], "sessions": {}}, "there is none at all"),
+        (locomo(qa=None), "there is none at all"),
+        ({"questions": [{"question_id": "q"}], "sessions": {}}, "1 ask nothing"),
+        (longmemeval(haystack=[{"session_id": "s9", "date": "2023/05/20 (Sat) 02:02"}]), "1 have no memories"),
+        (longmemeval(haystack=None), "1 have no memories"),
+        (longmemeval(question=" "), "1 ask nothing"),
+        (longmemeval(question_id="q1_abs"), "1 have no answer"),
+        (locomo(conversation={"session_1": [{"speaker": "Ana"}]}), "2 have no memories"),
+        (locomo(conversation=None), "2 have no memories"),
     ],
 )
-def test_what_is_malformed_is_named(read: Any, said: str) -> None:
-    with pytest.raises(DataUnusable, match=said.replace("(", r"\(")):
+def test_what_cannot_be_asked_about_is_said(read: Any, said: str) -> None:
+    with pytest.raises(DataUnusable, match=said):
         parse(read)
 
 
-def test_a_question_without_evidence_is_counted_and_not_asked() -> None:
-    questions = [*longmemeval()["questions"], *longmemeval(question_id="q2", answer_session_ids=[])["questions"]]
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"answer_session_ids": []}, "name no evidence"),
+        ({"answer_session_ids": None}, "name no evidence"),
+        ({"question": None}, "ask nothing"),
+        ({"haystack": None}, "have no memories"),
+        ({"question_id": "q1_abs"}, "have no answer (_abs)"),
+    ],
+)
+def test_a_question_that_cannot_be_asked_is_counted_and_the_others_are_asked(
+    changes: dict[str, Any], reason: str
+) -> None:
+    questions = [*longmemeval()["questions"], *longmemeval(**changes)["questions"]]
     dataset = parse(longmemeval() | {"questions": questions})
-    assert dataset.without_evidence == ("q2",)
+    assert dataset.left_out == {reason: 1}
     assert len(dataset.haystacks) == 1
 
 
-def test_a_session_without_text_is_no_memory() -> None:
+def test_what_is_no_object_is_counted_too() -> None:
+    assert parse(longmemeval() | {"questions": [None, *longmemeval()["questions"]]}).left_out == {"are no objects": 1}
+    assert parse([None, *locomo()]).passed_over == {"conversations that are no objects": 1}
+    assert parse(locomo(qa=[*locomo()[0]["qa"], "?"])).left_out == {"name no evidence": 1, "are no objects": 1}
+
+
+def test_a_question_without_date_or_type_is_asked_after_its_last_memory() -> None:
+    dataset = parse(longmemeval(question_date=None, question_type=None, question_id=None))
+    (haystack,) = dataset.haystacks
+    (question,) = haystack.questions
+    assert (question.id, question.kind) == ("question 0", "without a type")
+    assert question.asked_at == haystack.items[-1].occurred_at
+    assert dataset.passed_over == {"questions without a date": 1}
+
+
+@pytest.mark.parametrize("date", ["yesterday", None, 7, {}, "0001-01-01T00:00:00+05:00", "9999-12-31"])
+def test_a_session_whose_date_says_nothing_happened_with_the_one_before(date: Any) -> None:
+    haystack = [*longmemeval()["questions"][0]["haystack"]]
+    dataset = parse(longmemeval(haystack=[haystack[1], {"session_id": "s1", "date": date}]))
+    (read,) = dataset.haystacks
+    assert [item.label for item in read.items] == ["s2", "s1"]
+    assert read.items[0].occurred_at == read.items[1].occurred_at == seconds("2023/05/21 10:00")
+    assert dataset.passed_over == {"sessions without a date": 1}
+
+
+def test_a_haystack_without_any_date_is_asked_about_all_the_same() -> None:
+    (read,) = parse(longmemeval(haystack=[{"session_id": "s2#1"}], question_date=None)).haystacks
+    assert read.items[0].occurred_at == read.questions[0].asked_at == UNDATED
+
+
+def test_sessions_that_are_unknown_or_named_again_are_passed_over() -> None:
+    haystack = longmemeval()["questions"][0]["haystack"]
+    dataset = parse(longmemeval(haystack=[*haystack, haystack[0], {"session_id": "s9", "date": None}, None]))
+    assert [item.label for item in dataset.haystacks[0].items] == ["s1", "s2"]
+    assert dataset.passed_over == {
+        "sessions named again in one haystack": 1,
+        "sessions of a haystack that are not in `sessions`": 2,
+    }
+
+
+@pytest.mark.parametrize("turns", [[], None, [{"role": "user", "content": None}], [None], [{}]])
+def test_a_session_without_text_is_no_memory(turns: Any) -> None:
     read = longmemeval()
-    read["sessions"]["s1"] = []
+    read["sessions"]["s1"] = turns
     dataset = parse(read)
-    assert dataset.without_text == 1
+    assert dataset.passed_over == {"sessions without text": 1}
     assert [item.label for item in dataset.haystacks[0].items] == ["s2"]
+
+
+def test_a_conversation_may_have_much_else_and_lack_much() -> None:
+    (sample,) = locomo(event_summary={"events_session_1": {}}, observation={}, session_summary=None)
+    conversation = sample["conversation"]
+    conversation["session_1"] += [
+        {"speaker": "Ben", "dia_id": None, "text": "Bye.", "img_url": ["u"], "query": "q", "re-download": True},
+        {"speaker": "Ben", "dia_id": "D1:4", "text": None},
+        "?",
+    ]
+    conversation |= {"session_2_date_time": None, "session_4": None, "session_5": {}, "session_6_observation": {}}
+    sample["qa"] += [
+        {"question": "What year?", "answer": 2023, "evidence": ["D1:3", None], "category": None},
+        {"question": "Who?", "adversarial_answer": "Cy", "evidence": "D2:1", "category": 9},
+        {"question": "Why?", "category": 5},
+        {"question": "How?", "evidence": None, "category": 5},
+    ]
+    dataset = parse([sample])
+    (haystack,) = dataset.haystacks
+    assert [item.label for item in haystack.items] == ["D1:1", "D1:2", "D1:3", "D2:1"]
+    times = [item.occurred_at for item in haystack.items]
+    assert times == sorted(set(times))
+    assert [(each.kind, each.wanted) for each in haystack.questions[2:]] == [
+        ("without a type", {"D1:3"}),
+        ("9", {"D2:1"}),
+    ]
+    assert dataset.left_out == {"name no evidence": 3}
+    assert dataset.passed_over == {
+        "turns without text": 2,
+        "sessions that are no lists": 1,
+        "sessions without a date": 1,
+    }
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.data(), JSON)
+def test_one_value_that_is_amiss_never_costs_the_others(data: st.DataObject, amiss: Any) -> None:
+    for read in (
+        longmemeval() | {"questions": longmemeval()["questions"] + longmemeval(question_id="q2")["questions"]},
+        locomo() + locomo(sample_id="conv-2"),
+    ):
+        values = read["questions"][1] if isinstance(read, dict) else read[1]
+        values[data.draw(st.sampled_from(sorted(values)))] = amiss
+        assert len(parse(read).haystacks[0].questions) >= 1
+
+
+def test_half_characters_and_nul_are_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    read = longmemeval(question="Where is \ud83d?")
+    read["sessions"]["s1"][0]["content"] = "\0Hello \udc00 \N{GRINNING FACE}"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(read).encode())
+    (haystack,) = load(path).haystacks
+    assert haystack.questions[0].text == "Where is \ufffd?"
+    assert haystack.items[0].text.startswith("user:  Hello \ufffd \N{GRINNING FACE}\n")
+
+
+@given(st.text(st.characters(codec=None)))
+def test_any_text_can_be_stored(value: str) -> None:
+    text = text_of(value)
+    text.encode()
+    assert "\0" not in text
+    assert len(text) == len(value)
+
+
+def test_the_longest_memory_is_measured_in_utf8() -> None:
+    read = longmemeval()
+    read["sessions"]["s1"] = [{"role": "user", "content": "ж" * 300_000}]
+    assert parse(read).longest_bytes == 600_006
 
 
 def test_a_file_is_read_plain_or_packed(tmp_path: Path) -> None:
@@ -303,6 +430,44 @@ def test_nonsense_is_the_same_every_time_and_never_twice() -> None:
     assert len(set(queries)) == len(queries) == 60
 
 
+def test_each_short_question_names_the_note_that_answers_it() -> None:
+    notes, questions = abstention.short_haystack()
+    assert len(questions) == 36
+    assert {place for _, place in questions} == set(range(len(notes.items)))
+
+
+def test_what_a_memory_stands_for_is_shown_with_it_and_counts_once() -> None:
+    places = {"a": 0, "b": 1, "c": 2, "d": 3}
+    memories = [{"id": "b", "stands_for": ["d", "a"]}, {"id": "c"}, {"id": "d"}, {"id": "unknown"}]
+    assert shown_places(memories, places) == [1, 3, 0, 2]
+    assert shown_places([], places) == []
+
+
+def test_a_problem_is_told_without_the_memories_and_in_short() -> None:
+    answer = {"memories": [{"content": "x" * 9}], "degraded": True, "error": "y" * 2 * TOLD_CHARACTERS}
+    assert told({"memories": [1], "degraded": True}) == '{"degraded": true}'
+    assert len(told(answer)) == TOLD_CHARACTERS + 1
+
+
+def test_what_fails_is_told_and_the_others_go_on_until_several_fail_in_a_row() -> None:
+    said: list[str] = []
+    run = Run(limit=10, with_abstention=False, with_details=False, say=said.append)
+
+    def fail() -> None:
+        with run._spared("project 7"):
+            raise OSError("no space")
+
+    for _ in range(FAILURES - 1):
+        fail()
+    with run._spared("project 8"):
+        pass
+    for _ in range(FAILURES - 1):
+        fail()
+    with pytest.raises(Failed, match="no space"):
+        fail()
+    assert said == run.measurement.problems == ["project 7: OSError('no space')"] * (2 * FAILURES - 1)
+
+
 def test_an_answer_in_part_is_not_taken_for_whole() -> None:
     assert is_whole({"memories": []})
     assert is_whole({"memories": [], "warnings": [{"code": "no_entity"}]})
@@ -316,7 +481,12 @@ def test_the_report_has_each_system_and_type() -> None:
     for system, own in measured.answers.items():
         own.append(Answered("multi-session", ("s2",) if system == "remembrancer" else ("s1",), frozenset({"s2"})))
     measured.recall_ms = [3.0]
+    measured.abstention = {"off topic": [True, False]}
+    measured.short = [(False, True), (True, False), (False, False), (False, True)]
     reported = report(parse(longmemeval()), measured)
+    assert reported["data"]["questions_left_out"] == reported["data"]["passed_over"] == {}
+    assert reported["abstention"]["empty"] == 50.0
+    assert reported["abstention"]["short_questions"] == {"asked": 4, "empty": 25.0, "found": 50.0}
     assert reported["questions"] == 1
     assert set(reported["systems"]) == {"remembrancer", "bm25", "vectors", "rrf"}
     assert reported["systems"]["remembrancer"]["any@1"] == 100.0
