@@ -19,9 +19,9 @@ from remembrancer.protocol.writes import Operation, ProjectRef, Rejected, StoreM
 pytestmark = pytest.mark.anyio
 
 
-def operation(number: int, content: str = "x") -> Operation:
+def operation(number: int, content: str = "x", project: str = "p_0") -> Operation:
     change = StoreMemory(f"memory:{number}", content, "semantic", "project", "session:s")
-    return Operation(f"{number:032x}", ProjectRef("p_0", "/"), "session:s", 1.0, change)
+    return Operation(f"{number:032x}", ProjectRef(project, "/"), "session:s", 1.0, change)
 
 
 @asynccontextmanager
@@ -71,6 +71,14 @@ async def test_the_head_is_bounded_in_number_and_size_but_never_empty(tmp_path: 
         assert len(await queue.head(3, 10**9)) == 3
         assert len(await queue.head(5, 3000)) == 2
         assert len(await queue.head(5, 10)) == 1
+
+
+async def test_the_head_without_a_project_reaches_what_stands_behind_it(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        for number in range(5):
+            await queue.append(operation(number, project="p_1" if number == 3 else "p_0"))
+        assert [each.operation_id for each in await queue.head(2, 10, {"p_0"})] == [f"{3:032x}"]
+        assert await queue.head(2, 10, {"p_0", "p_1"}) == []
 
 
 async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_path: Path) -> None:

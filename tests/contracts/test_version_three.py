@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.records.contract import Filters
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION, version_of
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION, migrate, version_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.keywords import match_expression
 from remembrancer.protocol.errors import StorageFull
@@ -87,6 +87,38 @@ def test_a_source_that_cannot_be_read_is_left_as_it_is(factory: SqliteFactory) -
     assert factory.open().from_files(["app.py"], Filters(SESSION), 5) == [4]
     with closing(sqlite3.connect(factory.path)) as connection:
         assert connection.execute("SELECT source FROM memories WHERE number = 1").fetchone() == ("src/app.py",)
+
+
+def test_a_memory_that_is_no_text_keeps_nobody_from_the_others(factory: SqliteFactory) -> None:
+    with closing(sqlite3.connect(factory.path)) as connection, connection:
+        connection.execute("UPDATE memories SET content = x'00ff41' WHERE number = 2")
+        connection.execute("UPDATE memories SET content = cast(x'ff61' AS TEXT), tags = x'ff' WHERE number = 3")
+        before = connection.execute("SELECT number, hex(content), hex(tags) FROM memories").fetchall()
+    assert found(factory.open(), "connection pool size", Filters(SESSION)) == [1]
+    with closing(sqlite3.connect(factory.path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+        assert connection.execute("SELECT number, hex(content), hex(tags) FROM memories").fetchall() == before
+
+
+def test_of_two_openings_at_once_each_finds_the_present_schema(factory: SqliteFactory) -> None:
+    """The second one does it all between the first one's look at the version and its lock."""
+    with (
+        closing(sqlite3.connect(factory.path, isolation_level=None)) as first,
+        closing(sqlite3.connect(factory.path, isolation_level=None)) as second,
+    ):
+        seen: list[str] = []
+
+        def overtake(statement: str) -> None:
+            seen.append(statement)
+            if statement == "BEGIN IMMEDIATE" and version_of(factory.path) == 3:
+                migrate(second)
+
+        first.set_trace_callback(overtake)
+        migrate(first)
+        assert "BEGIN IMMEDIATE" in seen
+        assert not any("ALTER TABLE" in statement for statement in seen)
+        assert version_of(factory.path) == SCHEMA_VERSION
+    assert factory.open().counts(None).total == 4
 
 
 def test_without_room_on_the_disk_it_stays_as_it_was_until_there_is_some(factory: SqliteFactory) -> None:

@@ -34,6 +34,7 @@ CHECKS = {
     "processes",
     "orphans",
     "model",
+    "reranker",
     "records",
     "index",
     "write queue",

@@ -305,7 +305,7 @@ class StoreActor(Actor):
             if not self._files.exists(project):
                 continue
             try:
-                await self._files.project(project)
+                await self._files.make_ready(project)
             except RemembrancerError as error:
                 logger.warning(
                     "a project's records cannot be opened", extra={"project": project.id, "code": error.code}

@@ -17,7 +17,7 @@ from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.actors.store.waiting_starts import WaitingStarts
-from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, ProjectRef
@@ -74,18 +74,37 @@ class MemoryFiles:
             InvalidInput: the id is none of a project.
             SchemaTooNew: a newer release wrote it.
             RecordsUnusable: it is damaged.
+            MemoryUnavailable: it is being upgraded, and that takes a while.
         """
         found = self._open.get(project.id)
         if found is not None:
             return found
+        opening = self._opening_of(project)
+        await asyncio.wait([opening], timeout=self._upgrades.patience_s(project.id))
+        if not opening.done() and project.id in self._upgrades.under_way:
+            raise MemoryUnavailable.while_upgrading(project.id)
+        return await asyncio.shield(opening)
+
+    async def make_ready(self, project: ProjectRef) -> None:
+        """Open the file of a project, however long its upgrade takes. Raises what `project` does."""
+        if project.id not in self._open:
+            await asyncio.shield(self._opening_of(project))
+
+    def _opening_of(self, project: ProjectRef) -> asyncio.Task[Records]:
         opening = self._opening.get(project.id)
         if opening is None:
             if not PROJECT_ID.fullmatch(project.id):
                 raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
             opening = asyncio.create_task(self._open_project(project))
             self._opening[project.id] = opening
-            opening.add_done_callback(lambda _: self._opening.pop(project.id, None))
-        return await asyncio.shield(opening)
+            opening.add_done_callback(partial(self._opened, project.id))
+        return opening
+
+    def _opened(self, name: str, opening: asyncio.Task[Records]) -> None:
+        """Whoever asks next is told of an error anew: it may be that nobody waits for this one any more."""
+        del self._opening[name]
+        if not opening.cancelled():
+            opening.exception()
 
     def open_project(self, project: ProjectRef) -> Records | None:
         """As `project`, for a file that is open; None when it is not."""

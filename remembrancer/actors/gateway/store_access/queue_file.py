@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -93,23 +94,29 @@ class QueueFile:
             raise _as_ours(self._path, error) from error
         return added
 
-    def head(self, count: int, size_bytes: int) -> tuple[list[Operation], int]:
+    def head(self, count: int, size_bytes: int, without: Collection[str] = frozenset()) -> tuple[list[Operation], int]:
         """The oldest operations: at most `count`, and about `size_bytes` of them, but one at least.
 
-        What does not decode (a newer release's) is moved to the rejected ones: the second value says how many.
+        Those of the projects in `without` are passed over. What does not decode (a newer release's) is moved to the
+        rejected ones: the second value says how many.
         """
         found: list[Operation] = []
         unreadable: list[Rejected] = []
         total = 0
-        query = "SELECT operation_id, operation FROM queued ORDER BY sequence LIMIT ?"
-        for operation_id, blob in self._database.execute(query, (count,)).fetchall():
-            total += len(blob)
-            if found and total > size_bytes:
-                break
-            try:
-                found.append(_decoder.decode(blob))
-            except msgspec.DecodeError as error:
-                unreadable.append(Rejected(operation_id, _UNREADABLE, str(error)))
+        query = "SELECT operation_id, operation FROM queued ORDER BY sequence"
+        with closing(self._database.execute(query)) as rows:
+            for operation_id, blob in rows:
+                try:
+                    operation = _decoder.decode(blob)
+                except msgspec.DecodeError as error:
+                    unreadable.append(Rejected(operation_id, _UNREADABLE, str(error)))
+                    continue
+                if operation.project.id in without:
+                    continue
+                total += len(blob)
+                if found and (len(found) == count or total > size_bytes):
+                    break
+                found.append(operation)
         return found, self.settle((), unreadable, time.time()) if unreadable else 0
 
     def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> int:

@@ -13,7 +13,7 @@ from remembrancer.actors.gateway.store_access.read_cache import ReadCache
 from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import QueueFull, RemembrancerError
+from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, RemembrancerError
 from remembrancer.protocol.reads import AwaitEmbedding, EmbeddingState, Notice
 from remembrancer.protocol.writes import Applied, Operation, Result, Submit
 
@@ -71,11 +71,13 @@ class WritePath:
             RemembrancerError: it is neither in the one nor in the other, and why.
         """
         budget_s = min(self._settings.write_budget_s, self.remaining_s(received_at))
+        reason = "older writes go first"
         if not self._queue.depth and await self._is_store_there(budget_s):
             try:
                 reply = await self._link.request(Submit(operation), budget_s)
-            except (*AWAY, QueueFull):
-                pass  # whatever the store did with it: it knows the operation's id when it comes again
+            except (*AWAY, QueueFull) as error:  # whatever was done with it: its id is known when it comes again
+                if isinstance(error, MemoryUnavailable) and error.is_of_one_file:
+                    reason = error.message
             else:
                 assert isinstance(reply, Applied)
                 if not reply.replayed:
@@ -84,14 +86,14 @@ class WritePath:
                 return Written(reply.result, embedding_error=reply.embedding_error)
         await self._queue.append(operation)
         self._happenings.queued(operation)
-        return Written(None, (self._queued_notice(),), degraded=not self._link.usable)
+        return Written(None, (self._queued_notice(reason),), degraded=not self._link.usable)
 
     async def _is_store_there(self, budget_s: float) -> bool:
         """At the very start the store may take a moment longer than this process. Later nobody waits for it."""
         return self._link.usable or (not self._link.has_answered and await self._link.wait_usable(budget_s))
 
-    def _queued_notice(self) -> Notice:
-        why = "older writes go first" if self._link.usable else self._link.explain_away()
+    def _queued_notice(self, reason: str) -> Notice:
+        why = reason if self._link.usable else self._link.explain_away()
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Notice("queued", text)
 

@@ -1,13 +1,14 @@
 """The schema of a file of records, as migrations that run forward from every released version.
 
-A migration never deletes what it cannot read. `PRAGMA user_version` says how far a file has come; a file from a newer
-release is refused and left untouched.
+A migration never deletes what it cannot read, and is not stopped by it: text is handed to functions as bytes.
+`PRAGMA user_version` says how far a file has come; a file from a newer release is refused and left untouched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -183,10 +184,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 
     -- `key` is how a name is looked up; the words of a name are found by full text.
     ALTER TABLE entities ADD COLUMN key TEXT NOT NULL DEFAULT '';
-    UPDATE entities SET key = name_key(name);
+    UPDATE entities SET key = name_key(CAST(name AS BLOB));
     CREATE INDEX entities_by_key ON entities (key);
     CREATE VIRTUAL TABLE entities_text USING fts5 (words, tokenize = 'porter unicode61');
-    INSERT INTO entities_text (rowid, words) SELECT number, name_words(name) FROM entities;
+    INSERT INTO entities_text (rowid, words) SELECT number, name_words(CAST(name AS BLOB)) FROM entities;
     CREATE TRIGGER entities_text_delete AFTER DELETE ON entities BEGIN
         DELETE FROM entities_text WHERE rowid = old.number;
     END;
@@ -381,7 +382,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     # 4: words inside words, and words of scripts without spaces, are found; lists that cost what they show.
     """
     ALTER TABLE memories ADD COLUMN parts TEXT NOT NULL DEFAULT '';
-    UPDATE memories SET parts = word_parts(content, coalesce(summary, ''), tags);
+    UPDATE memories
+        SET parts = word_parts(CAST(content AS BLOB), CAST(coalesce(summary, '') AS BLOB), CAST(tags AS BLOB));
     DROP TRIGGER memories_text_insert;
     DROP TRIGGER memories_text_delete;
     DROP TRIGGER memories_text_update;
@@ -458,10 +460,45 @@ def version_of(path: Path) -> int:
 
 
 def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file behind `connection` to the present schema, one transaction a step."""
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    connection.create_function("name_key", 1, name_key, deterministic=True)
-    connection.create_function("name_words", 1, name_words, deterministic=True)
-    connection.create_function("word_parts", -1, word_parts, deterministic=True)
-    for version in range(found, SCHEMA_VERSION):
-        connection.executescript(f"BEGIN IMMEDIATE;{MIGRATIONS[version]};PRAGMA user_version = {version + 1};COMMIT;")
+    """Bring the file behind `connection` to the present schema, one transaction a step.
+
+    Of several at once, each step is done by one: the others wait, and go on from there.
+
+    Raises:
+        sqlite3.DatabaseError: it cannot be; the step that failed has changed nothing.
+    """
+    for name, function in (("name_key", name_key), ("name_words", name_words), ("word_parts", word_parts)):
+        connection.create_function(name, -1, _of_bytes(function), deterministic=True)
+    while _version(connection) < SCHEMA_VERSION:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            found = _version(connection)  # as it is now that nobody else writes
+            if found < SCHEMA_VERSION:
+                for statement in _statements(MIGRATIONS[found]):
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {found + 1}")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # a full disk ends a transaction by itself
+                connection.execute("ROLLBACK")
+            raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one: to run it whole would end the transaction that is open."""
+    statement = ""
+    for piece in script.splitlines(keepends=True):
+        statement += piece
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _of_bytes(function: Callable[..., str]) -> Callable[..., str]:
+    """A function of texts as one of their bytes: what is no text has its place taken by U+FFFD."""
+    return lambda *texts: function(*(text.decode("utf-8", "replace") for text in texts))
