@@ -322,8 +322,8 @@ def test_a_conversation_may_have_much_else_and_lack_much() -> None:
     times = [item.occurred_at for item in haystack.items]
     assert times == sorted(set(times))
     assert [(each.kind, each.wanted) for each in haystack.questions[2:]] == [
-        ("without a type", {"D1:3"}),
-        ("9", {"D2:1"}),
+        ("without a type", frozenset({"D1:3"})),
+        ("9", frozenset({"D2:1"})),
     ]
     assert dataset.left_out == {"name no evidence": 3}
     assert dataset.passed_over == {
@@ -438,7 +438,7 @@ def test_each_short_question_names_the_note_that_answers_it() -> None:
 
 def test_what_a_memory_stands_for_is_shown_with_it_and_counts_once() -> None:
     places = {"a": 0, "b": 1, "c": 2, "d": 3}
-    memories = [{"id": "b", "stands_for": ["d", "a"]}, {"id": "c"}, {"id": "d"}, {"id": "unknown"}]
+    memories: list[dict[str, Any]] = [{"id": "b", "stands_for": ["d", "a"]}, {"id": "c"}, {"id": "d"}, {"id": "unknown"}]
     assert shown_places(memories, places) == [1, 3, 0, 2]
     assert shown_places([], places) == []
 

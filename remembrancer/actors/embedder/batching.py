@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from remembrancer.protocol.work import Passage, PassagesEmbedded
 
-TARGET_S: Final = 0.045
+TARGET_S: Final = 0.09
 """How long a batch should take: long enough to be worth its fixed cost, short enough not to be waited for."""
 SMALLEST_BATCH_TOKENS: Final = 256
 LARGEST_BATCH_TOKENS: Final = 8192

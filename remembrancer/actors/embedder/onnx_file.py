@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+FLOAT: Final = 1
 INT8: Final = 3
-"""`TensorProto.DataType.INT8`."""
+"""Of `TensorProto.DataType`."""
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _MESSAGES: Final = {
     "OperatorSet": (("domain", 1, _FIELD.TYPE_STRING, False), ("version", 2, _FIELD.TYPE_INT64, False)),
