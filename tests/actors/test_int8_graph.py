@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.int8_graph import (
     LARGEST_WEIGHT,
+    add_biases_in_products,
     attend_to_all,
+    compute_gelu_at_once,
     int8_graph,
     unfold_only_what_is_looked_up,
     use_integer_products,
@@ -74,6 +76,36 @@ def test_embeddings_are_looked_up_before_they_are_unfolded_with_the_same_numbers
     assert unfold_only_what_is_looked_up(model.graph) == 2
     for found, wanted in zip(hidden_states(model.SerializeToString()), expected, strict=True):
         assert np.allclose(found, wanted, atol=1e-6)
+
+
+def test_gelu_is_one_operator_with_the_same_numbers(packaged: bytes, expected: list[NDArray[np.float32]]) -> None:
+    model = read_model(packaged)
+    assert compute_gelu_at_once(model.graph) == 6
+    assert operators(model)["Erf"] == 0
+    model.opset_import.add(domain="com.microsoft", version=1)
+    for found, wanted in zip(hidden_states(model.SerializeToString()), expected, strict=True):
+        assert np.allclose(found, wanted, atol=1e-5)
+
+
+def test_what_only_looks_like_gelu_is_left_as_it_is(packaged: bytes) -> None:
+    model = read_model(packaged)
+    for constant in model.graph.initializer:
+        if not constant.dims and constant.raw_data == np.float32(0.5).tobytes():
+            constant.raw_data = np.float32(0.25).tobytes()
+    assert compute_gelu_at_once(model.graph) == 0
+    assert operators(model)["Erf"] == 6
+
+
+def test_products_add_their_biases_with_nearly_the_same_numbers(packaged: bytes) -> None:
+    apart, together = read_model(packaged), read_model(packaged)
+    for model in (apart, together):
+        use_integer_products(model)
+    assert add_biases_in_products(together.graph) == 36
+    assert operators(together)["Add"] == operators(apart)["Add"] - 36
+    for found, wanted in zip(
+        hidden_states(together.SerializeToString()), hidden_states(apart.SerializeToString()), strict=True
+    ):
+        assert np.abs(found - wanted).mean() < 0.02, "rounded in another order, and quantised after that"
 
 
 def test_without_padding_the_mask_changes_nothing(packaged: bytes, expected: list[NDArray[np.float32]]) -> None:
