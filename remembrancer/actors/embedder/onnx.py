@@ -105,11 +105,14 @@ class Int8Engine(OnnxEngine):
         """See `Engine`. The threads are started by the first call, and have its priority."""
         if self._threads is None:
             return self._embed(texts)
-        rows = self.tokenizer.token_ids(texts, self._window)
-        return _stacked(self._threads.map(self._vector, rows))
+        return _stacked(self._threads.map(self._vector_of, texts))
 
     def _embed(self, texts: Sequence[str]) -> Vectors:
         return _stacked(map(self._vector, self.tokenizer.token_ids(texts, self._window)))
+
+    def _vector_of(self, text: str) -> Vector:
+        (row,) = self.tokenizer.token_ids([text], self._window)
+        return self._vector(row)
 
     def _vector(self, row: list[int]) -> Vector:
         ids = np.array([row], dtype=np.int64)

@@ -11,6 +11,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -98,6 +99,7 @@ class PassageThread(threading.Thread):
         self._size = BatchSize()
         self._generation = 0
         self._finished = False
+        self._beside = ThreadPoolExecutor(1, "batch", initializer=yield_to_others)
 
     def submit(self, jobs: tuple[PassageJob, ...]) -> None:
         """Take jobs in hand. A job that is in hand already is not taken twice."""
@@ -126,7 +128,8 @@ class PassageThread(threading.Thread):
         while engine is not None and not self._finished:
             if self._rows or self._unsplit:
                 self._hear_waiting()
-                self._split_some(engine)
+                if not self._rows:
+                    self._split_some(engine)
                 self._embed_batch(engine)
                 worked = True
             elif not self._hear_one(IDLE_S if worked else None):
@@ -198,7 +201,9 @@ class PassageThread(threading.Thread):
         if not batch or self._finished:
             return
         began = time.perf_counter()
-        results = embed_each(engine.embed_passages, [row.text for row in batch])
+        under_way = self._beside.submit(embed_each, engine.embed_passages, [row.text for row in batch])
+        self._split_some(engine)  # meanwhile: the model leaves the interpreter to others
+        results = under_way.result()
         self._size.observe(len(batch) * batch[-1].tokens, time.perf_counter() - began)
         messages = [
             message for row, result in zip(batch, results, strict=True) if (message := self._settle(row, result))
