@@ -438,7 +438,12 @@ def test_each_short_question_names_the_note_that_answers_it() -> None:
 
 def test_what_a_memory_stands_for_is_shown_with_it_and_counts_once() -> None:
     places = {"a": 0, "b": 1, "c": 2, "d": 3}
-    memories: list[dict[str, Any]] = [{"id": "b", "stands_for": ["d", "a"]}, {"id": "c"}, {"id": "d"}, {"id": "unknown"}]
+    memories: list[dict[str, Any]] = [
+        {"id": "b", "stands_for": ["d", "a"]},
+        {"id": "c"},
+        {"id": "d"},
+        {"id": "unknown"},
+    ]
     assert shown_places(memories, places) == [1, 3, 0, 2]
     assert shown_places([], places) == []
 
