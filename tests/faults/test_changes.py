@@ -134,7 +134,8 @@ class ChangesUnderFire(RuleBasedStateMachine):
 
     def marked(self, words: str) -> str:
         """A content that begins with a word that no other one has."""
-        return f"note{next(self.numbers)} {words}"
+        letters = "".join("qwzxkvjpgb"[int(digit)] for digit in str(next(self.numbers)))
+        return f"note{letters} {words}"  # a word of its own: of "note17", "note" would be a part as well
 
     def submit(self, operation: Operation, kill: str) -> None:
         answer = self.runner.run(self._submit(operation, kill))
