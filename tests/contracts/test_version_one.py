@@ -6,7 +6,6 @@ of two memories, a near-duplicate, and accesses.
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -30,7 +29,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, released
 from tests.operations import OTHER_SESSION, SESSION, change_operation, memory_id_of, store_operation
 
 MODEL = "small.int8.0123456789ab.4"
@@ -39,10 +38,7 @@ ONE, TWO, THREE, FOUR = (memory_id_of(store_operation(name, "")) for name in ("o
 
 @pytest.fixture
 def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
-    made = SqliteFactory(tmp_path)
-    made.path.parent.mkdir()
-    packed = Path(__file__).with_name("released") / "version_1.db.gz"
-    made.path.write_bytes(gzip.decompress(packed.read_bytes()))
+    made = released(tmp_path, 1)
     yield made
     made.close()
 

@@ -6,7 +6,6 @@ tagged, one summarized and one forgotten.
 
 from __future__ import annotations
 
-import gzip
 import resource
 import sqlite3
 from collections.abc import Iterator
@@ -20,16 +19,13 @@ from remembrancer.actors.store.records.schema import SCHEMA_VERSION, migrate, ve
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.keywords import match_expression
 from remembrancer.protocol.errors import StorageFull
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, released
 from tests.operations import OTHER_SESSION, SESSION
 
 
 @pytest.fixture
 def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
-    made = SqliteFactory(tmp_path)
-    made.path.parent.mkdir()
-    packed = Path(__file__).with_name("released") / "version_3.db.gz"
-    made.path.write_bytes(gzip.decompress(packed.read_bytes()))
+    made = released(tmp_path, 3)
     yield made
     made.close()
 

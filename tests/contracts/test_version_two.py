@@ -7,7 +7,6 @@ that was begun and not ended.
 
 from __future__ import annotations
 
-import gzip
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,7 +22,7 @@ from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.runs import ReviseMemory
 from remembrancer.protocol.writes import Applied, RestoredResult, RestoreMemory
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, released
 from tests.contracts.runs_rig import carry_out, shown, undo
 from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation, memory_id_of, store_operation
 
@@ -33,10 +32,7 @@ ONE, TWO, THREE, FOUR, FIVE = (memory_id_of(store_operation(n, "")) for n in ("o
 
 @pytest.fixture
 def factory(tmp_path: Path) -> Iterator[SqliteFactory]:
-    made = SqliteFactory(tmp_path)
-    made.path.parent.mkdir()
-    packed = Path(__file__).with_name("released") / "version_2.db.gz"
-    made.path.write_bytes(gzip.decompress(packed.read_bytes()))
+    made = released(tmp_path, 2)
     yield made
     made.close()
 

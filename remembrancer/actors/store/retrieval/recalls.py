@@ -100,25 +100,10 @@ async def recall(
     question = Question(request.strategy, match_expression(request.query), query)
     trace = current()
 
-    # After the vector: a search beside the model's threads slows these down by more than it saves on a machine with few
-    # cores. A large file beside the first one: most of the work is SQLite's and the index's, which let others run.
-    begun = {
-        place: threads.submit(find_candidates, source, question, filters)
-        for place, source in enumerate(sources[1:], 1)
-        if sum(source.records.sizes().values()) > WORTH_A_THREAD
-    }
-
     def rank() -> Ranking:
         with working_on(trace):
             trace.mark("thread began")
-            found: list[Found] = []
-            for place, source in enumerate(sources):
-                search = begun.get(place)
-                # What no thread has begun is done here: nobody waits for a thread that waits itself.
-                if search is None or search.cancel():
-                    found.append(find_candidates(source, question, filters))
-                else:
-                    found.append(search.result())
+            found = _find_all(sources, question, filters, threads)
             trace.mark("candidates found")
             ranking = _ranking(request, sources, question, found, filters, notices, now, weights)
             trace.mark("ranked")
@@ -141,6 +126,29 @@ async def recall(
         ranking = replace(ranking, ranked=anew)
         answer, seen = await loop.run_in_executor(threads, _answer, request, sources, ranking, filters, notices, now)
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
+
+
+def _find_all(sources: Sequence[Source], question: Question, filters: Filters, threads: Executor) -> list[Found]:
+    """Each file's candidates. From one of the threads.
+
+    A large file is searched beside the first one: most of the work is SQLite's and the index's, which let others run.
+    All of it comes after the vector: a search beside the model's threads slows these down by more than it saves on a
+    machine with few cores.
+    """
+    begun = {
+        place: threads.submit(find_candidates, source, question, filters)
+        for place, source in enumerate(sources[1:], 1)
+        if sum(source.records.sizes().values()) > WORTH_A_THREAD
+    }
+    found: list[Found] = []
+    for place, source in enumerate(sources):
+        search = begun.get(place)
+        # What no thread has begun is done here: nobody waits for a thread that waits itself.
+        if search is None or search.cancel():
+            found.append(find_candidates(source, question, filters))
+        else:
+            found.append(search.result())
+    return found
 
 
 @dataclass(frozen=True, slots=True)
