@@ -57,6 +57,7 @@ class Inspector:
             [
                 *(str(INSPECTOR), "--cli", "-q", "--format", "json", "-e", f"REMEMBRANCER_HOME={self._home}"),
                 *("-e", "REMEMBRANCER_SESSION_ID=session:inspected", "--cwd", str(self._home)),
+                *("-e", "REMEMBRANCER_CONSOLIDATOR=0"),  # each call ends the session, which may promote its memory
                 *(str(Path(sys.executable).with_name("remembrancer")), "mcp", "--method", method, *options),
             ],
             capture_output=True,
