@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +18,20 @@ from tests.patience import PATIENCE_S
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 """No property is judged by how long an example takes: a machine that stalls would make it fail."""
+
+_OF_GARBAGE = pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """What a failed test leaves open is noticed when it is collected as garbage, during another test or the second run
+    of its own: neither may fail for it. As long as no test has failed, whatever is left open is an error."""
+    report = yield
+    if report.failed and _OF_GARBAGE.mark not in item.own_markers:
+        for each in item.session.items:
+            each.add_marker(_OF_GARBAGE)
+    return report
+
 
 PATIENT_ENVIRONMENT = {
     "REMEMBRANCER_WRITE_BUDGET_S": "30",

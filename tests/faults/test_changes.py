@@ -133,9 +133,11 @@ class ChangesUnderFire(RuleBasedStateMachine):
             )
 
     def marked(self, words: str) -> str:
-        """A content that begins with a word that no other one has."""
+        """A content that begins with a word that no other one has, three times: no other one is so near to it that a
+        recall would show one of the two."""
         letters = "".join("qwzxkvjpgb"[int(digit)] for digit in str(next(self.numbers)))
-        return f"note{letters} {words}"  # a word of its own: of "note17", "note" would be a part as well
+        mark = f"note{letters}"  # a word of its own: of "note17", "note" would be a part as well
+        return f"{mark} {mark} {mark} {words}"
 
     def submit(self, operation: Operation, kill: str) -> None:
         answer = self.runner.run(self._submit(operation, kill))
