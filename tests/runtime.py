@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,4 +107,13 @@ class Runtime:
                     found[memory_id] = content
             finally:
                 connection.close()
+        return found
+
+    def derived(self) -> set[str]:
+        """The ids of the memories that sum up others: what the consolidator made, and nobody stored."""
+        found: set[str] = set()
+        for path in self.databases():
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+                made = "SELECT m.id FROM memories AS m JOIN memory_links AS l ON l.source = m.number"
+                found |= {row[0] for row in connection.execute(f"{made} WHERE l.relation = 'derived_from'")}
         return found

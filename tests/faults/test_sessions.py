@@ -63,7 +63,10 @@ async def test_eight_sessions_of_mixed_work_for_a_minute_end_with_sound_files(ho
     await asyncio.gather(*(work(client, number) for number, client in enumerate(clients)))
     assert sum(by_words) <= len(by_words) // 20
     await until(runtime.is_drained)
-    assert runtime.contents() == stored
+    kept = runtime.contents()
+    for memory_id in runtime.derived():  # above 500 memories they are summed up, also while sessions go on
+        del kept[memory_id]
+    assert kept == stored
     for client in clients:
         await client.aclose()
         assert not client.strays
