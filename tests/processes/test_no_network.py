@@ -105,12 +105,22 @@ async def use_it(home: Path, project: Path) -> Runtime:
     return runtime
 
 
-async def test_a_whole_life_goes_by_without_an_internet_socket_being_seen(home: Path, tmp_path: Path) -> None:
+async def test_a_whole_life_goes_by_without_an_internet_socket_being_seen(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library's telemetry may wait longer than this life before it sends; the id that it makes at once is seen."""
+    project, user = tmp_path / "project", tmp_path / "user"
+    project.mkdir()
+    user.mkdir()
+    monkeypatch.setenv("HOME", str(user))
+    for variable in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
     with watched(home) as watch:
-        await use_it(home, tmp_path)
+        await use_it(home, project)
     assert watch.seen == set()
     assert watch.rounds > 10
     assert len(watch.processes) >= 5  # launcher, gateway, store, embedder, bridge
+    assert list(user.rglob("*")) == []
 
 
 async def test_a_whole_life_goes_by_where_asking_for_an_internet_socket_is_death(

@@ -8,6 +8,7 @@ batches.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -157,6 +158,8 @@ def _open_session(graph: str | bytes, threads: int) -> Any:
     The arena gains no speed, and keeps what the largest batch needed. Where a session has several threads, those that
     spin gain 8 % of throughput and a quarter of a question's latency, but only within a run: between runs they stop.
     """
+    # Else it makes an id of this machine in ~/.cache as soon as it is imported, and sends events to its makers.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:
         import onnxruntime
     except ImportError as error:
