@@ -109,7 +109,7 @@ async def test_one_very_long_memory_keeps_no_other_away(rig: Rig) -> None:
 
 async def test_what_was_shown_counts_as_accessed_and_what_was_left_out_does_not(rig: Rig) -> None:
     async with session(rig) as (_, client):
-        shown = await client.store("Prefers tabs", scope="user")
+        shown = await client.store("Prefers tabs. " * 1000, scope="user")
         left_out = await client.store("word " * 3000, scope="user", importance=0.1)
         answer = await client.call("get_memory_context", max_tokens=200)
         assert answer["memory_ids"] == [shown["memory_id"]]

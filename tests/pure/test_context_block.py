@@ -243,8 +243,19 @@ def test_every_section_has_its_share_when_all_have_more_than_fits() -> None:
 
 
 def test_whole_memories_are_preferred_to_a_long_one() -> None:
-    made = block(sections(project_context=["word " * 3000, "Uses gRPC"]), 300)
-    assert made.memory_ids == ("memory:1",)
+    facts = [f"fact number {number} about the harbour" for number in range(100)]
+    made = block(sections(project_context=["word " * 3000, *facts]), 300)
+    assert "memory:0" not in made.memory_ids
+    assert made.truncated
+
+
+def test_a_memory_that_is_too_long_is_cut_to_what_the_others_leave_over() -> None:
+    long = "Start. " + "word " * 3000
+    found = sections(preferences=[long, "Prefers tabs"], project_context=["Uses gRPC", long, "Uses TLS", long])
+    made = block(found, 600)
+    assert made.memory_ids == ("memory:0", "memory:1", "memory:2", "memory:3", "memory:4")
+    assert made.text.count("- Start. word") == made.text.count("word…\n- ") == 2
+    assert made.tokens > 560
     assert made.truncated
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from remembrancer.actors.gateway.memory_toolset.memory_answers import memory_of
 from remembrancer.actors.gateway.memory_toolset.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
 from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate, whole_characters
-from remembrancer.actors.gateway.toolkit.tools import Answer, answer_text
+from remembrancer.actors.gateway.toolkit.tools import Answer, answer_text, with_seed_forms
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
 from tests.pure.test_context_block import texts
@@ -103,6 +103,12 @@ def test_a_long_memory_leaves_room_for_those_after_it() -> None:
     assert tokens(found) > 1200
 
 
+@pytest.mark.parametrize("max_tokens", range(200, 320, 20))
+def test_a_worse_memory_that_fits_whole_does_not_take_the_place_of_a_long_better_one(max_tokens: int) -> None:
+    found = fitted(answer_of([SENTENCE * 200, "Short and whole", "Whole as well"]), max_tokens)
+    assert found["memories"][0]["id"] == shown("", 0)["id"]
+
+
 def test_what_is_left_over_goes_to_the_passages_again() -> None:
     found = fitted(answer_of([SENTENCE * 400, "a", "b"]), 2000)
     assert len(found["memories"]) == 3
@@ -112,6 +118,14 @@ def test_what_is_left_over_goes_to_the_passages_again() -> None:
 def test_an_answer_without_room_for_any_memory_says_so() -> None:
     found = fitted(answer_of([SENTENCE, SENTENCE]), 80)
     assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, NO_ROOM)
+
+
+@pytest.mark.parametrize("max_tokens", range(50, 260, 15))
+def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
+    text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
+    warnings = [{"code": "embedding_failed", "message": text}]
+    answer = with_seed_forms(answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings))
+    assert tokens(with_seed_forms(fitted(answer, max_tokens))) <= max_tokens
 
 
 def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:

@@ -88,9 +88,9 @@ def build_block(
 ) -> ContextBlock:
     """The most useful of the memories in `max_tokens` tokens at the most, whatever `count` says these are.
 
-    Each section takes whole memories, the best first, as far as its share goes, then of what the others left. Only
-    where none fits whole, the best is cut. `is_away`: the sections are what is known without the store, and the block
-    says so.
+    Each section takes whole memories, the best first, as far as its share goes, then of what the others left. Where
+    none fits whole, the best is cut; and in the end the best of those that were too long is, to what is left over.
+    `is_away`: the sections are what is known without the store, and the block says so.
     """
     chosen = [_Chosen(section.name, section.memories) for section in sections if section.memories]
     found = bool(chosen)
@@ -113,7 +113,10 @@ def build_block(
 
 
 def _fill(chosen: Sequence[_Chosen], max_tokens: int, count: Count, truncate: Truncate) -> None:
-    """Share the budget out: shares first, then the sections that have nothing yet, then the rest in order."""
+    """Share the budget out: shares first, then the sections that have nothing yet, then the rest in order.
+
+    What is left in the end goes to the sections that have a memory left out, by their shares.
+    """
     headings = sum(count(f"\n\n{HEADINGS[section.name]}") for section in chosen)
     room = max_tokens - headings
     total_share = sum(SHARES[section.name] for section in chosen)
@@ -133,6 +136,10 @@ def _fill(chosen: Sequence[_Chosen], max_tokens: int, count: Count, truncate: Tr
             before = section.used
             _take_whole(section, before + left, count)
             left -= section.used - before
+    short = [section for section in chosen if len(section.items) < len(section.memories) and not section.was_cut]
+    of_all = sum(SHARES[section.name] for section in short)
+    for section in short:
+        _take_cut(section, int(left * SHARES[section.name] / of_all), count, truncate)
 
 
 def _take_whole(section: _Chosen, room: int, count: Count) -> None:
@@ -147,8 +154,11 @@ def _take_whole(section: _Chosen, room: int, count: Count) -> None:
 
 
 def _take_cut(section: _Chosen, room: int, count: Count, truncate: Truncate) -> None:
-    """Take the beginning of the best memory. What is escaped and indented has more tokens than what is cut."""
-    memory = section.memories[0]
+    """Take the beginning of the best memory that was left out.
+
+    What is escaped and indented has more tokens than what is cut.
+    """
+    place, memory = next(each for each in enumerate(section.memories) if each[0] not in section.items)
     allowed = room
     while allowed >= LEAST_CUT_TOKENS:
         beginning = truncate(memory.content.strip(), allowed)
@@ -157,7 +167,7 @@ def _take_cut(section: _Chosen, room: int, count: Count, truncate: Truncate) -> 
         item = render(f"{beginning}…", memory.source)
         tokens = count(f"\n{item}")
         if tokens <= room:
-            section.items[0] = item
+            section.items[place] = item
             section.used += tokens
             section.was_cut = True
             return

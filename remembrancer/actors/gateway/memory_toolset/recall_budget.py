@@ -3,7 +3,8 @@ passed in.
 
 The budget is kept by the text of the whole answer, as it is sent. The memories are gone through best first. One that
 fits whole is taken whole; of another its best passages are taken, as far as half of what is left goes, so that the
-memories after it have something as well. What is left in the end goes to the passages again.
+memories after it have something as well; where half is not enough for anything of it, it has all. What is left in the
+end goes to the passages again.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ LEAST_EXCERPT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
-DISPENSABLE: Final = ("hint", "message", "profile", "warnings")
-"""What an answer without memories can do without, the first first. The code of the first warning stays."""
+DISPENSABLE: Final = ("hint", "profile", "warnings", "message")
+"""What an answer without memories can do without, the first first. The code of the first warning stays. Its text
+(`message`) goes last: as long as there are `warnings`, it is put there again."""
 
 Count = Callable[[str], int]
 Truncate = Callable[[str, int], str]
@@ -86,7 +88,9 @@ def _chosen(
                 room -= tokens
                 continue
         excerpt = _Excerpt(memory, passages[place], count, truncate)
-        excerpt.widen(min(room, max(room // 2, excerpt.least)))
+        excerpt.widen(room // 2)
+        if excerpt.shown is None:  # better little of it alone than a worse one
+            excerpt.widen(room)
         if excerpt.shown is not None:
             cut[place] = excerpt
             room -= excerpt.tokens

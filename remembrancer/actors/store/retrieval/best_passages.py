@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from remembrancer.actors.store.records.contract import PassageVectors, Vectors
+from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
@@ -33,34 +33,44 @@ def passages_of(
 ) -> dict[Place, tuple[Range, ...]]:
     """The passages of the long ones among these memories, the best for the query first.
 
-    By their cosine with the query's vector; by its words where there is no such vector, or none of the memory.
+    By their cosine with the query's vector and by its words, half and half as memories are; by words alone where there
+    is no such vector, or none of the memory.
     """
     long = {entry.place: entry.record.content for entry in entries if len(entry.record.content) > SHORT_CHARACTERS}
-    found = {} if vector is None else _by_meaning(vector, sources, long)
-    return {place: found.get(place) or by_words(query, content, stretches(content)) for place, content in long.items()}
+    found = {} if vector is None else _with_cosines(vector, sources, long)
+    best: dict[Place, tuple[Range, ...]] = {}
+    for place, content in long.items():
+        ranges, cosines = found.get(place) or (stretches(content), [])
+        best[place] = best_first(query, content, ranges, cosines)
+    return best
 
 
-def by_words(query: str, content: str, ranges: Sequence[Range]) -> tuple[Range, ...]:
-    """The ranges that have most of the query's words first, a rare word counting for more; then as they stand."""
-    words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in STOP_WORDS]
-    texts = [content[start:end].casefold() for start, end in ranges]
-    weights = {
-        word: math.log(1 + len(texts) / having) for word in words if (having := sum(word in text for text in texts))
-    }
-    scores = [sum(weight for word, weight in weights.items() if word in text) for text in texts]
+def best_first(query: str, content: str, ranges: Sequence[Range], cosines: Sequence[float] = ()) -> tuple[Range, ...]:
+    """The ranges that answer the query best first; those that answer it alike as they stand.
+
+    `cosines` are those of the ranges with the query, or empty where they are not known.
+    """
+    by_words = _scaled(word_scores(query, [content[start:end] for start, end in ranges]))
+    by_meaning = _scaled(cosines) or [0.0] * len(ranges)
+    scores = [words + meaning for words, meaning in zip(by_words, by_meaning, strict=True)]
     best = sorted(range(len(ranges)), key=lambda place: (-scores[place], place))[:MOST_PASSAGES]
     return tuple(ranges[place] for place in best)
 
 
-def by_cosine(vector: Vectors, known: PassageVectors, ranges: dict[int, Range]) -> dict[int, tuple[Range, ...]]:
-    """The ranges of each memory's passages, the nearest to `vector` first. `ranges` are by the passages' numbers."""
-    cosines = (known.vectors @ vector).tolist() if known.numbers else []
-    ranked = sorted(zip(cosines, known.numbers, known.memories, strict=True), key=lambda each: (-each[0], each[1]))
-    found: dict[int, list[Range]] = {}
-    for _, number, memory in ranked:
-        if number in ranges:
-            found.setdefault(memory, []).append(ranges[number])
-    return {memory: tuple(each[:MOST_PASSAGES]) for memory, each in found.items()}
+def word_scores(query: str, texts: Sequence[str]) -> list[float]:
+    """How much of the query's words each text has, a rare word counting for more."""
+    words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in STOP_WORDS]
+    folded = [text.casefold() for text in texts]
+    weights = {
+        word: math.log(1 + len(texts) / having) for word in words if (having := sum(word in text for text in folded))
+    }
+    return [sum(weight for word, weight in weights.items() if word in text) for text in folded]
+
+
+def _scaled(scores: Sequence[float]) -> list[float]:
+    """Scores as shares of the best one; what is below nothing is nothing."""
+    best = max(scores, default=0.0)
+    return [max(score, 0.0) / best if best > 0.0 else 0.0 for score in scores]
 
 
 def stretches(content: str) -> list[Range]:
@@ -77,18 +87,23 @@ def stretches(content: str) -> list[Range]:
     return found
 
 
-def _by_meaning(
+def _with_cosines(
     vector: Vectors, sources: Sequence[Source], contents: dict[Place, str]
-) -> dict[Place, tuple[Range, ...]]:
-    found: dict[Place, tuple[Range, ...]] = {}
+) -> dict[Place, tuple[list[Range], list[float]]]:
+    """The ranges of the passages of each memory that has some, as they stand, and their cosines with the vector."""
+    found: dict[Place, tuple[list[Range], list[float]]] = {}
     for place, source in enumerate(sources):
         numbers = [number for each, number in contents if each == place]
         if not numbers or source.passages is None:
             continue
         known = source.records.memory_vectors(source.passages.model, padded(numbers))
         ranges = source.records.passage_ranges(source.passages.model, padded(numbers))
-        for number, passages in by_cosine(vector, known, ranges).items():
-            length = len(contents[place, number])
+        cosines = (known.vectors @ vector).tolist() if known.numbers else []
+        for memory, passage, cosine in sorted(zip(known.memories, known.numbers, cosines, strict=True)):
+            within = ranges.get(passage)
             # A memory may have been changed since it was read.
-            found[place, number] = tuple(each for each in passages if each[1] <= length)
+            if within is not None and within[1] <= len(contents[place, memory]):
+                its_ranges, its_cosines = found.setdefault((place, memory), ([], []))
+                its_ranges.append(within)
+                its_cosines.append(cosine)
     return found
