@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
@@ -20,6 +23,7 @@ from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.protocol.dynamics import DAY_S
 from remembrancer.protocol.kinds import STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
@@ -213,6 +217,23 @@ async def test_what_two_scopes_say_alike_is_said_once_and_both_are_named(files: 
     assert narrow in {memory.id for memory in again.memories}
 
 
+async def test_a_question_that_names_a_time_alone_gets_what_happened_then(files: Files) -> None:
+    asked = datetime(2026, 11, 20, 12, tzinfo=UTC).timestamp()  # a Friday
+    saturday = datetime(2026, 11, 14, 9, tzinfo=UTC).timestamp()
+    files.store("a lantern of the last mole", occurred_at=saturday - DAY_S)
+    files.store("their rope was cut", "session", session_id=OTHER_SESSION, occurred_at=saturday)
+    mine = files.store("the rope was spliced", "session", occurred_at=saturday)
+    users = files.store("a new oar was bought", "user", occurred_at=saturday + 3600, importance=0.9)
+    unready = files.store("the buoy was painted", passages=0, occurred_at=saturday)
+    answer = await files.recall("What did we do last Saturday?", reference_time=asked)
+    assert {memory.id for memory in answer.memories} == {mine, users, unready}
+    assert answer.memories[0].id == users
+    assert [memory.scores.time for memory in answer.memories] == [1.0, 1.0, 1.0]
+    assert answer.below_threshold == 0
+    filtered = await files.found("What did we do last Saturday?", reference_time=asked, after=saturday + 60)
+    assert filtered == [users]
+
+
 async def test_what_is_forgotten_or_over_stands_for_nothing(files: Files) -> None:
     text = "the keeper prefers the brass lantern with the short wick and the blue glass"
     narrow = files.store(text)
@@ -337,3 +358,25 @@ async def test_a_long_memory_names_its_best_passages_when_asked(files: Files) ->
         assert len(memory.passages) > 3
     assert memories[short].passages == ()
     assert all(memory.passages == () for memory in (await files.recall("brass lantern")).memories)
+
+
+async def test_the_words_are_searched_while_a_worker_makes_the_vector(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lantern = files.store("A lantern of brass.")
+    search, searched = files.project.keyword_hits, threading.Event()
+
+    def search_and_say(match: str, filters: Filters, limit: int) -> list[KeywordHit]:
+        hits = search(match, filters, limit)
+        searched.set()
+        return hits
+
+    async def once_words_are_searched(text: str) -> Vectors:
+        assert await asyncio.to_thread(searched.wait, 30), "the words wait for the vector"
+        return vector_of(text)
+
+    monkeypatch.setattr(files.project, "keyword_hits", search_and_say)
+    request = Recall(PROJECT, SESSION, "brass lantern")
+    answer, _ = await recall(request, files.sources(), once_words_are_searched, files.threads, NOW)
+    assert [memory.id for memory in answer.memories] == [lantern]
+    assert answer.memories[0].scores.vector is not None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +37,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -65,13 +64,6 @@ FIRST = store_operation(
 )
 ID = memory_id_of(FIRST)
 ResultT = TypeVar("ResultT")
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -243,6 +235,16 @@ def test_a_memory_has_bounds(records: Records) -> None:
     do(records, UpdateMemory(ID, metadata={"a": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
     refusal(records, UpdateMemory(ID, metadata={"b": "x" * (MAX_METADATA_BYTES // 2)}))
     do(records, UpdateMemory(ID, metadata={"a": None, "b": "x" * (MAX_METADATA_BYTES // 2)}), UpdatedResult)
+
+
+def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there(records: Records) -> None:
+    do(records, UpdateMemory(ID, valid_until=20.0), UpdatedResult)
+    error = refusal(records, UpdateMemory(ID, valid_from=20.0))
+    assert (type(error), error.field) == (InvalidInput, "valid_from")
+    do(records, UpdateMemory(ID, valid_from=30.0, valid_until=40.0), UpdatedResult)
+    error = refusal(records, UpdateMemory(ID, valid_until=30.0))
+    assert (type(error), error.field) == (InvalidInput, "valid_until")
+    assert (shown(records).valid_from, shown(records).valid_until) == (30.0, 40.0)
 
 
 def test_a_change_that_the_database_refuses_hurts_no_other(records: Records) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,6 @@ from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records
@@ -18,16 +15,9 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import RecordsFactory
 from tests.contracts.runs_rig import FOUR, ONE, THREE, TWO, carry_out, shown, stored
 from tests.operations import OTHER_SESSION, SESSION, change_operation, store_operation
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -102,6 +92,13 @@ def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_
     update(records, "take back", UpdateMemory(TWO, remove_links=(link,)))
     assert (shown(records, ONE).valid_until, shown(records, ONE).version) == (None, 3)
     assert loaded(records, ONE).possibly_superseded_by == ()
+
+
+def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(records: Records) -> None:
+    update(records, "supersede", UpdateMemory(THREE, add_links=(LinkRef("supersedes", ONE),)))
+    seen = {session: records.portable(ONE, session) for session in (SESSION, OTHER_SESSION, None)}
+    known = [each.history[-1].details.get("by") for each in seen.values() if each is not None]
+    assert known == [THREE, None, THREE]
 
 
 def test_a_validity_that_somebody_said_is_neither_changed_nor_taken_away(records: Records) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, Revi
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import RecordsFactory
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, stored
 from tests.operations import (
     OTHER_SESSION,
@@ -37,13 +35,6 @@ EVERYTHING = ReadMemories(None)
 VECTORS = np.array(
     [[1, 0, 0, 0], [0.96, 0.28, 0, 0], [0.936, 0, 0.352, 0], [0, 1, 0, 0], [0, 0, 0, 1]], dtype=np.float32
 )
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from remembrancer.actors.store.records.contract import Records
@@ -12,19 +9,12 @@ from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import PromoteMemory
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import RecordsFactory
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo_operation
 from tests.operations import OTHER_SESSION, SESSION, change_operation
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture

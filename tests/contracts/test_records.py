@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -29,7 +28,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, Scope, SourceRef, UpdateMemory
-from tests.contracts.records_factories import FACTORIES, RecordsFactory
+from tests.contracts.records_factories import RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -44,13 +43,6 @@ from tests.operations import (
 
 MODEL, OTHER_MODEL = "small.int8.0123456789ab.4", "other.int8.ba9876543210.4"
 ALL = Filters(SESSION)
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -552,15 +544,12 @@ def test_accesses_are_counted(records: Records) -> None:
     assert {number: found.access_count for number, found in records.load([one, two], ALL).items()} == {one: 3, two: 1}
 
 
-def test_a_session_is_known_from_its_first_memory_or_its_first_touch(factory: RecordsFactory, records: Records) -> None:
+def test_a_session_is_known_from_its_first_memory_on(factory: RecordsFactory, records: Records) -> None:
     assert records.session(SESSION) == (None, 0)
     store(records, store_operation("a", "x"), store_operation("b", "y", scope="session"))
     factory.clock.now += 50
     store(records, store_operation("c", "z"))
     assert records.session(SESSION) == (REQUESTED_AT, 3)
-    records.touch_session(OTHER_SESSION, 77.0)
-    records.touch_session(OTHER_SESSION, 99.0)
-    assert records.session(OTHER_SESSION) == (77.0, 0)
 
 
 def test_counts_agree_with_a_scan_for_each_session_and_for_all(records: Records) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
     AddLink,
@@ -48,7 +48,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
+from tests.contracts.records_factories import RecordsFactory, SqliteFactory
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,
@@ -68,13 +68,6 @@ from tests.contracts.runs_rig import (
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 
 EVERYTHING = Filters(SESSION)
-
-
-@pytest.fixture(params=FACTORIES, ids=lambda kind: kind.__name__)
-def factory(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RecordsFactory]:
-    made: RecordsFactory = request.param(tmp_path)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -378,6 +371,28 @@ def test_several_steps_of_one_run_are_undone_together_up_to_what_others_did(reco
     assert (one.importance, one.confidence, one.version) == (0.5, 0.5, 4)
     assert (two.importance, two.summary, two.status) == (0.75, "in between", "active")
     assert [skipped.memory_id for skipped in undone.skipped] == [TWO]
+
+
+def test_runs_that_are_undone_in_the_other_order_leave_nothing_behind(records: Records) -> None:
+    before = whole(records)
+    carry_out(records, *consolidating())
+    carry_out(records, ReviseMemory(FOUR, "merged", importance=0.75), ReviseMemory(TWO, "merged"), run_id="second")
+    carry_out(records, ReviseMemory(SUMMARY, "archived", status="archived"), run_id="third")
+    for run_id in ("third", "second", "run"):
+        assert undo(records, run_id, name=f"undo {run_id}").skipped == ()
+    assert whole(records) == before
+    assert shown(records, SUMMARY).forgotten_reason == "undone: run"
+    four = {each.id: each for each in records.materials(ReadMemories(None), None).memories}[FOUR]
+    assert four.undone == "promoted"
+
+
+def test_a_change_that_followed_an_undoing_is_in_the_way_like_any_other(records: Records) -> None:
+    carry_out(records, ReviseMemory(ONE, "merged", importance=0.75))
+    carry_out(records, ReviseMemory(ONE, "merged", confidence=0.75), run_id="second")
+    undo(records, "second", name="undo second")
+    records.apply([change_operation("since", UpdateMemory(ONE, summary="since"))])
+    assert [skipped.memory_id for skipped in undo(records).skipped] == [ONE]
+    assert shown(records, ONE).importance == 0.75
 
 
 def test_what_a_run_forgot_comes_back(records: Records) -> None:

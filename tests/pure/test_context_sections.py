@@ -11,7 +11,7 @@ from remembrancer.protocol.writes import SourceRef
 
 def memory(number: int, length: int = 10) -> RecalledMemory:
     scores = Scores(final=0.5, relevance=0.0, importance=0.5, recency=1.0)
-    content = "x" * length
+    content = str(number).ljust(length, "x")
     return RecalledMemory(f"memory:{number}", content, "semantic", "user", 0.5, scores, (), 0.0, 0, SourceRef())
 
 
@@ -39,6 +39,16 @@ def test_what_one_section_took_counts_for_no_other() -> None:
         [each.id for each in both[:4]],
     ]
     assert not any(section.more for section in sections)
+
+
+def test_what_is_remembered_twice_in_the_same_words_is_there_once_and_what_happened_twice_is_there_twice() -> None:
+    texts = ("Prefer pytest.", "prefer  pytest", "Prefer unittest.")
+    found = [msgspec.structs.replace(memory(number), content=text) for number, text in enumerate(texts)]
+    [section] = divided({"preferences": Finds(found)}, 400)
+    assert (section.memories, section.more) == ((found[0], found[2]), False)
+    happened = [msgspec.structs.replace(each, type="episodic") for each in found]
+    [section] = divided({"session_history": Finds(happened)}, 400)
+    assert len(section.memories) == 3
 
 
 def test_what_a_summary_stands_for_is_there_where_a_section_has_nothing_else_and_what_was_merged_comes_last() -> None:

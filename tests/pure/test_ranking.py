@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from msgspec.structs import replace
 
 from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.ranking import (

@@ -95,6 +95,12 @@ DIFFERENT = [
     ("The service is public.", "The service is private."),
     ("The parser accepts comments.", "The parser rejects comments."),
     ("Tests time out.", "Tests time out after 30 seconds."),
+    ("The tests hardly use mocks.", "The tests use mocks."),
+    ("Сервер перезагружается в субботу.", "Сервер не перезагружается в субботу."),
+    ("서버는 재시작한다", "서버는 안 재시작한다"),
+    ("De gebruiker wil tests.", "De gebruiker wil geen tests."),
+    ("O cliente quer testes.", "O cliente não quer testes."),
+    ("Kunden vill ha tester.", "Kunden vill inte ha tester."),
 ]
 
 

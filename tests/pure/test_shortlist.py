@@ -21,6 +21,7 @@ from remembrancer.protocol.writes import SourceRef
 NOW = 1_700_000_000.0
 EAST: Vectors = np.array([1.0, 0.0], dtype=np.float32)
 NORTH: Vectors = np.array([0.0, 1.0], dtype=np.float32)
+TOLD = "The lantern hangs by the mole."
 
 
 def entry(
@@ -31,7 +32,7 @@ def entry(
     record = MemoryRecord(
         number=1,
         id=memory_id,
-        content=memory_id,
+        content=fields.pop("content", memory_id),
         type="semantic",
         scope=scope,
         importance=0.5,
@@ -55,9 +56,9 @@ def ids(entries: Sequence[Entry]) -> list[str]:
 def test_the_broader_of_two_that_say_the_same_stands_for_both_at_the_better_place() -> None:
     found = each_once(
         [
-            entry("mine", 0.9, scope="session", vector=EAST, tags=("a", "b")),
+            entry("mine", 0.9, scope="session", content=TOLD, vector=EAST, tags=("a", "b")),
             entry("other", 0.8, vector=NORTH),
-            entry("users", 0.3, scope="user", vector=EAST, tags=("b", "c")),
+            entry("users", 0.3, scope="user", content=TOLD, vector=EAST, tags=("b", "c")),
         ]
     )
     assert ids(found) == ["users", "other"]
@@ -69,12 +70,32 @@ def test_the_broader_of_two_that_say_the_same_stands_for_both_at_the_better_plac
 def test_a_narrower_memory_that_is_much_stronger_stands_for_the_broader_one() -> None:
     found = each_once(
         [
-            entry("users", 0.9, scope="user", vector=EAST, strength=0.1),
-            entry("mine", 0.5, vector=EAST, strength=0.3),
+            entry("users", 0.9, scope="user", content=TOLD, vector=EAST, strength=0.1),
+            entry("mine", 0.5, content=TOLD, vector=EAST, strength=0.3),
         ]
     )
     assert ids(found) == ["mine"]
     assert found[0].stands_for == ("users",)
+
+
+@pytest.mark.parametrize(
+    ("users", "projects"),
+    [
+        ("Postgres listens on port 5432.", "Postgres listens on port 5433."),
+        ("Staging is deployed from the release branch.", "Staging is deployed from the main branch."),
+        ("Comments in the code are wanted.", "Comments in the code are not wanted."),
+        ("x" * 2001, "x" * 2001 + "y"),
+    ],
+)
+def test_what_two_scopes_say_of_one_thing_in_other_words_is_shown_as_both_say_it(users: str, projects: str) -> None:
+    found = each_once(
+        [
+            entry("mine", 0.9, content=projects, vector=EAST),
+            entry("users", 0.8, scope="user", content=users, vector=EAST),
+        ]
+    )
+    assert ids(found) == ["mine", "users"]
+    assert [each.stands_for for each in found] == [(), ()]
 
 
 def test_memories_of_one_scope_stay_apart_however_alike_they_are() -> None:
@@ -107,8 +128,8 @@ def test_a_summary_that_says_it_best_comes_first_and_its_sources_keep_their_plac
 def test_a_source_that_another_scope_says_as_well_keeps_its_summary_out() -> None:
     found = each_once(
         [
-            entry("users", 0.9, scope="user", vector=EAST),
-            entry("one", 0.8, vector=EAST),
+            entry("users", 0.9, scope="user", content=TOLD, vector=EAST),
+            entry("one", 0.8, content=TOLD, vector=EAST),
             entry("summary", 0.7, vector=NORTH, derived_from=("one",)),
         ]
     )
@@ -119,8 +140,8 @@ def test_a_summary_stays_where_it_stands_for_something_of_another_scope() -> Non
     found = each_once(
         [
             entry("one", 0.9, vector=NORTH),
-            entry("summary", 0.8, scope="user", vector=EAST, derived_from=("one",)),
-            entry("mine", 0.7, vector=EAST),
+            entry("summary", 0.8, scope="user", content=TOLD, vector=EAST, derived_from=("one",)),
+            entry("mine", 0.7, content=TOLD, vector=EAST),
         ]
     )
     assert ids(found) == ["one", "summary"]

@@ -43,7 +43,7 @@ GENERAL_VERBS: Final = frozenset(
 """Stems of verbs of so general a meaning that one in another's place changes nothing."""
 DENIALS: Final = _words("""
     not never no none nor neither cannot without nobody nothing nicht kein keine keinen keinem keiner nie pas jamais
-    nunca non
+    nunca non niet geen não inte ikke
 """)
 DENYING_VERBS: Final = frozenset(
     stem(verb)

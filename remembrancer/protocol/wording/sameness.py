@@ -40,7 +40,7 @@ _PREPOSITIONS: Final = _words("""
 """)
 _RESTRICTING: Final = _words("""
     without before after until till within between excluding if unless when while where during except only but some few
-    fewer most many several sometimes rarely seldom often twice thrice half less more
+    fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
 """)
 """Words that say of what, when or how far something holds: with one more of them it is another claim."""
 _IGNORED: Final = (
@@ -53,6 +53,8 @@ _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/+#:-]+[^\W_]+)*[+#]*")
 _EMPHASIS: Final = re.compile(r",? *\b(?:without|with no) (?:any )?exceptions?\b", re.IGNORECASE)
 _DENIED: Final = "not"
 _MARKS: Final = frozenset("._/+#:")
+_FIRST_NOT_LATIN: Final = 0x370
+"""Greek; the letters before it are Latin, and those after it hardly ever (ligatures are taken apart before)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,8 @@ class _Word:
 
     key: str
     named: bool
-    """A number, a name or code: another one is another thing, whatever else the texts have in common."""
+    """A number, a name, code or a word in letters that are not Latin: another one is another thing, whatever else the
+    texts have in common. Of Russian or Korean it is not known which words deny, and which mean nothing of their own."""
     before: str
     after: str
 
@@ -139,8 +142,10 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
 
 
 def _is_name(written: str) -> bool:
-    """Whether a word is a number, a name or code. A capital at the beginning of a sentence may be a name's as well."""
-    return not _MARKS.isdisjoint(written) or any(each.isdigit() or each.isupper() for each in written)
+    """Whether a word is taken for a name (see `_Word`). A capital where a sentence begins may be one's as well."""
+    if not _MARKS.isdisjoint(written) or any(each.isdigit() or each.isupper() for each in written):
+        return True
+    return any(each.isalpha() and ord(each) >= _FIRST_NOT_LATIN for each in written)
 
 
 def _in_one_place(own_a: Sequence[_Word], own_b: Sequence[_Word]) -> bool:

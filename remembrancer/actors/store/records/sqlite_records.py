@@ -15,7 +15,7 @@ from typing import Final
 from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.changes import apply_operation, record_done, replay_operation
 from remembrancer.actors.store.records.contract import EmbeddedMemory, NearDuplicate, Outcome, SavedEmbeddings
-from remembrancer.actors.store.records.memory_rows import note_session_access, register_session
+from remembrancer.actors.store.records.memory_rows import note_session_access
 from remembrancer.actors.store.records.moving import begin_move, cancel_move, end_move, read_moves, receive_move
 from remembrancer.actors.store.records.reviving import revive
 from remembrancer.actors.store.records.session_registry import import_sessions
@@ -165,10 +165,6 @@ class SqliteRecords(SqliteReading, SqliteBackground):
                 [(count, at, number) for number, count in Counter(numbers).items()],
             )
             revive(connection, numbers, at)
-
-    def touch_session(self, session_id: str, at: float) -> None:
-        with self._file.transaction() as connection:
-            register_session(connection, session_id, at)
 
     def import_sessions(self, sessions: Sequence[SessionEntry]) -> None:
         with self._file.transaction() as connection:

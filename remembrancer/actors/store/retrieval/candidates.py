@@ -140,18 +140,40 @@ class _Search:
     few: Sequence[int] | None = None
 
 
-def find_candidates(source: Source, question: Question, filters: Filters) -> Found:
+@dataclass(frozen=True, slots=True)
+class WordsFound:
+    """What the search for words in a file found, for each of the searches into which the filters were divided.
+
+    `hits` None: the words are to be searched only if the vectors cannot be. `sizes` are as in `Found`.
+    """
+
+    sizes: Mapping[Scope, int]
+    searches: Sequence[_Search]
+    hits: Sequence[list[KeywordHit]] | None
+
+
+def find_words(records: Records, match: str | None, strategy: Strategy, filters: Filters) -> WordsFound:
+    """What one file has by words, and all else that can be known without the question's vector."""
+    searches = _searches(records, filters)
+    hits = None if strategy == "vector" else _by_words(records, match, filters, searches)
+    return WordsFound(records.sizes(), searches, hits)
+
+
+def find_candidates(source: Source, question: Question, filters: Filters, words: WordsFound | None = None) -> Found:
     """The candidates of each scope in one file that pass the filters, each with both signals where it has them.
 
-    Where vectors alone were asked for, the words are searched only if the vectors cannot be.
+    `words` is what `find_words` has found for them, if that is known already. Where vectors alone were asked for, the
+    words are searched only if the vectors cannot be.
     """
     records = source.records
-    sizes = records.sizes()
-    searches = _searches(records, filters)
+    if words is None:
+        words = find_words(records, question.match, question.strategy, filters)
+    searches, sizes, hits = words.searches, words.sizes, words.hits
     if len(searches) > 1:
         source = searched_once(source)
     nearest = [_by_meaning(source, question, search, sizes) for search in searches]
-    hits = _by_words(records, question, filters, searches, nearest)
+    if hits is None:
+        hits = _by_words(records, question.match, filters, searches) if None in nearest else [[] for _ in searches]
     found = [
         _found(source, question, search.filters, near, its, sizes)
         for search, near, its in zip(searches, nearest, hits, strict=True)
@@ -186,18 +208,14 @@ def _by_meaning(source: Source, question: Question, search: _Search, sizes: Mapp
 
 
 def _by_words(
-    records: Records,
-    question: Question,
-    filters: Filters,
-    searches: Sequence[_Search],
-    nearest: Sequence[_Nearest | None],
+    records: Records, match: str | None, filters: Filters, searches: Sequence[_Search]
 ) -> Sequence[list[KeywordHit]]:
     """What has words of the question, for each of the searches into which `filters` were divided."""
-    if question.match is None or (question.strategy == "vector" and None not in nearest):
+    if match is None:
         return [[] for _ in searches]
     if len(searches) == 1:
-        return [records.keyword_hits(question.match, filters, CANDIDATES)]
-    return records.keyword_hits_apart(question.match, filters, CANDIDATES)
+        return [records.keyword_hits(match, filters, CANDIDATES)]
+    return records.keyword_hits_apart(match, filters, CANDIDATES)
 
 
 def _found(

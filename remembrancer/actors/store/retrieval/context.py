@@ -32,6 +32,7 @@ from remembrancer.protocol.reads import (
     Section,
     Strategy,
 )
+from remembrancer.protocol.wording.normalising import normalised
 from remembrancer.protocol.writes import MemoryType, Scope
 
 SECTIONS: Final[tuple[Section, ...]] = ("preferences", "project_context", "session_history", "relevant_procedures")
@@ -70,10 +71,23 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
         own = [memory for memory in found[name].memories if memory.id not in taken]
         own = [memory for memory in own if memory.status != "consolidated"] or own
         own.sort(key=_stood_for)
+        own = said_once(own)
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
         taken.update(memory.id for memory in kept[name].memories)
     return tuple(kept[name] for name in SECTIONS if name in kept)
+
+
+def said_once(memories: Sequence[RecalledMemory]) -> list[RecalledMemory]:
+    """The memories without those that say an earlier one's words again. What happened is told as often as it did."""
+    said: set[str] = set()
+    once: list[RecalledMemory] = []
+    for memory in memories:
+        text = normalised(memory.content)
+        if memory.type == "episodic" or text not in said:
+            once.append(memory)
+        said.add(text)
+    return once
 
 
 def how_many(memories: Sequence[RecalledMemory], characters: int | None, times: int = 1) -> int:

@@ -5,7 +5,7 @@ Across scopes by the third seed's rules (its section 6c); within one by pairs th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -73,16 +73,19 @@ def deduplicate(
     vectors: Sequence[NDArray[np.float32] | None],
     threshold: float = SAME_COSINE,
     repeated: Iterable[tuple[int, int]] = (),
+    is_same: Callable[[int, int, float], bool] | None = None,
 ) -> list[KeptMemory]:
     """A ranked list in which no two memories have one id, or are of different scopes and nearer than `threshold`.
 
-    `repeated` are the places, the smaller first, of two of one scope that say the same: the first of them is kept.
+    `is_same` says of two places, the smaller first, and the cosine between them whether what is that near says the same
+    (None: always). `repeated` are the places, the smaller first, of two of one scope that say the same: the first of
+    them is kept.
 
     `vectors` has a unit vector of one model for each memory, or None where there is none: such a memory is known by its
     id alone. The list is gone through in its order; a memory that is kept instead of one before it takes that one's
     rank. Other memories of one scope are left as they are, however near.
     """
-    alike = _pairs_alike(ranked, vectors, threshold)
+    alike = _pairs_alike(ranked, vectors, threshold, is_same)
     for earlier, later in repeated:
         alike.setdefault(later, set()).add(earlier)
     if not alike:
@@ -111,7 +114,10 @@ class _Group:
 
 
 def _pairs_alike(
-    ranked: Sequence[ScopedMemory], vectors: Sequence[NDArray[np.float32] | None], threshold: float
+    ranked: Sequence[ScopedMemory],
+    vectors: Sequence[NDArray[np.float32] | None],
+    threshold: float,
+    is_same: Callable[[int, int, float], bool] | None,
 ) -> dict[int, set[int]]:
     """For each memory the places of those before it that say the same."""
     alike: dict[int, set[int]] = {}
@@ -122,13 +128,16 @@ def _pairs_alike(
             alike[place] = set(same)
         same.append(place)
     with_vectors = [(place, vector) for place, vector in enumerate(vectors) if vector is not None]
-    if len(with_vectors) < 2:
+    if len({ranked[place].scope for place, _ in with_vectors}) < 2:
         return alike
     matrix = np.stack([vector for _, vector in with_vectors])
     scopes = np.array([_RANK[ranked[place].scope] for place, _ in with_vectors])
-    near = (matrix @ matrix.T > threshold) & (scopes[:, None] != scopes[None, :])
+    cosines = matrix @ matrix.T
+    near = (cosines > threshold) & (scopes[:, None] != scopes[None, :])
     for later, earlier in np.argwhere(np.tril(near)).tolist():
-        alike.setdefault(with_vectors[later][0], set()).add(with_vectors[earlier][0])
+        one, other = with_vectors[earlier][0], with_vectors[later][0]
+        if is_same is None or is_same(one, other, float(cosines[later, earlier])):
+            alike.setdefault(other, set()).add(one)
     return alike
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -135,8 +136,7 @@ class Weights:
 DEFAULT_WEIGHTS: Final = Weights()
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
+class Signals(msgspec.Struct, frozen=True, gc=False):
     """What the searches said of one memory: the best passage's cosine, BM25, the nearness of its entities in the graph
     to those that the query names, its first passage's cosine where it has several, what it was lent by what was told
     next to it, and the nearness of its time to one that the query names. None: it had no say."""
@@ -194,7 +194,7 @@ def side_by_side(files: Sequence[Mapping[int, Signals]], sizes: Sequence[int]) -
             bm25 = each.bm25
             if bm25 is not None and best > 0.0 and own > 0.0:
                 bm25 = trust * (bm25 / rarity[place] / best) + (1.0 - trust) * (bm25 / own)
-            together[place, number] = replace(each, bm25=bm25)
+            together[place, number] = msgspec.structs.replace(each, bm25=bm25)
     return together
 
 

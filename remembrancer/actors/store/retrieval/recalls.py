@@ -21,9 +21,12 @@ from remembrancer.actors.store.retrieval.candidates import (
     Passages,
     Question,
     Source,
+    WordsFound,
     find_candidates,
+    find_words,
     searched_once,
 )
+from remembrancer.actors.store.retrieval.happenings import what_happened
 from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
 from remembrancer.actors.store.retrieval.neighbours import first_of, lent, together
 from remembrancer.actors.store.retrieval.profiles import PROFILES, choose_profile
@@ -96,14 +99,28 @@ async def recall(
     loop = asyncio.get_running_loop()
     filters = filters_of(request)
     notices: list[Notice] = []
-    query = None if request.strategy == "keyword" else await _query_vector(request.query, embed, notices)
-    question = Question(request.strategy, match_expression(request.query), query)
+    match = match_expression(request.query)
     trace = current()
+
+    def find_all_words() -> list[WordsFound]:
+        began = time.monotonic()
+        found = [find_words(source.records, match, request.strategy, filters) for source in sources]
+        trace.part("words searched", began)
+        return found
+
+    async def words_found() -> list[WordsFound]:
+        return await loop.run_in_executor(threads, find_all_words)
+
+    query: Vectors | None = None
+    words: Sequence[WordsFound | None] = [None] * len(sources)
+    if request.strategy != "keyword":  # the worker is asked first, and makes the vector while the words are searched
+        query, words = await asyncio.gather(_query_vector(request.query, embed, notices), words_found())
+    question = Question(request.strategy, match, query)
 
     def rank() -> Ranking:
         with working_on(trace):
             trace.mark("thread began")
-            found = _find_all(sources, question, filters, threads)
+            found = _find_all(sources, question, filters, words, threads)
             trace.mark("candidates found")
             ranking = _ranking(request, sources, question, found, filters, notices, now, weights)
             trace.mark("ranked")
@@ -128,15 +145,19 @@ async def recall(
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
-def _find_all(sources: Sequence[Source], question: Question, filters: Filters, threads: Executor) -> list[Found]:
+def _find_all(
+    sources: Sequence[Source],
+    question: Question,
+    filters: Filters,
+    words: Sequence[WordsFound | None],
+    threads: Executor,
+) -> list[Found]:
     """Each file's candidates. From one of the threads.
 
     A large file is searched beside the first one: most of the work is SQLite's and the index's, which let others run.
-    All of it comes after the vector: a search beside the model's threads slows these down by more than it saves on a
-    machine with few cores.
     """
     begun = {
-        place: threads.submit(find_candidates, source, question, filters)
+        place: threads.submit(find_candidates, source, question, filters, words[place])
         for place, source in enumerate(sources[1:], 1)
         if sum(source.records.sizes().values()) > WORTH_A_THREAD
     }
@@ -145,7 +166,7 @@ def _find_all(sources: Sequence[Source], question: Question, filters: Filters, t
         search = begun.get(place)
         # What no thread has begun is done here: nobody waits for a thread that waits itself.
         if search is None or search.cancel():
-            found.append(find_candidates(source, question, filters))
+            found.append(find_candidates(source, question, filters, words[place]))
         else:
             found.append(search.result())
     return found
@@ -191,8 +212,12 @@ def _ranking(
     now = now if request.reference_time is None else request.reference_time
     windows = time_windows(request.query, now, zone_of(request.reference_time, request.utc_offset_s))
     answerable = answerable_cosine(sum(source.records.last_passage() for source in sources))
-    by_words = _words_tell(request, sources, found, answerable)
-    ranked, below = _rank(strategy, found, now, weights, profile, windows, by_words=by_words, answerable=answerable)
+    then = what_happened(request, sources, query, windows, filters)
+    if then is not None:
+        ranked, below = _rank(strategy, then, now, weights, profile, windows, by_time=True)
+    else:
+        by_words = _words_tell(request, sources, found, answerable)
+        ranked, below = _rank(strategy, found, now, weights, profile, windows, by_words=by_words, answerable=answerable)
     return Ranking(ranked, below, strategy, profile, query)
 
 
@@ -271,7 +296,7 @@ def _connected(
         signals: dict[int, Signals] = {}
         for number, (_, near) in named.items():
             seen = each.signals.get(number) or Signals(cosines.get(number), None)
-            signals[number] = replace(seen, graph=near)
+            signals[number] = msgspec.structs.replace(seen, graph=near)
         facts = {number: known_facts for number, (known_facts, _) in named.items()}
         connected.append(Found(each.by_meaning, signals, facts, each.sizes))
     return connected
@@ -287,13 +312,17 @@ def _rank(
     *,
     by_words: bool = True,
     answerable: float = ANSWERABLE_COSINE,
+    by_time: bool = False,
 ) -> tuple[list[tuple[Place, Scores]], int]:
-    """All candidates that are not noise, best first, and how many were noise."""
+    """All candidates that are not noise, best first, and how many were noise.
+
+    `by_time`: the candidates are relevant for their time, and their meaning decides between them; none is noise.
+    """
     signals = side_by_side(
         [{number: each.signals[number] for number in each.facts} for each in found], [each.size for each in found]
     )
     facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
-    unfit = noise(signals, by_words=by_words, answerable=answerable)
+    unfit = set() if by_time else noise(signals, by_words=by_words, answerable=answerable)
     for key in unfit:
         del signals[key]
     weights = weights.asked()
@@ -301,7 +330,7 @@ def _rank(
     long = {key for key, signal in signals.items() if signal.head is not None}
     gained = lent(own, _told(found), long) if strategy == "hybrid" else {}
     near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
-    relevance = timely(together(own, gained), near)
+    relevance = {key: (1.0 + own[key]) / 2.0 for key in signals} if by_time else timely(together(own, gained), near)
     best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
     scopes = {facts[key].scope for key in signals}
     factors = {} if profile is None else scope_factors(PROFILES[profile], scopes)
@@ -309,7 +338,7 @@ def _rank(
         (
             key,
             score(
-                replace(signal, neighbour=gained.get(key), time=near.get(key)),
+                msgspec.structs.replace(signal, neighbour=gained.get(key), time=near.get(key)),
                 relevance[key],
                 best_bm25,
                 facts[key].importance,

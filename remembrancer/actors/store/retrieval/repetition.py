@@ -1,4 +1,4 @@
-"""Memories of one scope that say the same in nearly the same words: one of them is enough in an answer. Pure.
+"""Memories that say the same in nearly the same words: one of them is enough in an answer. Pure.
 
 Vectors alone do not tell "the threshold is 5" from "the threshold is 7": they say which texts are worth comparing, and
 the words decide.
@@ -53,11 +53,16 @@ def repetitions(memories: Sequence[Said | None]) -> list[tuple[int, int]]:
         a, b = memories[one], memories[other]
         assert a is not None
         assert b is not None
-        if (one, other) not in pairs and _are_of_one_thing(memories, one, other):
-            short = max(len(a.content), len(b.content)) <= COMPARED_CHARACTERS
-            if short and same_in_words(a.content, b.content, cosine):
-                pairs.add((one, other))
+        if (one, other) not in pairs and _are_of_one_thing(memories, one, other) and same_when_near(a, b, cosine):
+            pairs.add((one, other))
     return sorted(pairs)
+
+
+def same_when_near(one: Said, other: Said, cosine: float) -> bool:
+    """Whether two memories whose vectors have this cosine say the same, going by their words."""
+    if max(len(one.content), len(other.content)) > COMPARED_CHARACTERS:
+        return one.content == other.content
+    return same_in_words(one.content, other.content, cosine)
 
 
 def _equal(memories: Sequence[Said | None]) -> Iterator[tuple[int, int]]:
@@ -78,8 +83,9 @@ def _near(memories: Sequence[Said | None]) -> Iterator[tuple[int, int, float]]:
         return
     matrix = np.stack([each.vector for each in memories if each is not None and each.vector is not None])
     cosines = matrix @ matrix.T
-    for later, earlier in np.argwhere(np.tril(cosines > NEAR_COSINE, k=-1)).tolist():
-        yield places[earlier], places[later], float(cosines[later, earlier])
+    for later, earlier in np.argwhere(cosines > NEAR_COSINE).tolist():
+        if earlier < later:
+            yield places[earlier], places[later], float(cosines[later, earlier])
 
 
 def _are_of_one_thing(memories: Sequence[Said | None], one: int, other: int) -> bool:

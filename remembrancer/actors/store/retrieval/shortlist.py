@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.deduplication import KeptMemory, ScopedMemory, deduplicate
 from remembrancer.actors.store.retrieval.ranking import has_ended
-from remembrancer.actors.store.retrieval.repetition import COMPARED_CHARACTERS, Said, repetitions
+from remembrancer.actors.store.retrieval.repetition import COMPARED_CHARACTERS, Said, repetitions, same_when_near
 from remembrancer.protocol.dynamics import memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Scores
@@ -67,14 +66,20 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     that says better what is asked for (unless it stands for something else). Its sources always keep their places.
     """
     ordered = sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
-    repeated = repetitions([_said(entry) for entry in ordered])
+    says = [_said(entry) for entry in ordered]
+    repeated = repetitions(says)
+
+    def is_same(one: int, other: int, cosine: float) -> bool:
+        a, b = says[one], says[other]
+        return a is not None and b is not None and same_when_near(a, b, cosine)
+
     scoped = [
         ScopedMemory(entry.record.id, entry.record.scope, entry.strength, entry.record.updated_at, entry.record.tags)
         for entry in ordered
     ]
     kept: list[Entry] = []
     said: set[str] = set()
-    for group in deduplicate(scoped, [entry.vector for entry in ordered], repeated=repeated):
+    for group in deduplicate(scoped, [entry.vector for entry in ordered], repeated=repeated, is_same=is_same):
         entry = ordered[group.place]
         sources = entry.record.derived_from
         if said.isdisjoint(sources) or not set(sources).issuperset(group.stands_for):
@@ -154,15 +159,6 @@ def _vectors(sources: Sequence[Source], records: dict[Place, MemoryRecord]) -> d
     for place, source in enumerate(sources):
         numbers = [number for each, number in records if each == place]
         if numbers and source.passages is not None and source.passages.model == models[0]:
-            known = source.records.memory_vectors(models[0], padded(numbers))
-            found |= {(place, number): mean for number, mean in _means(known.memories, known.vectors).items()}
+            means = mean_vectors(source.records.memory_vectors(models[0], padded(numbers)))
+            found |= {(place, number): mean for number, mean in zip(*means, strict=True)}
     return found
-
-
-def _means(memories: Sequence[int], vectors: Vectors) -> dict[int, Vectors]:
-    """The mean direction of each memory's passages, of unit length."""
-    sums: dict[int, Vectors] = {}
-    for memory, vector in zip(memories, vectors, strict=True):
-        earlier = sums.get(memory)
-        sums[memory] = vector if earlier is None else earlier + vector
-    return {memory: total / max(float(np.linalg.norm(total)), 1e-12) for memory, total in sums.items()}

@@ -62,11 +62,6 @@ class TimeWindow:
     early_s: float
     late_s: float
 
-    @property
-    def width_s(self) -> float:
-        """How long it is; infinite if it is open."""
-        return self.end - self.start
-
 
 def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | None:
     """The zone whose days a question means, as `time_windows` takes it: None is this machine's.
@@ -86,10 +81,7 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
     or in this machine's where that is None.
     Never raises, whatever the text: what is no day of the calendar is no time.
     """
-    text = query[:MAX_CHARACTERS]
-    if not text.isascii():
-        text = unicodedata.normalize("NFC", text).translate(_PLAIN)
-    text = in_english(text)
+    text = _read(query)
     if not _may_name_a_time(text):
         return ()
     try:
@@ -105,6 +97,15 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
         if window is not None:
             windows[window] = None
     return tuple(windows)[:MAX_WINDOWS]
+
+
+def without_times(query: str) -> str:
+    """The query, as far as it is read, without the phrases that name a time and the words that relate to them."""
+    text = _read(query)
+    for phrase in reversed(phrases(text)):
+        before = _RELATION.sub(" ", text[: phrase.begin])
+        text = f"{before} {text[phrase.end :]}"
+    return text
 
 
 def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
@@ -123,6 +124,14 @@ def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
         if outside < MOST_FADES:
             best = max(best, float(0.5 ** (outside**2)))
     return best
+
+
+def _read(query: str) -> str:
+    """As much of a query as is read, its phrases of other languages put in English."""
+    text = query[:MAX_CHARACTERS]
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).translate(_PLAIN)
+    return in_english(text)
 
 
 def _may_name_a_time(text: str) -> bool:
