@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from remembrancer.protocol.reads import Promotion
 from remembrancer.protocol.rules import PromotionRules, promotion_score
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.writes import MemoryLink, PortableMemory
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
 
 STORED = datetime(2026, 2, 1, 12, tzinfo=UTC).timestamp()
 NOW = STORED + DAY_S
@@ -131,6 +132,44 @@ def test_what_contradicts_a_memory_and_when_it_ends_is_said() -> None:
     text = said(memory("project", valid_until=STORED), incoming=incoming)
     assert f"Possibly superseded by {OTHER}. No longer valid since 2026-02-01." in text
     assert "Valid until 2026-02-01." in said(memory("project", valid_until=STORED), now=STORED - 1)
+
+
+def test_a_copy_says_which_memory_stays() -> None:
+    shown = memory("project", status="consolidated")
+    snapshot = Snapshot(shown.content, shown.type, shown.scope, shown.session_id)
+    reason = f"{OTHER} says the same in the same words"
+    entry = HistoryEntry(2, "deduplicated", STORED, "", "op", snapshot, {"reason": reason})
+    assert f"Consolidated: {reason}. It is still found" in said(msgspec.structs.replace(shown, history=(entry,)))
+
+
+def test_what_supersedes_a_memory_is_named_once_and_is_no_guess() -> None:
+    third = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAX"
+    links = ((OTHER, "contradicts"), (OTHER, "supersedes"), (third, "contradicts"))
+    text = said(memory("project"), incoming=[MemoryLink(target, relation, 1.0, STORED) for target, relation in links])
+    assert f" Superseded by {OTHER}. Possibly superseded by {third}." in text
+
+
+@pytest.mark.parametrize("undid", [None, "promoted"])
+def test_a_promotion_that_was_undone_is_not_promised_again(undid: str | None) -> None:
+    shown = memory(importance=1.0, confidence=1.0)
+    snapshot = Snapshot(shown.content, shown.type, shown.scope, shown.session_id)
+    steps = [("stored", None), ("promoted", None), ("undone", undid)]
+    history = tuple(
+        HistoryEntry(n, change, STORED, "session:s", f"op {n}", snapshot, {"undid": told} if told else {})
+        for n, (change, told) in enumerate(steps, 1)
+    )
+    text = said(msgspec.structs.replace(shown, history=history))
+    assert text.endswith("its promotion was undone, and it is left alone until something else changes it.")
+    assert "Promoted to the project at" in said(msgspec.structs.replace(shown, history=history[:2]))
+
+
+def test_an_archiving_that_was_undone_is_not_announced_again() -> None:
+    shown = memory("project", importance=0.1)
+    undone = HistoryEntry(
+        3, "undone", STORED, "", "op", Snapshot("x", "semantic", "project", ""), {"undid": "archived"}
+    )
+    assert "Not archived: that was undone" in said(msgspec.structs.replace(shown, history=(undone,)))
+    assert "Archived when" in said(shown)
 
 
 def test_a_forgotten_memory_is_said_to_be_restorable_and_nothing_is_foretold() -> None:

@@ -90,7 +90,7 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
     match memory.status:
         case "consolidated":
             summaries = _ids(around.incoming, "derived_from")
-            stands = f": {summaries} stands for it" if summaries else ""
+            stands = f": {summaries} stands for it" if summaries else _copied(memory)
             yield f"Consolidated{stands}. It is still found, ranked a little lower."
         case "promoted":
             merged = dict.fromkeys(
@@ -110,12 +110,21 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
                 yield "Whenever it is found or looked at, it is active again."
         case "active":
             pass
-    newer = ", ".join(filter(None, (_ids(around.incoming, each) for each in ("supersedes", "contradicts"))))
+    newer = [link.target for link in around.incoming if link.relation == "supersedes"]
     if newer:
-        yield f"Possibly superseded by {newer}."
+        yield f"Superseded by {', '.join(newer)}."
+    doubting = _ids([link for link in around.incoming if link.target not in newer], "contradicts")
+    if doubting:
+        yield f"Possibly superseded by {doubting}."
     if memory.valid_until is not None:
         ended = memory.valid_until <= now
         yield f"{'No longer valid since' if ended else 'Valid until'} {_day(memory.valid_until)}."
+
+
+def _copied(memory: PortableMemory) -> str:
+    """Which memory stays in its place, if it is a copy."""
+    reasons = [entry.details.get("reason") for entry in memory.history if entry.change == "deduplicated"]
+    return f": {reasons[-1]}" if reasons and reasons[-1] else ""
 
 
 def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> Iterator[str]:
@@ -124,6 +133,9 @@ def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: R
         return
     kind = memory.kind or kind_of_type(memory.type)
     score = promotion_score(memory.importance, memory.confidence, memory.access_count, kind, around.embedded)
+    if memory.scope == "session" and _undone(memory) == "promoted":
+        yield "Not promoted: its promotion was undone, and it is left alone until something else changes it."
+        return
     if memory.scope == "session":
         yield _to_project(kind, score, around.session, rules.promotion)
         return
@@ -167,6 +179,8 @@ def _to_user(memory: PortableMemory, kind: Kind, score: float, rules: PromotionR
 
 
 def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> str:
+    if _undone(memory) in ("archived", "forgotten"):
+        return "Not archived: that was undone, and it is left alone until something else changes it."
     rule = rules.user if memory.scope == "user" else rules.project
     if memory.access_count >= rule.accessed_below:
         return f"Not archived: it was accessed {_counted(memory.access_count, 'time', 'times')}."
@@ -185,6 +199,15 @@ def _archiving(memory: PortableMemory, now: float, rules: MaintenanceRules) -> s
         f"Archived when its strength falls below {rule.strength_below:g}, around {_day(around)}, if nobody uses it "
         "until then."
     )
+
+
+def _undone(memory: PortableMemory) -> str | None:
+    """The change whose undoing was the last that happened to the memory."""
+    if not memory.history or memory.history[-1].change != "undone":
+        return None
+    told = memory.history[-1].details.get("undid")
+    before = memory.history[-2].change if len(memory.history) > 1 else None
+    return told if isinstance(told, str) else before
 
 
 def _ids(links: Sequence[MemoryLink], relation: str) -> str:

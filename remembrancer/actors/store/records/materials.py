@@ -225,7 +225,7 @@ def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
     if not query("SELECT 1 FROM runs WHERE undone_at IS NOT NULL LIMIT 1", ()):
         return {}
     rows = query(
-        """SELECT m.number, was.change FROM memories AS m
+        """SELECT m.number, coalesce(json_extract(h.details, '$.undid'), was.change) FROM memories AS m
            JOIN history AS h ON h.memory_id = m.id AND h.version = m.version AND h.change = 'undone'
            JOIN history AS was ON was.memory_id = m.id AND was.version = m.version - 1
            WHERE m.number IN (SELECT value FROM json_each(?))""",

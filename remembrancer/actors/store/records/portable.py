@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+import msgspec
+
 from remembrancer.actors.store.records.entity_rows import link_entities
 from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version, read_history
 from remembrancer.actors.store.records.memory_rows import (
@@ -18,7 +20,15 @@ from remembrancer.actors.store.records.memory_rows import (
 from remembrancer.actors.store.records.reviving import archived_since
 from remembrancer.actors.store.records.snapshots import is_version_visible, is_visible
 from remembrancer.protocol.kinds import kind_of_type
-from remembrancer.protocol.writes import ImportedResult, ImportMemory, MemoryLink, Operation, PortableMemory, Snapshot
+from remembrancer.protocol.writes import (
+    HistoryEntry,
+    ImportedResult,
+    ImportMemory,
+    MemoryLink,
+    Operation,
+    PortableMemory,
+    Snapshot,
+)
 
 
 def read_portable(
@@ -53,7 +63,7 @@ def read_portable(
         forgotten_at=found.forgotten_at,
         forgotten_reason=now.forgotten_reason,
         history=tuple(
-            entry
+            _told(query, entry, session_id)
             for entry in read_history(query, memory_id)
             if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
         ),
@@ -73,6 +83,15 @@ def read_portable(
             for row in query("SELECT session_id FROM memory_sessions WHERE memory = ? ORDER BY 1", (found.number,))
         ),
     )
+
+
+def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
+    """An entry of the history without the id of what superseded the memory, if the session may not see that."""
+    newer = read_memory(query, entry.details["by"]) if session_id is not None and "by" in entry.details else None
+    if newer is None or is_visible(newer.now.scope, newer.now.session_id, session_id):
+        return entry
+    known = {name: value for name, value in entry.details.items() if name != "by"}
+    return msgspec.structs.replace(entry, details=known)
 
 
 def import_memory(connection: sqlite3.Connection, operation: Operation, change: ImportMemory, now: float) -> Done:

@@ -152,25 +152,43 @@ class _Undoing:
             return
         if memory.now.forgotten and isinstance(latest_first[-1], Added):  # by somebody else, whose reason stands
             return
-        undone, was_added = _undoable(latest_first, memory.version)
+        version, undid = self._stands_at(memory)
+        undone, was_added = _undoable(latest_first, version)
         if not undone and not was_added:
             self.skipped.append(Skipped(memory_id, "it has been changed since"))
             return
         if len(undone) + was_added < len(latest_first):
             self.skipped.append(Skipped(memory_id, "it was changed by others in between: only the last step is undone"))
+        as_of: int | None = None
         if was_added:
             after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=f"undone: {self.run_id}")
         else:
-            old = snapshot_of(self.connection, memory_id, undone[-1].before)
+            as_of = undone[-1].before
+            old = snapshot_of(self.connection, memory_id, as_of)
             if old is None:
                 self.skipped.append(Skipped(memory_id, "what it was before is not known any more"))
                 return
             after = as_before(memory.now, old)
         steps = [deed.chain for deed in undone if deed.chain is not None]
         chain = without_steps(memory.promotion_chain, steps) if steps else None
-        revise(self.connection, self.operation, memory, after, "undone", self.now, chain=chain, run=self.run_id)
+        about = {"run": self.run_id, "undid": undid, "as_of": as_of}
+        revise(self.connection, self.operation, memory, after, "undone", self.now, chain=chain, **about)
         self._uncount_accesses(memory, undone)
         self.memories.append(memory_id)
+
+    def _stands_at(self, memory: MemoryRow) -> tuple[int, str | None]:
+        """The version that a memory is like, and the change that made it: what was undone stands in nobody's way."""
+        version = memory.version
+        while True:
+            row = self.connection.execute(
+                """SELECT change, json_extract(details, '$.as_of') FROM history WHERE memory_id = ? AND version = ?
+                   ORDER BY sequence DESC LIMIT 1""",
+                (memory.id, version),
+            ).fetchone()
+            change, as_of = row or (None, None)
+            if change != "undone" or not isinstance(as_of, int) or as_of >= version:
+                return version, change
+            version = as_of
 
     def unlink(self, memory_id: str, deed: Linked) -> None:
         """Remove a link, unless it was made anew since."""

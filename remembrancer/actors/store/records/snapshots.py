@@ -74,7 +74,8 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
 
 
 def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
-    """Raises `InvalidInput` for more tags, entities or metadata than a memory may have, or a kind of another scope."""
+    """Raises `InvalidInput` for more tags, entities or metadata than a memory may have, a kind of another scope, or a
+    validity that would end before it begins."""
     after = msgspec.structs.replace(
         before,
         content=before.content if change.content is None else change.content,
@@ -97,6 +98,8 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         )
     if len(after.related_entities) > max(MAX_ENTITIES, len(before.related_entities)):
         raise InvalidInput(f"a memory may name at most {MAX_ENTITIES} entities", field="related_entities")
+    if change.valid_from is not None or change.valid_until is not None:
+        _check_validity(after, "valid_until" if change.valid_from is None else "valid_from")
     return after
 
 
@@ -147,6 +150,12 @@ def check_remembered(memory_id: str, snapshot: Snapshot) -> None:
     """Raises `InvalidInput` for a memory that is forgotten."""
     if snapshot.forgotten:
         raise InvalidInput(f"{memory_id} is forgotten: restore it first (restore_memory)", field="memory_id")
+
+
+def _check_validity(after: Snapshot, field: str) -> None:
+    if after.valid_from is not None and after.valid_until is not None and after.valid_from >= after.valid_until:
+        message = "valid_until must be later than valid_from, also where the memory has the other already: give both"
+        raise InvalidInput(message, field=field)
 
 
 def _with_tags(present: tuple[str, ...], add: Iterable[str], remove: Iterable[str], field: str) -> tuple[str, ...]:
