@@ -10,7 +10,7 @@ import anyio
 
 from remembrancer.config.home import find_home
 from remembrancer.protocol.control import AskDown, AskScale, AskStatus, AskTraces, CommandRefused, ToCommand
-from remembrancer.protocol.errors import PeerUnavailable
+from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
@@ -30,8 +30,17 @@ def paths_here() -> RuntimePaths:
 
 
 def is_up(paths: RuntimePaths) -> bool:
-    """Whether a runtime has the lock of the home. The home need not exist."""
-    return FileLock(paths.runtime_lock).is_held_elsewhere()
+    """Whether a runtime has the lock of the home. The home need not exist.
+
+    Raises:
+        HomeUnusable: that cannot be told: the lock is another user's, or on a disk that cannot be written.
+    """
+    try:
+        return FileLock(paths.runtime_lock).is_held_elsewhere()
+    except OSError as error:
+        raise HomeUnusable(
+            f"the home {paths.home} cannot be used: {error.strerror}: 'remembrancer doctor' looks at it"
+        ) from error
 
 
 def ask(paths: RuntimePaths, question: Question) -> ToCommand:

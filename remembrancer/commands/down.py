@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer down",
         description="Stop the runtime of this home, in order. What was acknowledged is kept.",
-        epilog="exit status: 0 stopped, 4 nothing runs, 8 refused, 9 it does not answer or does not end",
+        epilog="exit status: 0 stopped, 4 nothing runs, 6 the home cannot be used, 8 refused, 9 no answer or no end",
     )
     parser.parse_args(argv)
     paths = paths_here()

@@ -38,6 +38,7 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     """Everything that makes the runtime degraded, the most important first; empty when all is well."""
     problems = [_of_process(process) for process in status.processes if process.state != "ready"]
     problems += _of_upgrades(status)
+    problems += _of_files(status)
     problems += _of_gateway(status)
     problems += _of_embedding(status)
     problems += _of_reranker(status)
@@ -62,6 +63,11 @@ def _of_upgrades(status: RuntimeStatus) -> list[Problem]:
         )
         for file in (status.store.upgrading if status.store is not None else ())
     ]
+
+
+def _of_files(status: RuntimeStatus) -> list[Problem]:
+    advice = "until that is mended, nothing of its project is found or stored; 'remembrancer doctor' looks at all files"
+    return [Problem(reason, advice) for reason in (status.store.unusable if status.store is not None else ())]
 
 
 def _of_gateway(status: RuntimeStatus) -> list[Problem]:

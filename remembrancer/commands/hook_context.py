@@ -97,7 +97,7 @@ def ask(
     with link:
         try:
             link.settimeout(max(LOOK_S, until - time.monotonic()))
-            link.sendall(_all_that_is_said(session, directory, environ, arguments))
+            link.sendall(_all_that_is_said(session, directory, arguments))
             return _block(_answer(link, until))
         except OSError:  # it went away, or is too slow
             return None
@@ -132,7 +132,7 @@ def _connected(places: Places) -> socket.socket | None:
     return link
 
 
-def _all_that_is_said(session: str, directory: str, environ: Mapping[str, str], arguments: dict[str, Any]) -> bytes:
+def _all_that_is_said(session: str, directory: str, arguments: dict[str, Any]) -> bytes:
     """The hello and three messages at once: there is no need to wait for the answer to any but the last."""
     now = time.time()
     hello = {

@@ -75,7 +75,7 @@ def choose_targets(projects: Mapping[str, ProjectRef], named: list[str]) -> dict
     """Which project the memories of each project of the file go to: its own, unless `named` says otherwise.
 
     Raises:
-        InvalidInput: a directory is named for a project that the file does not have, or for no certain one.
+        InvalidInput: a directory is named for a project that the file does not have, or for no certain one, or is none.
     """
     targets = dict(projects)
     for each in named:
@@ -88,7 +88,10 @@ def choose_targets(projects: Mapping[str, ProjectRef], named: list[str]) -> dict
         source = match[1] if match else next(iter(projects))
         if source not in projects:
             raise InvalidInput(f"the file has no project {source}: it has {', '.join(projects) or 'none'}")
-        targets[source] = project_of(Path(match[2] if match else each).expanduser())
+        directory = Path(match[2] if match else each).expanduser()
+        if not directory.is_dir():
+            raise InvalidInput(f"{directory} is not a directory: no session would find what is imported for it")
+        targets[source] = project_of(directory)
     return targets
 
 

@@ -165,11 +165,15 @@ def _report_undone(run_id: str, undone: list[tuple[Place, UndoneResult]], *, as_
         return exit_codes.OK
     out = Console(highlight=False, soft_wrap=True)
     for place, result in undone:
-        said = "it was undone before" if result.already else f"{len(result.memories):,} memories are as they were"
+        said = "it was undone before" if result.already else _as_they_were(len(result.memories))
         out.print(f"[bold]{escape(_name(place))}[/bold]: {said}")
         for skipped in result.skipped:
             out.print(f"  {skipped.memory_id} is left alone: {escape(skipped.reason)}")
     return exit_codes.OK
+
+
+def _as_they_were(number: int) -> str:
+    return "1 memory is as it was" if number == 1 else f"{number:,} memories are as they were"
 
 
 def _as_json(place: Place, report: Maintained) -> dict[str, Any]:

@@ -23,9 +23,8 @@ def executable() -> str:
 
 
 def server(home: Path, project: Path, **environ: str) -> StdioServerParameters:
-    """What a client starts for a session in a project. One thread embeds: the demonstration leaves the others free."""
-    of_home = {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDER_THREADS": "1"}
-    return StdioServerParameters(command=executable(), args=["mcp"], env={**of_home, **environ}, cwd=project)
+    """What a client starts for a session in a project."""
+    return StdioServerParameters(command=executable(), args=["mcp"], env={**_of(home), **environ}, cwd=project)
 
 
 async def call(client: Client, tool: str, /, **arguments: Any) -> Json:
@@ -40,11 +39,10 @@ async def command(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a `remembrancer` command on a home, with none of our settings but these."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
-    of_home = {"REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDER_THREADS": "1"}
     return await anyio.run_process(
         [executable(), *arguments],
         input=stdin.encode(),
-        env={**kept, **of_home, **environ},
+        env={**kept, **_of(home), **environ},
         cwd=directory,
         check=False,
     )
@@ -59,3 +57,14 @@ async def until(
             await anyio.sleep(0.05)
     if patience.cancelled_caught:
         raise TimeoutError(f"{what} has not come about in {within_s:g} s")
+
+
+def _of(home: Path) -> dict[str, str]:
+    """The settings of a demonstration: one thread embeds and leaves the others free, and a machine that stands still
+    for seconds ends no call."""
+    return {
+        "REMEMBRANCER_HOME": str(home),
+        "REMEMBRANCER_EMBEDDER_THREADS": "1",
+        "REMEMBRANCER_CALL_BUDGET_S": "40",
+        "REMEMBRANCER_BRIDGE_BUDGET_S": "60",
+    }

@@ -21,6 +21,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "write_queue": _write_queue(status.gateway if status else None),
         "embedding": _embedding(status.store if status else None),
         "upgrading": list(status.store.upgrading) if status and status.store else [],
+        "unusable": list(status.store.unusable) if status and status.store else [],
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),
         "reranker": _reranker(status),

@@ -21,7 +21,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer status",
         description="How the runtime of this home is.",
-        epilog="exit status: 0 all is well, 3 degraded, 4 nothing runs",
+        epilog="exit status: 0 all is well, 3 degraded, 4 nothing runs, 6 the home cannot be used",
     )
     parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
     parser.add_argument(

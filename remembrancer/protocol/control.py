@@ -90,6 +90,8 @@ class StoreVitals(msgspec.Struct, frozen=True, tag=True):
     """None: no cross-encoder is asked for."""
     upgrading: tuple[str, ...] = ()
     """Files of an earlier release that are being brought to this one's schema: until then nothing reaches them."""
+    unusable: tuple[str, ...] = ()
+    """Of each file that somebody wanted and that cannot be opened, why not."""
 
 
 class GatewayVitals(msgspec.Struct, frozen=True, tag=True):

@@ -11,7 +11,6 @@ from ulid import ULID
 from remembrancer.protocol.errors import InvalidInput
 
 MEMORY_PREFIX: Final = "memory:"
-SESSION_PREFIX: Final = "session:"
 MAX_ULID_MS: Final = 2**48 - 1
 _canonical = msgspec.json.Encoder(order="deterministic")
 
@@ -19,11 +18,6 @@ _canonical = msgspec.json.Encoder(order="deterministic")
 def new_ulid() -> str:
     """A ULID of now: 26 characters that sort by time."""
     return str(ULID())
-
-
-def new_session_id() -> str:
-    """A session id for a client that brought none."""
-    return SESSION_PREFIX + new_ulid()
 
 
 def derive_operation_id(bridge: str, request_id: int | str, tool: str, arguments: object) -> str:

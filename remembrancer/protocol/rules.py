@@ -74,8 +74,6 @@ class MaintenanceRules:
     """What the consolidator did can be undone for so long."""
     operations_kept_s: float = 30 * DAY_S
     """An operation that is sent again after longer would be taken for a new one; queues are emptied much sooner."""
-    every_sessions: int = 10
-    """A project's maintenance is due after so many sessions."""
 
 
 DEFAULT_PROMOTION: Final = PromotionRules()

@@ -14,7 +14,7 @@ import pytest
 
 from remembrancer.actors.launch import EXIT_ORPHANED, EXIT_START_FAILED, EXIT_STOPPED
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import Ready, StartFailed
+from remembrancer.protocol.control import Ping, Pong, Ready, StartFailed, StoreVitals
 from remembrancer.protocol.errors import (
     InvalidInput,
     PeerLost,
@@ -254,6 +254,10 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         assert user in await gateway.found("lantern", strategy="vector")
         assert await gateway.found("lantern", project=OTHER_PROJECT, scopes=("user",)) == [user]
         assert bad.read_bytes() == before
+        await rig.launcher.tell(rig.store, Ping())
+        vitals = (await rig.launcher.expect(Pong)).vitals
+        assert isinstance(vitals, StoreVitals)
+        assert [str(bad) in reason for reason in vitals.unusable] == [True]
 
 
 @pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.restarts import DELAYS_S
 from remembrancer.commands import exit_codes
+from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
-from tests.processes.runtimes import runtime, until
+from tests.processes.runtimes import behave, runtime
 
 
 def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -38,6 +38,14 @@ def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
         assert done.stdout == ""
         assert "remembrancer up" in done.stderr
     assert not home.exists()
+
+
+def test_a_home_whose_lock_cannot_be_looked_at_is_said_without_a_traceback(home: Path) -> None:
+    RuntimePaths(home).runtime_lock.mkdir()  # as good as a disk that cannot be written, also for root
+    for command in ("status", "down"):
+        done = remembrancer(command)
+        assert done.returncode == exit_codes.HOME_UNUSABLE
+        assert done.stderr.startswith(f"remembrancer {command}: the home {home} cannot be used")
 
 
 def test_a_status_for_programs_is_whole_when_nothing_runs(home: Path) -> None:
@@ -82,14 +90,16 @@ def test_a_runtime_is_seen_scaled_and_stopped_from_the_command_line(home: Path) 
 
 
 def test_a_degraded_runtime_is_said_with_a_status_of_its_own(home: Path) -> None:
-    with runtime(home, settings={"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "60"}) as running:
+    with runtime(home) as running:
         store = running.until_ready()["store"]
-        for _ in range(DELAYS_S.index(0.5)):  # the next restart comes after a pause that is long enough to be seen
-            os.kill(store.pid, signal.SIGKILL)
-            store = running.until_state("store", "ready", besides_pid=store.pid)
+        behave(home, "store", "never ready")
         os.kill(store.pid, signal.SIGKILL)
-        until(lambda: remembrancer("status", "--json").returncode == exit_codes.DEGRADED)
+        store = running.until_state("store", "starting", besides_pid=store.pid)
+        assert remembrancer("status", "--json").returncode == exit_codes.DEGRADED
+        behave(home, "store", "")
+        os.kill(store.pid, signal.SIGKILL)
         running.until_state("store", "ready")
+        assert remembrancer("status", "--json").returncode == exit_codes.OK
 
 
 def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:

@@ -241,6 +241,8 @@ def test_a_home_that_is_no_directory_is_said(home: Path, kind: str) -> None:
 async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(home: Path) -> None:
     await filled(home)
     (home / "of-a-person").mkdir(mode=0o755)
+    (home / "hooks").mkdir(exist_ok=True)
+    (home / "hooks").chmod(0o755)  # where no hook would leave an event any more
     (home / "logs").chmod(0o755)
     (home / "catalog.db").chmod(0o644)
     (home / "user" / "link").symlink_to("/etc/passwd")
@@ -248,6 +250,7 @@ async def test_what_is_open_to_others_is_listed_and_narrowed_only_when_asked(hom
     found = Findings(home)
     assert found.statuses() == {"permissions": "warning"}
     assert f"{home}/logs: mode 0755, should be 0700" in found.text("permissions")
+    assert f"{home}/hooks: mode 0755, should be 0700" in found.text("permissions")
     assert f"{home}/catalog.db: mode 0644, should be 0600" in found.text("permissions")
     assert everything(home) == before
     found = Findings(home, "--fix")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import _project_argument
+from remembrancer.actors.bridge.bridge import _project_argument, main
 from remembrancer.actors.bridge.greeting import as_ulid, hello_line, new_identity, session_id
 from remembrancer.actors.bridge.lines import LineBuffer
 from remembrancer.actors.bridge.places import find_places
@@ -121,3 +121,11 @@ def test_a_project_is_named_by_an_option() -> None:
     for wrong in (["--project"], ["--project="], ["--other"], ["--project", "a", "b"]):
         with pytest.raises(ValueError, match="usage"):
             _project_argument(wrong)
+
+
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_is_asked_for_and_no_error(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([option]) == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("usage: remembrancer mcp")
+    assert said.err == ""

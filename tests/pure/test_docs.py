@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from remembrancer.actors.store.retrieval.ranking import QUESTION_RECENCY
 from remembrancer.config import seeds
 from remembrancer.config.files import read_settings_file
 from remembrancer.config.home import CONFIG_FILES
@@ -56,6 +57,37 @@ def test_the_readme_lists_every_command() -> None:
     readme = (ROOT / "README.md").read_text()
     for command in COMMANDS:
         assert f"`remembrancer {command}" in readme, command
+
+
+def test_every_warning_of_an_answer_is_documented() -> None:
+    sources = [path.read_text() for path in (ROOT / "remembrancer").rglob("*.py")]
+    codes = {code for source in sources for code in re.findall(r'Notice\(\s*"(\w+)"', source)}
+    page = (ROOT / "docs" / "first-seed.md").read_text()
+    assert "queued" in codes
+    assert {code for code in codes if f"`{code}`" not in page} == set()
+
+
+def test_every_page_says_the_same_of_what_a_question_leaves_of_recency() -> None:
+    assert QUESTION_RECENCY == 0.1
+    for name in ("settings", "first-seed", "retrieval"):
+        text = " ".join((ROOT / "docs" / f"{name}.md").read_text().split())
+        assert re.search(r"question (of a recall )?leaves a tenth of", text), name
+
+
+def test_the_figures_of_retrieval_are_those_of_the_readme() -> None:
+    section = (ROOT / "README.md").read_text().partition("## How well it finds")[2].partition("\n## ")[0]
+    (any_1, any_5, _, all_5, ndcg_10), locomo = figures("**Remembrancer**", section)
+    _, (*_, fusion) = figures("reciprocal rank fusion of the two", section)
+    page = (ROOT / "docs" / "retrieval.md").read_text()
+    (final,) = figures("all of it, through the tools, with the model as it is now", page)
+    assert final == [*locomo, any_1, any_5, all_5, ndcg_10]
+    assert f"*LoCoMo* any@10 {fusion} (in the benchmark" in page
+
+
+def figures(name: str, page: str) -> list[list[float]]:
+    """The numbers in each row of that name."""
+    rows = re.findall(rf"^\| {re.escape(name)} (.*)$", page, flags=re.MULTILINE)
+    return [[float(number) for number in re.findall(r"\d+(?:\.\d+)?", row)] for row in rows]
 
 
 def test_the_changelog_and_the_readme_name_no_path_of_a_developer() -> None:

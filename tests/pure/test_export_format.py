@@ -213,7 +213,7 @@ def test_a_line_that_was_lost_in_the_middle_is_noticed() -> None:
     assert "2 memories" in bad.reason
 
 
-def test_lines_go_to_the_projects_that_were_chosen() -> None:
+def test_lines_go_to_the_projects_that_were_chosen(tmp_path: Path) -> None:
     span = SessionEntry("session:one", 1.0, 2.0)
     file = export(
         ProjectLine(PROJECT.id, PROJECT.path),
@@ -223,16 +223,19 @@ def test_lines_go_to_the_projects_that_were_chosen() -> None:
     )
     checked = check(file)
     assert checked.bad == 0
-    placed = list(placed_lines(file, choose_targets(checked.projects, ["/elsewhere"])))
-    assert [project and project.path for project, _ in placed] == ["/elsewhere", "/elsewhere", None]
+    placed = list(placed_lines(file, choose_targets(checked.projects, [str(tmp_path)])))
+    elsewhere = project_of(tmp_path).path
+    assert [project and project.path for project, _ in placed] == [elsewhere, elsewhere, None]
     assert placed[1][1] == span
 
 
-def test_the_project_to_import_into_has_to_be_certain() -> None:
+def test_the_project_to_import_into_has_to_be_certain_and_there(tmp_path: Path) -> None:
     both = {PROJECT.id: PROJECT, OTHER.id: OTHER}
     assert choose_targets(both, []) == both
-    chosen = choose_targets(both, [f"{OTHER.id}=/elsewhere"])
-    assert chosen == {PROJECT.id: PROJECT, OTHER.id: project_of(Path("/elsewhere"))}
+    chosen = choose_targets(both, [f"{OTHER.id}={tmp_path}"])
+    assert chosen == {PROJECT.id: PROJECT, OTHER.id: project_of(tmp_path)}
+    with pytest.raises(InvalidInput, match="not a directory"):
+        choose_targets(both, [f"{OTHER.id}={tmp_path / 'mistyped'}"])
     with pytest.raises(InvalidInput, match="2 projects"):
         choose_targets(both, ["/elsewhere"])
     with pytest.raises(InvalidInput, match="no project"):

@@ -16,7 +16,6 @@ from remembrancer.protocol.ids import (
     MEMORY_PREFIX,
     derive_memory_id,
     derive_operation_id,
-    new_session_id,
     new_ulid,
     parse_memory_id,
 )
@@ -78,11 +77,9 @@ def test_a_time_that_no_ulid_can_hold_is_no_error(moment: float) -> None:
     assert parse_memory_id(memory_id) == memory_id
 
 
-def test_ulids_sort_by_time_and_sessions_are_told_by_their_prefix() -> None:
+def test_ulids_sort_by_time() -> None:
     assert len(new_ulid()) == 26
     assert ULID.from_str(new_ulid()).milliseconds <= ULID.from_str(new_ulid()).milliseconds
-    assert new_session_id().startswith("session:")
-    assert new_session_id() != new_session_id()
 
 
 def test_a_memory_id_is_read_in_any_case_with_or_without_its_prefix() -> None:

@@ -12,8 +12,6 @@ from remembrancer.actors.consolidator.maintenance import (
     ArchiveRule,
     MaintenanceRules,
     MemoryFacts,
-    is_due,
-    is_orphan,
     should_archive,
     should_delete,
 )
@@ -109,23 +107,9 @@ def test_a_clock_that_was_set_back_archives_and_deletes_nothing_more(memory: Mem
     assert should_delete(memory, NOW) or not should_delete(memory, NOW - back_s)
 
 
-def test_an_entity_that_nobody_names_goes_after_thirty_days() -> None:
-    assert is_orphan(0, NOW - 30.01 * DAY_S, NOW)
-    assert not is_orphan(0, NOW - 30 * DAY_S, NOW)
-    assert not is_orphan(1, NOW - 300 * DAY_S, NOW)
-
-
-def test_maintenance_is_due_at_every_tenth_session() -> None:
-    assert [is_due(sessions) for sessions in (0, 9, 10, 11)] == [False, False, True, True]
-
-
 def test_other_numbers_may_be_given() -> None:
-    rules = MaintenanceRules(
-        project=ArchiveRule(0.5, DAY_S, 10), delete_after_s=DAY_S, orphan_after_s=DAY_S, every_sessions=2
-    )
+    rules = MaintenanceRules(project=ArchiveRule(0.5, DAY_S, 10), delete_after_s=DAY_S)
     memory = weak(strength=0.49, created_at=NOW - 2 * DAY_S, access_count=9)
     assert should_archive(memory, NOW, rules)
     assert not should_archive(memory, NOW)
     assert should_delete(archived("project", 2), NOW, rules)
-    assert is_orphan(0, NOW - 2 * DAY_S, NOW, rules)
-    assert is_due(2, rules)

@@ -17,7 +17,6 @@ from remembrancer.actors.consolidator.promotion import (
     is_project_specific,
     merged_confidence,
     merged_importance,
-    merges,
     promoted_at_session_end,
     promoted_to_user,
     promotion_score,
@@ -255,12 +254,6 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Candid
 
 
 # --- Merging.
-
-
-def test_only_what_is_nearer_than_0_85_is_merged() -> None:
-    assert merges(0.8501)
-    assert not merges(0.85)
-    assert merges(0.8, PromotionRules(merge_cosine=0.79))
 
 
 def test_a_merge_keeps_the_higher_importance() -> None:

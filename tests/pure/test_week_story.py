@@ -17,14 +17,27 @@ from remembrancer.commands.week.fates import (
     TO_USER,
     TOO_LOW,
 )
-from remembrancer.commands.week.steps import Session
-from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, accesses, memories
+from remembrancer.commands.week.steps import Ask, ReadContext, Session, Step
+from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, memories
 from remembrancer.protocol.dynamics import DAY_S, memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.rules import DEFAULT_MAINTENANCE, promotion_score
 from remembrancer.protocol.wording.sameness import same_in_words
 
 LAST_DAY = WEEK[-1].day + HOLIDAY_DAYS
+
+
+def accesses(name: str, *, until: int = len(WEEK)) -> list[Session]:
+    """The sessions in which a memory is shown, in their order, up to a session's number."""
+    return [session for session in WEEK if session.number <= until for step in session.steps if name in shown_by(step)]
+
+
+def shown_by(step: Step) -> tuple[str, ...]:
+    match step:
+        case Ask(finds=names) | ReadContext(shows=names):
+            return names
+        case _:
+            return ()
 
 
 def candidate(name: str, until: int, scope: Scope = "session") -> Candidate:

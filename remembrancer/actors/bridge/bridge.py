@@ -49,6 +49,14 @@ LATE_S = 0.25
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
 USAGE = "usage: remembrancer mcp [--project PATH]\n"
+HELP = f"""{USAGE}
+Speak MCP on standard input and output: what an assistant's client starts ('remembrancer setup' has it do so).
+
+  --project PATH  whose memory it is, where the client names no root
+                  (default: REMEMBRANCER_PROJECT, else the directory that it runs in)
+
+exit status: 0 the client has gone, 2 wrong command line
+"""
 
 
 class ClientGoneError(Exception):
@@ -391,6 +399,9 @@ def _project_argument(argv: list[str]) -> str | None:
 
 def main(argv: list[str]) -> int:
     """Run the bridge of the client that started this process. Returns the exit status."""
+    if argv in (["--help"], ["-h"]):
+        sys.stdout.write(HELP)
+        return 0
     try:
         project = _project_argument(argv)
     except ValueError as error:

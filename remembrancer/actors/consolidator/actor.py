@@ -15,7 +15,6 @@ import anyio.abc
 import psutil
 
 from remembrancer.actors.consolidator.duty_loop import DutyLoop
-from remembrancer.actors.consolidator.handlers import Handlers
 from remembrancer.actors.consolidator.store_link import StoreLink
 from remembrancer.actors.consolidator.work.registry import HANDLERS
 from remembrancer.actors.shell import Actor, LaunchSpec
@@ -30,10 +29,10 @@ logger = logging.getLogger(__name__)
 class ConsolidatorActor(Actor):
     """Asks the store for duties and carries them out."""
 
-    def __init__(self, spec: LaunchSpec, handlers: Handlers = HANDLERS) -> None:
+    def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._link = StoreLink(spec.paths.store_endpoint, self.speaker)
-        self._loop = DutyLoop(self._link, handlers, spec.settings, time.time)
+        self._loop = DutyLoop(self._link, HANDLERS, spec.settings, time.time)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """See `Actor.run`."""

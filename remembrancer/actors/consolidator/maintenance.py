@@ -1,4 +1,4 @@
-"""What is archived, let go and tidied away. Pure; the clock is passed in. Times are seconds since the epoch.
+"""Which memories are archived and let go. Pure; the clock is passed in. Times are seconds since the epoch.
 
 The rules and their numbers are the third seed's (its section 5d). A session's memories are none of maintenance's
 business, and what the user is to remember is archived at most, never deleted.
@@ -52,16 +52,3 @@ def should_delete(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEF
         return False
     archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
     return archived_at < now - rules.delete_after_s
-
-
-def is_orphan(mentions: int, created_at: float, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
-    """Whether an entity is named by no memory and has been there for a while.
-
-    `mentions` counts the memories of every status that name it, and the forgotten: those can come back.
-    """
-    return mentions == 0 and created_at < now - rules.orphan_after_s
-
-
-def is_due(sessions_since: int, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
-    """Whether so many sessions have ended since the last maintenance that the next one is due."""
-    return sessions_since >= rules.every_sessions

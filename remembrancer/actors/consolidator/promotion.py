@@ -115,11 +115,6 @@ def promoted_to_user(
     )
 
 
-def merges(cosine: float, rules: PromotionRules = DEFAULT_RULES) -> bool:
-    """Whether a memory that is promoted says what one in the target scope says, and is merged into it."""
-    return cosine > rules.merge_cosine
-
-
 def merged_importance(existing: float, arriving: float) -> float:
     """The importance of a memory that another one was merged into."""
     return max(existing, arriving)

@@ -189,6 +189,7 @@ class StoreActor(Actor):
             self._audit.figures,
             None if self._reranker is None else self._reranker.figures(),
             self._upgrades.under_way,
+            self._files.unusable,
         )
 
     def _count(self) -> Counts:

@@ -17,7 +17,13 @@ from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.actors.store.waiting_starts import WaitingStarts
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.errors import (
+    InvalidInput,
+    MemoryUnavailable,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+)
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import Operation, ProjectRef
@@ -49,6 +55,7 @@ class MemoryFiles:
         self._upgrades = upgrades or Upgrades()
         self._open: dict[str, Records] = {}
         self._opening: dict[str, asyncio.Task[Records]] = {}
+        self._unusable: dict[str, str] = {}
         self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.waiting_starts = WaitingStarts()
@@ -56,6 +63,11 @@ class MemoryFiles:
 
     def __iter__(self) -> Iterator[Records]:
         return iter([self.user, *self._open.values()])
+
+    @property
+    def unusable(self) -> tuple[str, ...]:
+        """Why projects' files could not be opened, of those that were wanted since."""
+        return tuple(self._unusable.values())
 
     def get(self, name: str) -> Records | None:
         """The open file of that name."""
@@ -103,8 +115,11 @@ class MemoryFiles:
     def _opened(self, name: str, opening: asyncio.Task[Records]) -> None:
         """Whoever asks next is told of an error anew: it may be that nobody waits for this one any more."""
         del self._opening[name]
-        if not opening.cancelled():
-            opening.exception()
+        error = None if opening.cancelled() else opening.exception()
+        if isinstance(error, RecordsUnusable | SchemaTooNew):
+            self._unusable[name] = error.message
+        else:
+            self._unusable.pop(name, None)
 
     def open_project(self, project: ProjectRef) -> Records | None:
         """As `project`, for a file that is open; None when it is not."""

@@ -142,9 +142,11 @@ def check_queue(facts: QueueFacts, *, running: bool) -> Check:
     details += tuple(f"a damaged queue was set aside: {path}" for path in facts.damaged)
     parts = [f"{facts.depth} writes wait, the oldest for {facts.oldest_age_s:.0f} s"] if facts.depth else []
     parts += [f"{rejected} were rejected"] if rejected else []
+    to_do = ["what was rejected is kept in queue.db; mend what is said of it and store it again"] if rejected else []
+    if facts.damaged:
+        to_do.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
     if details:
-        advice = "they are kept in queue.db; mend what they say and store them again"
-        return Check("write queue", "warning", "; ".join(parts) or "empty", advice, few(details))
+        return Check("write queue", "warning", "; ".join(parts) or "empty", "; ".join(to_do), few(details))
     if not facts.depth:
         return Check("write queue", "ok", "empty")
     if not running:

@@ -1,4 +1,4 @@
-"""What the doctor makes of what runs, and of what starts it: lock, processes, clients. Pure, like `commands.checks`."""
+"""What the doctor makes of what runs, and of what starts it: lock, processes, clients. Pure, like `checks.py`."""
 
 from __future__ import annotations
 

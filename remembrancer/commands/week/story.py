@@ -6,7 +6,6 @@ run at the same time. What becomes of each memory is in `fates`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from remembrancer.commands.week.steps import (
@@ -312,18 +311,3 @@ WEEK: Final[tuple[Session, ...]] = (
 def memories() -> dict[str, tuple[Session, Keep]]:
     """Every memory of the week by its name, with the session that stores it."""
     return {step.name: (session, step) for session in WEEK for step in session.steps if isinstance(step, Keep)}
-
-
-def accesses(name: str, *, until: int = len(WEEK)) -> list[Session]:
-    """The sessions in which a memory is shown, in their order, up to a session's number."""
-
-    def shown() -> Iterator[Session]:
-        for session in WEEK:
-            for step in session.steps:
-                match step:
-                    case Ask(finds=names) | ReadContext(shows=names) if name in names and session.number <= until:
-                        yield session
-                    case _:
-                        pass
-
-    return list(shown())

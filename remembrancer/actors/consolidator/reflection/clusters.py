@@ -50,11 +50,10 @@ class ClusterRules:
 class Cluster:
     """Related memories, by their positions in the list that was given, in the order of their times.
 
-    `centre` is the member that is nearest to all of them, `cohesion` the mean cosine of its pairs.
+    `cohesion` is the mean cosine of its pairs.
     """
 
     members: tuple[int, ...]
-    centre: int
     cohesion: float
 
 
@@ -97,9 +96,8 @@ def topics(
 
 def _cluster(members: list[int], cosines: Similarities) -> Cluster:
     count = len(members)
-    nearness = cosines.sum(axis=1)
-    cohesion = (float(nearness.sum()) - float(np.trace(cosines))) / (count * (count - 1))
-    return Cluster(tuple(members), members[int(nearness.argmax())], cohesion)
+    cohesion = (float(cosines.sum()) - float(np.trace(cosines))) / (count * (count - 1))
+    return Cluster(tuple(members), cohesion)
 
 
 def _above_background(cosines: Similarities) -> Similarities:

@@ -75,7 +75,7 @@ class _Arrival:
 
 
 class EmbeddingDesk:
-    """`send` sends to a worker; False: it is gone. `model_changed` is told the workers' model when it is new."""
+    """Has the workers embed what is stored, and saves the vectors. `send` sends to a worker; False: it is gone."""
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import NearDuplicate, PassageVectors, Records, SavedEmbeddings, Vectors
@@ -30,8 +31,7 @@ PROBES: Final = 16
 ITSELF_COSINE: Final = 0.99
 
 
-@dataclass(frozen=True, slots=True)
-class PassageHit:
+class PassageHit(msgspec.Struct, frozen=True, gc=False):
     """A passage near the query: its number, the memory it belongs to, its ordinal there, the cosine."""
 
     passage: int

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
 
 
-@dataclass(frozen=True, slots=True)
-class VectorHit:
+class VectorHit(msgspec.Struct, frozen=True, gc=False):
     """A passage near the query: its number, and the cosine."""
 
     passage: int

@@ -25,6 +25,7 @@ OURS: Final = (
     "projects",
     "vectors",
     "keys",
+    "hooks",
     "*.lock",
     "*.db",
     "*.db-*",

@@ -9,9 +9,10 @@ import psutil
 
 from remembrancer.actors.launcher.record import SAME_START_S, Record, read_record
 from remembrancer.commands.checking.running_checks import LockFacts
-from remembrancer.commands.conversation import ask, is_up
+from remembrancer.commands.conversation import ask
 from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import PeerUnavailable
+from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 
 LEAVING_S: Final = 2.5
@@ -23,7 +24,7 @@ ACTORS: Final = "remembrancer.actors."
 def lock_facts(paths: RuntimePaths) -> LockFacts:
     """See `LockFacts`."""
     try:
-        held = is_up(paths)
+        held = FileLock(paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
         return LockFacts(held=False, unreadable=error.strerror or str(error))
     record = read_record(paths)
