@@ -94,11 +94,24 @@ def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_
     assert loaded(records, ONE).possibly_superseded_by == ()
 
 
+def test_what_one_session_alone_sees_does_not_end_what_others_see(records: Records) -> None:
+    supersede = UpdateMemory(THREE, importance=1.0, add_links=(LinkRef("supersedes", ONE),))
+    assert update(records, "as a draft", supersede) == "add_links"
+    assert (shown(records, ONE).valid_until, shown(records, THREE).version) == (None, 1)
+    records.apply([change_operation("promote", PromoteMemory(THREE, "project"))])
+    assert update(records, "promoted", supersede) == UpdatedResult(THREE, ("importance", "links"), False, 3)
+    assert shown(records, ONE).valid_until is not None
+
+
 def test_what_a_sessions_own_memory_superseded_does_not_name_that_to_others(records: Records) -> None:
-    update(records, "supersede", UpdateMemory(THREE, add_links=(LinkRef("supersedes", ONE),)))
-    seen = {session: records.portable(ONE, session) for session in (SESSION, OTHER_SESSION, None)}
-    known = [each.history[-1].details.get("by") for each in seen.values() if each is not None]
-    assert known == [THREE, None, THREE]
+    update(records, "supersede", UpdateMemory(THREE, add_links=(LinkRef("supersedes", FOUR),)))
+    records.apply([change_operation("promote", PromoteMemory(FOUR, "project"))])
+    seen = {session: records.portable(FOUR, session) for session in (SESSION, OTHER_SESSION, None)}
+    known = [
+        [entry.details["by"] for entry in each.history if "by" in entry.details] if each else None
+        for each in seen.values()
+    ]
+    assert known == [[THREE], [], [THREE]]
 
 
 def test_a_validity_that_somebody_said_is_neither_changed_nor_taken_away(records: Records) -> None:
