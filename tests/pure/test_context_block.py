@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -301,6 +302,15 @@ def test_an_item_says_where_it_comes_from() -> None:
     assert render("a\n```\nb\n```", SourceRef(tool="Bash")) == "- a\n  ```\n  b\n  ```\n  (from tool Bash)"
     assert render("a", SourceRef(file="/" + "d/" * 200 + "name.py")).endswith("d/name.py)")
     assert render("a", SourceRef(conversation_turn=3)) == "- a"
+
+
+def test_a_memory_that_another_one_contradicts_or_supersedes_says_so() -> None:
+    doubted = msgspec.structs.replace(
+        memory("It runs daily.", source=SourceRef(tool="cron")), possibly_superseded_by=("memory:9",)
+    )
+    of = [ContextSection("project_context", (doubted, memory("It does not run daily.", 9)))]
+    items = [line for line in block(of, 200).text.splitlines() if line.startswith("- ")]
+    assert items == ["- It runs daily. (from tool cron) (possibly superseded)", "- It does not run daily."]
 
 
 def test_many_fences_that_nothing_closes_take_no_time() -> None:

@@ -33,6 +33,7 @@ NOTHING: Final = "Nothing is remembered for this yet."
 AWAY: Final = "The memory is unavailable just now: this is only what is known without it."
 NOTHING_KNOWN: Final = "The memory is unavailable just now, and nothing is known for this without it."
 NO_ROOM: Final = "Nothing of what is remembered fits in here."
+DOUBTED: Final = "(possibly superseded)"
 LEAST_CUT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
 CHARACTERS_A_TOKEN: Final = 12
@@ -78,7 +79,7 @@ class _Chosen:
     def item(self, place: int, count: Count) -> tuple[str, int]:
         """A memory as an item, and its tokens."""
         if place not in self.rendered:
-            text = render(self.memories[place].content, self.memories[place].source)
+            text = _item(self.memories[place], self.memories[place].content)
             self.rendered[place] = text, count(f"\n{text}")
         return self.rendered[place]
 
@@ -164,7 +165,7 @@ def _take_cut(section: _Chosen, room: int, count: Count, truncate: Truncate) -> 
         beginning = truncate(memory.content.strip(), allowed)
         if not beginning:
             return
-        item = render(f"{beginning}…", memory.source)
+        item = _item(memory, f"{beginning}…")
         tokens = count(f"\n{item}")
         if tokens <= room:
             section.items[place] = item
@@ -189,14 +190,19 @@ def _text(head: str, chosen: Sequence[_Chosen]) -> str:
     return "\n\n".join(parts)
 
 
-def render(content: str, source: SourceRef) -> str:
-    """A memory as one item of a list, with where it comes from."""
+def _item(memory: RecalledMemory, content: str) -> str:
+    """So much of a memory's content as one item of a list."""
+    return render(content, memory.source, DOUBTED if memory.possibly_superseded_by else "")
+
+
+def render(content: str, source: SourceRef, remark: str = "") -> str:
+    """A memory as one item of a list, with where it comes from and what is to be said of it."""
     lines = list(_escaped(content.strip().splitlines()))
-    origin = _origin(source)
-    if origin and len(lines) == 1:
-        lines[0] += f" {origin}"
-    elif origin:  # not behind the last line, which may be the end of some code
-        lines.append(origin)
+    about = " ".join(filter(None, (_origin(source), remark)))
+    if about and len(lines) == 1:
+        lines[0] += f" {about}"
+    elif about:  # not behind the last line, which may be the end of some code
+        lines.append(about)
     return "\n".join(f"{INDENT if place else '- '}{line}" if line else "" for place, line in enumerate(lines))
 
 
