@@ -14,6 +14,8 @@ from remembrancer.commands import exit_codes
 def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
     """Run the command that the arguments name; returns its exit status. `commands`: name to module and help."""
     parser = _parser(commands)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        parser.error(_unknown(arguments[0], list(commands)))
     if not arguments:
         parser.print_help(sys.stderr)
         return exit_codes.USAGE
@@ -30,6 +32,14 @@ def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
             raise  # a fault of ours: its traceback is what helps
         print(f"remembrancer {name}: {error.message}", file=sys.stderr)
         return exit_codes.OF_ERRORS[error.code]
+
+
+def _unknown(name: str, commands: list[str]) -> str:
+    import difflib  # for who has mistyped alone
+
+    near = difflib.get_close_matches(name, commands, n=1, cutoff=0.5)
+    listed = f"known are {', '.join(commands)}"
+    return f"unknown command {name[:60]!a}: {f'did you mean {near[0]}? ({listed})' if near else listed}"
 
 
 def _parser(commands: Mapping[str, tuple[str, str]]) -> argparse.ArgumentParser:

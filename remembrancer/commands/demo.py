@@ -35,6 +35,7 @@ from remembrancer.commands.real_client import PATIENCE_S, Json, call, command, s
 from remembrancer.commands.sample_text import NOTES, QUESTIONS, memories
 from remembrancer.commands.week.records import read_project, read_user
 from remembrancer.commands.week.showing import show_week
+from remembrancer.protocol.errors import Failure, MemoryUnavailable, RemembrancerError, from_failure
 
 SESSIONS: Final = 4
 BULK: Final = 2000
@@ -45,6 +46,8 @@ MANY: Final = 100
 SHOWN: Final = 90
 """Characters of a memory in the table."""
 CONTEXT_TOKENS: Final = 300
+OUTAGE_S: Final = 30.0
+"""So long a status without figures is taken for one that is asked too early: what was killed is started anew."""
 
 
 def main(argv: list[str]) -> int:
@@ -62,10 +65,41 @@ async def _demonstrate(part: Part, console: Console) -> bool:
     home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # a socket's path has to be short
     try:
         return await part(home, console)
+    except (RemembrancerError, ExceptionGroup) as error:  # a client's tasks wrap what is raised among them
+        reason = reason_of(error)
+        if reason is None:
+            raise
+        console.print(f"[red]The demonstration cannot go on:[/] {escape(reason)}")
+        return False
     finally:
         with anyio.CancelScope(shield=True):
             await command(home, "down")
         shutil.rmtree(home, ignore_errors=True)
+
+
+def reason_of(error: RemembrancerError | ExceptionGroup[Exception]) -> str | None:
+    """What an error of the system says to a person; None: there is another among those of the group."""
+    if isinstance(error, RemembrancerError):
+        return error.message
+    known, others = error.split(RemembrancerError)
+    if known is None or others is not None:
+        return None
+    return reason_of(known.exceptions[0])
+
+
+def figures_of(status: Json) -> Json:
+    """The embedding's part of the answer of `get_memory_status`.
+
+    Raises:
+        RemembrancerError: the answer is an error, or has no figures, and says why.
+    """
+    if "embedding" in status:
+        figures: Json = status["embedding"]
+        return figures
+    if "error" in status:
+        raise from_failure(Failure(str(status["error"]), str(status.get("message", status["error"]))))
+    said = "; ".join(warning["message"] for warning in status.get("warnings", ()))
+    raise MemoryUnavailable(said or "the status has no figures")
 
 
 async def show_system(home: Path, console: Console) -> bool:
@@ -304,8 +338,11 @@ class Demo:
         return status
 
     async def _embedding(self) -> Json:
-        embedding: Json = (await call(self.clients[0], "get_memory_status"))["embedding"]
-        return embedding
+        status: Json = {}
+        with anyio.move_on_after(OUTAGE_S):
+            while "embedding" not in status and status.get("retry_possible", True):
+                status = await call(self.clients[0], "get_memory_status")
+        return figures_of(status)
 
     async def _scale(self, workers: int) -> None:
         await command(self.home, "scale", f"embedder={workers}")

@@ -65,7 +65,8 @@ def _say_nothing_runs(home: Path, *, as_json: bool) -> int:
 
 
 def _say_no_answer(paths: RuntimePaths, reason: str, *, as_json: bool) -> int:
-    problem = Problem(f"the launcher does not answer: {reason}", f"look at {paths.logs / 'launcher.log'}")
+    advice = f"look at {paths.logs / 'launcher.log'}"
+    problem = Problem(f"the launcher does not answer: {reason.removesuffix(f': {advice}')}", advice)
     if as_json:
         print(json.dumps(report(paths.home, None, (problem,))))
     else:

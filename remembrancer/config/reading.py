@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.config import seeds
+from remembrancer.config.allowed import allowed
 from remembrancer.config.files import read_settings_file
 from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.redaction import exposed, holds_secret, shown
@@ -22,6 +23,8 @@ from remembrancer.config.settings import LEAST_GRACE_S, NOT_SETTINGS, PREFIX, WE
 NEAR: Final = 0.8
 """How like a known name (`difflib`'s ratio) another one must be to be taken for a slip of the pen."""
 WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this release"
+NONE: Final = "none"
+"""How a setting that nothing need be said of is written, in any case."""
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
 
 
@@ -134,10 +137,12 @@ class _Reader:
                     "which has embedded-file and embedded-memory"
                 )
                 return
+            if value.lower() == NONE and _FIELDS[name].default is None:
+                value = None
         try:
             self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
-        except msgspec.ValidationError as error:
-            self.problems.append(f"{origin} has a value that is not allowed: {error}")
+        except msgspec.ValidationError:
+            self.problems.append(f"{origin} has a value that is not allowed: it must be {allowed(name)}")
         else:
             self._origins[name] = origin
 

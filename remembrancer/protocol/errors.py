@@ -9,7 +9,7 @@ model) what to do, `retry_possible` says whether the same call can succeed later
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import msgspec
 
@@ -92,8 +92,8 @@ class StorageFull(RemembrancerError):
     def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:
         """The error with both sizes."""
         sizes: dict[str, str | int] = {
-            "current_size": f"{current_bytes / 2**20:.1f} MiB",
-            "limit": f"{limit_bytes / 2**20:.1f} MiB",
+            "current_size": in_words(current_bytes),
+            "limit": in_words(limit_bytes),
             "current_size_bytes": current_bytes,
             "limit_bytes": limit_bytes,
         }
@@ -131,6 +131,10 @@ class RecordsUnusable(RemembrancerError):
     """A database is damaged or is none. It is left untouched; the message says what a person can do."""
 
     code = "records_unusable"
+
+
+UNREADABLE: Final = (SchemaTooNew.code, RecordsUnusable.code)
+"""Codes of what keeps a file from being read."""
 
 
 class HomeUnusable(RemembrancerError):
@@ -188,6 +192,13 @@ class InternalError(RemembrancerError):
 
     code = "internal_error"
     retry_possible = True
+
+
+def in_words(size_bytes: int) -> str:
+    """A size for a person: not 0.0 MiB for what is a small file."""
+    if size_bytes >= 2**20:
+        return f"{size_bytes / 2**20:.1f} MiB"
+    return f"{size_bytes / 2**10:.1f} KiB"
 
 
 def _subclasses(root: type[RemembrancerError]) -> dict[str, type[RemembrancerError]]:

@@ -17,6 +17,8 @@ WELCOME = b"!welcome "
 """Followed by a JSON object: the gateway's `version` and `incarnation`."""
 REFUSED = b"!refused "
 """Followed by the reason, for a person: this bridge cannot be served, and the connection ends."""
+INVALID = b"!invalid "
+"""Followed by the reason, before `REFUSED`: it is the bridge's own environment, which a person has to mend."""
 BYE = b"!bye "
 """Followed by the reason: the runtime stops in good order. The bridge starts no other until it has a request."""
 END = b"!end"
@@ -26,8 +28,9 @@ REPLAY_ID = "remembrancer-replay-"
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
+INVALID_PARAMS = -32602
 UNAVAILABLE = -32000
-"""JSON-RPC codes that both sides answer with; the first two are JSON-RPC's own, the third is a server's to define."""
+"""JSON-RPC codes that both sides answer with: all but the last, which is a server's to define, are JSON-RPC's own."""
 
 
 def stamped(line: bytes, stamp_ms: int) -> bytes:

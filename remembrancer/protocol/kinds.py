@@ -100,11 +100,12 @@ def kind_of_type(memory_type: MemoryType) -> Kind:
 
 
 def entity_type(given: str) -> str:
-    """An entity's type: one of the twelve where the given word is one or a well-known synonym, else that word as it is.
+    """An entity's type: one of the twelve where the given word is one or a well-known synonym, else that word in small
+    letters.
 
-    Case, blanks around and the separators `_` and `-` make no difference.
+    Case, blanks around and the separators `_` and `-` make no difference to what is well known.
     """
-    return _known_entity_kind(given) or given
+    return _known_entity_kind(given) or given.lower()
 
 
 def entity_kind(given: str) -> EntityKind:

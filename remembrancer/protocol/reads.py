@@ -193,6 +193,7 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     schema_version: int
     memories_this_session: int
     session_started_at: float | None
+    notices: tuple[Notice, ...] = ()
 
 
 class GetMemory(msgspec.Struct, frozen=True, tag=True):
@@ -392,6 +393,7 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     memories_promoted: int = 0
     earlier: tuple[EarlierSession, ...] = ()
     """The project's last sessions that are over, the latest first."""
+    notices: tuple[Notice, ...] = ()
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):

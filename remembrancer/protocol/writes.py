@@ -165,7 +165,8 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     """Change a memory. What is None or empty stays as it is.
 
     `metadata` and `structured` are merged key by key into what is there; a value of None takes its key away.
-    `remove_entities` are names. A link `supersedes` also ends the time in which its target is valid.
+    `remove_entities` are names. What is `cleared` is unknown again: without a beginning, or without an end. A link
+    `supersedes` also ends the time in which its target is valid.
     """
 
     memory_id: str
@@ -185,6 +186,7 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     valid_until: float | None = None
     add_links: tuple[LinkRef, ...] = ()
     remove_links: tuple[LinkRef, ...] = ()
+    cleared: tuple[Literal["valid_from", "valid_until"], ...] = ()
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -12,6 +12,7 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GraphEntity,
     GraphFound,
+    Notice,
     SearchGraph,
     SessionDescription,
     Suggest,
@@ -25,7 +26,9 @@ STARTED_AT = 1_700_000_000.0
 
 
 class ResourceStore(PlayedStore):
-    """A project's graph has the entities of its memories, and no edges."""
+    """A project's graph has the entities of its memories, and no edges. `missing` is what its answers lack."""
+
+    missing: tuple[Notice, ...] = ()
 
     def _reply(self, message: ToStore) -> Any:
         match message:
@@ -40,7 +43,8 @@ class ResourceStore(PlayedStore):
                 kept = [
                     memory for memory in self.memories.values() if memory.scope == "user" and not memory.forgotten_at
                 ]
-                return ContextGathered((ContextSection("preferences", tuple(as_answer(memory) for memory in kept)),))
+                section = ContextSection("preferences", tuple(as_answer(memory) for memory in kept))
+                return ContextGathered((section,), self.missing)
             case Suggest(kind=kind, prefix=prefix):
                 names = [name for name in self._names(kind) if name.casefold().startswith(prefix.casefold())]
                 return Suggestions(tuple(names), len(names))
@@ -56,4 +60,5 @@ class ResourceStore(PlayedStore):
         stored = [each.change for each in self.applied.values() if each.project == project]
         entities = [entity for each in stored if isinstance(each, StoreMemory) for entity in each.related_entities]
         found = tuple(GraphEntity(entity.name, entity.type, memory_count=1) for entity in entities)
-        return GraphFound(found, total_entities=len(found), entity_types=dict(Counter(each.type for each in found)))
+        types = dict(Counter(each.type for each in found))
+        return GraphFound(found, total_entities=len(found), entity_types=types, notices=self.missing)

@@ -246,7 +246,7 @@ async def test_an_earlier_version_is_shown_as_it_was(rig: Rig) -> None:
         assert (answer["version"], answer["current_version"], answer["status"]) == (1, 2, "active")
         answer = await client.call("get_memory", memory_id=identity, version=7)
         assert (answer["error"], answer["field"]) == ("invalid_input", "version")
-        assert "(1, 2)" in answer["message"]
+        assert "has no version 7: known are 1 to 2" in answer["message"]
 
 
 async def test_a_long_history_is_shown_from_its_end(rig: Rig) -> None:

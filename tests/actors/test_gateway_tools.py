@@ -389,8 +389,9 @@ async def test_a_bridge_that_cannot_be_served_is_told_why(rig: Rig, hello: dict[
     async with rig.running(), rig.client(**hello) as client:
         with pytest.raises(anyio.IncompleteRead):
             await client.hear()
-    assert client.controls[0].startswith(b"!refused ")
-    assert said in client.controls[0]
+    assert client.controls[-1].startswith(b"!refused ")
+    assert said in client.controls[-1]
+    assert client.controls[0].startswith(b"!invalid ") == ("session" in hello), "which is the person's to mend"
 
 
 async def test_what_is_no_message_is_answered_and_the_session_goes_on(rig: Rig) -> None:

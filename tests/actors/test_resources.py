@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 from remembrancer.actors.bridge.replay import Conversation
 from remembrancer.actors.gateway.resources import resource_handlers, subscriptions, watches
 from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
-from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.reads import Notice, Refused
 from tests.actors.gateway_rig import PATIENT, QUICK, Rig
 from tests.actors.resource_store import ResourceStore
 from tests.actors.sdk_client import ERAS, sdk_client
@@ -163,6 +163,16 @@ async def test_an_error_of_the_store_keeps_its_message(rig: Rig) -> None:
     assert caught.value.error.code == -32603
     assert caught.value.error.message == "user/memory.db is damaged: restore a backup"
     assert caught.value.error.data == {"error": "records_unusable", "degraded": False, "retry_possible": False}
+
+
+async def test_an_answer_in_part_says_what_is_missing_from_it(rig: Rig) -> None:
+    async with ResourceStore(rig.paths).open() as played, rig.running(), sdk_client(rig, "legacy") as client:
+        played.missing = (Notice("records_unusable", "memory.db is damaged"),)
+        for uri in (GRAPH, PREFERENCES):
+            assert (await read(client, uri)).startswith("> **Note:** memory.db is damaged\n")
+        answer = (await client.call_tool("search_knowledge_graph", {})).structured_content
+    assert answer is not None
+    assert (answer["degraded"], answer["warning"]) == (True, "records_unusable")
 
 
 async def test_without_the_store_the_last_known_content_stands_and_says_so(quick_rig: Rig) -> None:
@@ -317,6 +327,10 @@ async def test_a_subscription_to_what_is_not_there_is_refused(rig: Rig) -> None:
             with pytest.raises(MCPError) as caught:
                 await subscribe(client, uri)
             assert caught.value.error.code == -32002
+        with pytest.raises(MCPError) as caught:
+            await subscribe(client, "memory://" + "x" * 10_000)
+        assert len(str(caught.value.error.data)) < 400
+        assert len(caught.value.error.message) < 400
 
 
 async def test_a_session_has_so_many_subscriptions_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,6 +140,20 @@ async def test_names_are_met_halfway(rig: StoreRig) -> None:
     assert names(await search(rig, "harbour"))[0] == "harbour", "the exact name, not the one that has it in it"
 
 
+async def test_types_that_differ_in_case_are_one_and_names_that_do_are_all_shown(rig: StoreRig) -> None:
+    await say(rig, "one", "Widget:Gizmo")
+    await say(rig, "two", "Widget:gizmo")
+    assert [(each.type, each.memory_count) for each in (await search(rig, "Widget")).entities] == [("gizmo", 2)]
+    assert (await search(rig)).entity_types == {"gizmo": 2}
+    await say(rig, "three", "widget:function")
+    for asked in ("widget", "Widget"):
+        found = await search(rig, asked)
+        assert {(each.name, each.type) for each in found.entities} == {("Widget", "gizmo"), ("widget", "function")}
+    await say(rig, "four", "C:language")
+    await say(rig, "five", "C++:tongue")
+    assert names(await search(rig, "C")) == ["C"], "a sign is no case"
+
+
 async def test_an_unknown_entity_is_no_error_and_names_like_it_are_suggested(rig: StoreRig) -> None:
     await say(rig, "one", "AuthService", "AuthGateway::uses", "Billing::uses")
     for asked, suggested in (("AuthServise", "AuthService"), ("auth", "AuthGateway"), ("Biling", "Billing")):

@@ -24,6 +24,16 @@ from remembrancer.protocol.errors import (
     SchemaTooNew,
     StorageFull,
 )
+from remembrancer.protocol.reads import (
+    ContextGathered,
+    DescribeSession,
+    GatherContext,
+    GetMemory,
+    GraphFound,
+    MemoryShown,
+    SearchGraph,
+    SessionDescription,
+)
 from remembrancer.protocol.writes import Applied, ProjectRef, Submit
 from tests.actors.store_process import StoreRig, store_rig
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, result_of, store_operation
@@ -240,10 +250,10 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         for _ in range(2):
             with pytest.raises(kind):
                 await gateway.submit(store_operation("there", "x", project=OTHER_PROJECT))
-            with pytest.raises(kind):
-                await gateway.recall("x", project=OTHER_PROJECT)
-            with pytest.raises(kind):
-                await gateway.describe(OTHER_PROJECT)
+            with pytest.raises(kind):  # nothing that was asked for can be read
+                await gateway.recall("x", project=OTHER_PROJECT, scopes=("project",))
+            with pytest.raises(kind):  # it may be in there
+                await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, "unknown"), MemoryShown)
         done = await gateway.submit_batch(
             store_operation("a", "lantern"), store_operation("b", "x", project=OTHER_PROJECT), store_operation("c", "z")
         )
@@ -253,6 +263,23 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         await gateway.until_embedded()
         assert user in await gateway.found("lantern", strategy="vector")
         assert await gateway.found("lantern", project=OTHER_PROJECT, scopes=("user",)) == [user]
+        recalled = await gateway.recall("lantern", project=OTHER_PROJECT)
+        described = await gateway.describe(OTHER_PROJECT)
+        assert [memory.id for memory in recalled.memories] == [user]
+        assert described.counts.total == 1
+        answers = (
+            recalled,
+            described,
+            await gateway.ask(GatherContext(OTHER_PROJECT, SESSION), ContextGathered),
+            await gateway.ask(DescribeSession(OTHER_PROJECT, SESSION), SessionDescription),
+            await gateway.ask(SearchGraph(OTHER_PROJECT, SESSION), GraphFound),
+        )
+        for answer in answers:
+            (missing,) = answer.notices
+            assert missing.code == kind.code
+            assert str(bad) in missing.message
+            assert "remembrancer restore" in missing.message
+        assert (await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, user), MemoryShown)).memory.id == user
         assert bad.read_bytes() == before
         await rig.launcher.tell(rig.store, Ping())
         vitals = (await rig.launcher.expect(Pong)).vitals

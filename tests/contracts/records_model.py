@@ -188,7 +188,7 @@ class Model:
             summary=memory.now.summary if change.summary is None else change.summary or None,
             structured=merged(memory.now.structured, change.structured),
             confidence=memory.now.confidence if change.confidence is None else change.confidence,
-            valid_until=memory.now.valid_until if change.valid_until is None else change.valid_until,
+            valid_until=change.valid_until or (None if change.cleared else memory.now.valid_until),
         )
         return UpdatedResult(change.memory_id, tuple(fields), "content" in fields, len(memory.versions))
 
@@ -347,6 +347,7 @@ def changes_of(memory_ids: st.SearchStrategy[str]) -> st.SearchStrategy[Change]:
             structured=metadata,
             confidence=st.none() | importances,
             valid_until=st.none() | st.just(7.0),
+            cleared=st.sampled_from([(), ("valid_until",)]),
         ),
         st.builds(TagMemory, memory_id=memory_ids, add=tags, remove=tags),
         st.builds(ForgetMemory, memory_id=memory_ids, reason=reasons),

@@ -245,6 +245,12 @@ def test_a_validity_does_not_end_before_it_begins_whichever_of_the_two_was_there
     error = refusal(records, UpdateMemory(ID, valid_until=30.0))
     assert (type(error), error.field) == (InvalidInput, "valid_until")
     assert (shown(records).valid_from, shown(records).valid_until) == (30.0, 40.0)
+    cleared = do(records, UpdateMemory(ID, valid_from=50.0, cleared=("valid_until",)), UpdatedResult)
+    assert (cleared.updated_fields, shown(records).valid_from) == (("valid_from", "valid_until"), 50.0)
+    assert shown(records).valid_until is None
+    assert do(records, UpdateMemory(ID, cleared=("valid_until",)), UpdatedResult).updated_fields == ()
+    do(records, RestoreMemory(ID, cleared.version - 1), RestoredResult)
+    assert (shown(records).valid_from, shown(records).valid_until) == (30.0, 40.0)
 
 
 def test_a_change_that_the_database_refuses_hurts_no_other(records: Records) -> None:

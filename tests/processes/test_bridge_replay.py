@@ -153,6 +153,14 @@ def test_broken_lines_are_answered_and_harm_nobody(runtime: Path) -> None:
         client.say(b"")
         client.say(b'{"jsonrpc":"2.0","id":"crlf","method":"ping"}\r')
         assert client.hear() == {"jsonrpc": "2.0", "id": "crlf", "result": {}}
+        for params in (b'{"n":NaN}', b"[" * 940 + b"]" * 940, b"3"):  # the second is too deep for the gateway alone
+            client.say(b'{"jsonrpc":"2.0","id":"unread","method":"ping","params":' + params + b"}")
+            refusal = client.hear()
+            assert (refusal["id"], refusal["error"]["code"]) == ("unread", -32700)
+        with bridge(REMEMBRANCER_SESSION_ID="x" * 201) as misfit:
+            error = misfit.request("initialize", **HANDSHAKE)["error"]
+            assert (error["code"], error["data"]) == (-32602, {"error": "invalid_input", "retry_possible": False})
+            assert error["message"] == "REMEMBRANCER_SESSION_ID may have 200 characters at most, and has 201"
 
 
 def test_a_large_answer_and_a_slow_reader_lose_nothing(runtime: Path) -> None:

@@ -109,7 +109,8 @@ def test_a_launcher_that_does_not_answer_is_degraded(home: Path) -> None:
         done = remembrancer("status", "--json")
         running.process.send_signal(signal.SIGCONT)
         assert done.returncode == exit_codes.DEGRADED
-        assert "launcher" in json.loads(done.stdout)["warnings"][0]
+        (warning,) = json.loads(done.stdout)["warnings"]
+        assert warning.count("launcher.log") == 1
         assert {process.restarts for process in running.until_ready().values()} == {0}
 
 
@@ -122,12 +123,23 @@ def test_a_second_up_says_who_is_there(home: Path) -> None:
         assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["frobnicate"], ["scale"], ["scale", "store=2"], ["status", "--jason"]])
-def test_a_wrong_command_line_is_refused_without_a_traceback(home: Path, arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "usage: remembrancer"),
+        (["stauts"], "unknown command 'stauts': did you mean status? (known are mcp, up,"),
+        (["zzz"], "unknown command 'zzz': known are mcp, up,"),
+        (["scale"], "embedder=N"),
+        (["scale", "store=2"], "such as embedder=2"),
+        (["status", "--jason"], "--jason"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_without_a_traceback(home: Path, arguments: list[str], said: str) -> None:
     done = remembrancer(*arguments)
     assert done.returncode == exit_codes.USAGE
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
+    assert said in done.stderr
 
 
 def test_the_version_and_the_help_are_told(home: Path) -> None:

@@ -245,6 +245,12 @@ def test_an_empty_summary_or_domain_takes_it_away() -> None:
     assert update(summary="", domain="") == UpdateMemory(ID, summary="", domain="")
 
 
+def test_an_empty_beginning_or_end_of_the_validity_takes_it_away() -> None:
+    assert update(valid_until="") == UpdateMemory(ID, cleared=("valid_until",))
+    assert update(valid_from="", valid_until="") == UpdateMemory(ID, cleared=("valid_from", "valid_until"))
+    assert update(valid_from="", valid_until="1970-01-01") == UpdateMemory(ID, valid_until=0.0, cleared=("valid_from",))
+
+
 @pytest.mark.parametrize(
     ("arguments", "field", "said"),
     [

@@ -185,6 +185,11 @@ def test_a_file_of_a_newer_release_is_told_from_one_that_is_no_export() -> None:
             decode_header(strange)
 
 
+def test_a_byte_order_mark_before_an_export_is_passed_over() -> None:
+    header = encode_header(1e9)
+    assert decode_header(b"\xef\xbb\xbf" + header) == decode_header(header)
+
+
 def test_every_bad_line_is_named_with_its_number() -> None:
     file = export(
         ProjectLine(PROJECT.id, PROJECT.path),

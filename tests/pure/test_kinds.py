@@ -81,8 +81,8 @@ def test_a_synonym_is_the_type_that_it_stands_for(synonym: str, kind: str) -> No
 
 
 @pytest.mark.parametrize("other", ["component", "snake", " Wild Card ", "", "topic", "Käfer"])
-def test_any_other_entity_type_stays_as_it_was_given_and_counts_as_custom(other: str) -> None:
-    assert entity_type(other) == other
+def test_any_other_entity_type_is_kept_in_small_letters_and_counts_as_custom(other: str) -> None:
+    assert entity_type(other) == other.lower()
     assert entity_kind(other) == "custom"
 
 

@@ -21,6 +21,7 @@ BRIDGE_MAY = (
     "remembrancer.protocol.paths",
     "remembrancer.protocol.locks",
     "remembrancer.protocol.hello",
+    "remembrancer.protocol.request_ids",
     "remembrancer.config.home",
 )
 

@@ -63,6 +63,7 @@ UPDATES = st.builds(
     domain=st.none() | st.sampled_from(["", "testing"]),
     valid_from=st.none() | st.just(3.0),
     valid_until=st.none() | st.sampled_from([7.0, 9.0]),
+    cleared=st.sampled_from([(), ("valid_until",), ("valid_from", "valid_until")]),
 )
 
 

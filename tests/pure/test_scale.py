@@ -39,5 +39,5 @@ def test_what_is_no_number_is_refused_with_an_example(text: str) -> None:
 
 @pytest.mark.parametrize("number", [-1, 65, 10**9])
 def test_a_number_out_of_bounds_is_refused(number: int) -> None:
-    with pytest.raises(InvalidInput, match="embedders are not possible"):
+    with pytest.raises(InvalidInput, match="embedders are not possible: give a whole number from 0 to 64"):
         check_embedders(number)

@@ -74,6 +74,15 @@ def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: st
         load_settings({f"{PREFIX}{name.upper()}": value})
 
 
+@pytest.mark.parametrize("value", ["none", "None"])
+def test_the_default_as_the_page_of_settings_has_it_is_a_value(value: str) -> None:
+    assert load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": value}) == Settings()
+    with pytest.raises(ConfigurationError, match="it must be a whole number of at least 1048576 or none"):
+        load_settings({f"{PREFIX}DATABASE_LIMIT_BYTES": "no"})
+    with pytest.raises(ConfigurationError, match="it must be a number above 0 and at most 86400"):
+        load_settings({f"{PREFIX}IDLE_TIMEOUT_S": value})
+
+
 @given(st.sampled_from(NAMES), st.text(st.characters(exclude_characters="\0"), max_size=12))
 def test_no_value_of_any_variable_is_worse_than_a_configuration_error(name: str, value: str) -> None:
     try:

@@ -49,6 +49,7 @@ def test_a_text_that_is_data_has_no_spellings() -> None:
 
 @given(st.text(max_size=300))
 @example("\ud800aB")
+@example("🌀🌀")
 @example("".join(map(chr, range(0x3400))))
 def test_any_text_has_spellings_that_are_words_and_not_much_longer_than_itself(text: str) -> None:
     parts = word_parts(text)

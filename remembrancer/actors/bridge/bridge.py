@@ -21,7 +21,17 @@ from remembrancer.actors.bridge.lines import LineBuffer
 from remembrancer.actors.bridge.places import Places, find_places
 from remembrancer.actors.bridge.replay import Conversation, error_line
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.protocol.hello import BYE, CONTROL, END, INVALID_REQUEST, MAX_LINE_BYTES, REFUSED, WELCOME
+from remembrancer.protocol.hello import (
+    BYE,
+    CONTROL,
+    END,
+    INVALID,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    MAX_LINE_BYTES,
+    REFUSED,
+    WELCOME,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -314,6 +324,9 @@ class Bridge:
             self._welcomed = True
             self._fruitless = 0
             self._starter.connected()
+        elif line.startswith(INVALID):
+            reason = line.removeprefix(INVALID).decode("utf-8", "replace")
+            self._tell_client(self._conversation.fail_all(reason, code=INVALID_PARAMS))
         elif line.startswith(REFUSED):
             reason = line.removeprefix(REFUSED).decode("utf-8", "replace")
             self._dormant = True

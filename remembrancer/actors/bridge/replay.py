@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 
-from remembrancer.protocol.hello import INVALID_REQUEST, PARSE_ERROR, REPLAY_ID, UNAVAILABLE, stamped
+from remembrancer.protocol.hello import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, REPLAY_ID, UNAVAILABLE, stamped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Conversation:
         """The line for the gateway and the line for the client that a client's line leads to."""
         try:
             message = _decode(line)
-        except (ValueError, RecursionError):
-            return None, error_line(None, PARSE_ERROR, "the line is not valid JSON in UTF-8")
+        except (ValueError, RecursionError) as error:
+            return None, self._unread(line, error)
         if isinstance(message, list):
             return None, error_line(None, INVALID_REQUEST, "batches are not supported: send one message a line")
         if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
@@ -109,6 +109,15 @@ class Conversation:
         self._open[request_id] = OpenRequest(message, line, stamp_ms, longest if self.connected else expires, longest)
         self._open_bytes += len(line)
         return (stamped(line, stamp_ms) if self.connected else None), None
+
+    def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
+        """The answer to a line that cannot be read, under its id where that can be had: its sender waits for it."""
+        from remembrancer.protocol.request_ids import id_of_unread
+
+        is_deep = isinstance(error, RecursionError)
+        reason = "the line is nested too deeply" if is_deep else "the line is not valid JSON in UTF-8"
+        request_id = id_of_unread(line)
+        return error_line(None if request_id in self._open else request_id, PARSE_ERROR, reason)
 
     def _notification(self, method: str, message: dict[str, Any], line: bytes, stamp_ms: int) -> bytes | None:
         if method == "notifications/initialized":
@@ -200,15 +209,15 @@ class Conversation:
         """Error answers for the requests whose budget has run out; their late answers will be swallowed."""
         return self._fail([key for key, request in self._open.items() if request.expires <= now], _TOO_LATE)
 
-    def fail_all(self, reason: str, *, retry: bool = True) -> list[bytes]:
+    def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
         """Error answers for every open request; `retry` says whether the same may succeed later."""
-        return self._fail(list(self._open), reason, retry=retry)
+        return self._fail(list(self._open), reason, retry=retry, code=code)
 
-    def _fail(self, keys: list[RequestId], reason: str, *, retry: bool = True) -> list[bytes]:
+    def _fail(self, keys: list[RequestId], reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
         answers = []
         for key in keys:
             self._close(key)
-            answers.append(error_line(key, UNAVAILABLE, reason, retry=retry))
+            answers.append(error_line(key, code, reason, retry=retry))
         return answers
 
     def _close(self, key: RequestId) -> None:
@@ -234,6 +243,8 @@ def error_line(request_id: RequestId | None, code: int, message: str, *, retry: 
     error: dict[str, Any] = {"code": code, "message": message}
     if code == UNAVAILABLE:
         error["data"] = {"error": "memory_unavailable", "retry_possible": retry}
+    elif code == INVALID_PARAMS:
+        error["data"] = {"error": "invalid_input", "retry_possible": False}
     answer = {"jsonrpc": "2.0", "id": request_id, "error": error}
     return json.dumps(answer, separators=(",", ":")).encode()
 

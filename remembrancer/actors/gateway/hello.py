@@ -102,7 +102,8 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
             found.append(
                 Notice(
                     "setting_ignored",
-                    f"{origin} differs in this session, but the memory service was started with {actual}: "
+                    f"{origin} differs in this session, but the memory service was started with "
+                    f"{'none' if actual is None else actual}: "
                     "run `remembrancer down` to have the next session start it anew",
                 )
             )

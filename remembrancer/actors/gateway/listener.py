@@ -23,7 +23,7 @@ from remembrancer.actors.gateway.session_life import SessionLife
 from remembrancer.actors.gateway.toolkit.tools import Toolbox
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.hello import MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME
+from remembrancer.protocol.hello import INVALID, MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME
 from remembrancer.protocol.tracing import Traces
 
 HELLO_WAIT_S: Final = 5.0
@@ -133,7 +133,10 @@ class Listener:
             return None
         except RemembrancerError as error:
             logger.warning("a bridge was refused", extra={"code": error.code, "reason": error.message})
-            writer.write(REFUSED + " ".join(error.message.split()).encode("utf-8", "replace") + b"\n")
+            reason = " ".join(error.message.split()).encode("utf-8", "replace") + b"\n"
+            if error.field is not None:
+                writer.write(INVALID + reason)
+            writer.write(REFUSED + reason)
             return None
         welcome = {"version": __version__, "incarnation": self._incarnation}
         writer.write(WELCOME + msgspec.json.encode(welcome) + b"\n")

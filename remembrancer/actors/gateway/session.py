@@ -24,6 +24,7 @@ from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 from remembrancer.config.project import project_of
 from remembrancer.protocol.hello import BYE, CONTROL, END, INVALID_REQUEST, PARSE_ERROR, split_stamp
 from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.request_ids import id_of_unread
 from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
 from remembrancer.protocol.writes import ProjectRef
 
@@ -188,7 +189,9 @@ class Session:
         try:
             message = _decode(text)
         except (ValueError, RecursionError) as error:
-            self._write(_error(None, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})"))
+            request_id = id_of_unread(text)
+            known = None if request_id in self._in_flight else request_id
+            self._write(_error(known, PARSE_ERROR, f"not a message of MCP ({type(error).__name__})"))
             return None
         match message:
             case mcp.JSONRPCRequest(id=request_id):

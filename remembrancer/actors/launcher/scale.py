@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import msgspec
 
+from remembrancer.config.allowed import allowed
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput
 
@@ -35,7 +36,8 @@ def check_embedders(number: int) -> int:
     try:
         msgspec.convert({"embedders": number}, Settings)
     except msgspec.ValidationError as error:
-        raise InvalidInput(f"{number} embedders are not possible: {error}", field="embedder") from error
+        message = f"{number} embedders are not possible: give {allowed('embedders')}"
+        raise InvalidInput(message, field="embedder") from error
     return number
 
 

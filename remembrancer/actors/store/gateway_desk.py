@@ -17,7 +17,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.counting import total_counts
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Rules
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
-from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.in_part import Readable, answered, readable, told
+from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
@@ -195,16 +196,18 @@ class GatewayDesk:
                 raise AssertionError("the actor takes note of it: it has no answer")
 
     async def _recall(self, request: Recall, envelope: Envelope) -> Recalled:
-        files = await self._files_in_scope(request)
+        in_scope = await self._files_in_scope(request)
         current().mark("files at hand")
-        sources = [Source(records, self._index.searchable(records.name)) for records in files]
-        embed = self._embed_within(envelope)
-        answer, seen = await recall(
-            request, sources, embed, self._threads, time.time(), self._weights, self._reranking_within(envelope)
-        )
-        for place, numbers in seen.items() if request.counts_accesses else ():
-            self._touched[files[place].name, request.session_id].extend(numbers)
-        return answer
+        embed, reranking = self._embed_within(envelope), self._reranking_within(envelope)
+
+        async def search(files: Sequence[Records]) -> Recalled:
+            sources = [Source(records, self._index.searchable(records.name)) for records in files]
+            answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights, reranking)
+            for place, numbers in seen.items() if request.counts_accesses else ():
+                self._touched[files[place].name, request.session_id].extend(numbers)
+            return answer
+
+        return told(*await answered(in_scope, search))
 
     def _reranking_within(self, envelope: Envelope) -> Reranking | None:
         """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
@@ -235,44 +238,52 @@ class GatewayDesk:
         return embed
 
     async def _search_graph(self, request: SearchGraph) -> GraphFound:
-        files = await self._graph_files(request.project)
-        answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
-        for place, numbers in seen.items():
-            self._touched[files[place].name, request.session_id].extend(numbers)
-        return answer
+        async def search(files: Sequence[Records]) -> GraphFound:
+            answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
+            for place, numbers in seen.items():
+                self._touched[files[place].name, request.session_id].extend(numbers)
+            return answer
+
+        return told(*await answered(await self._graph_files(request.project), search))
 
     async def _suggest(self, request: Suggest) -> Suggestions:
         files = await self._graph_files(request.project)
-        return await self._read(lambda: suggest(request, files))
+        suggested, _ = await answered(files, lambda files: self._read(lambda: suggest(request, files)))
+        return suggested
 
-    async def _graph_files(self, project: ProjectRef) -> list[Records]:
+    async def _graph_files(self, project: ProjectRef) -> Readable:
         """The project's file first: a name is shown as the project spells it."""
-        return (await self._files_that_exist(project))[::-1]
+        found = await readable(self._files, project)
+        return found._replace(files=found.files[::-1])
 
     async def _gather_context(self, request: GatherContext, envelope: Envelope) -> ContextGathered:
-        files = await self._files_that_exist(request.project)
-        user, *project = [Source(records, self._index.searchable(records.name)) for records in files]
         embed, now = self._embed_within(envelope), time.time()
-        its = project[0] if project else None
-        return await Gathering(request, its, user, embed, self._threads, now, self._weights).gathered()
+
+        async def gather(files: Sequence[Records]) -> ContextGathered:
+            sources = [Source(records, self._index.searchable(records.name)) for records in files]
+            user = next((source for source in sources if source.records.name == USER), None)
+            its = next((source for source in sources if source is not user), None)
+            return await Gathering(request, its, user, embed, self._threads, now, self._weights).gathered()
+
+        of_project = any(section != "preferences" for section in request.sections)  # which are the user's alone
+        return told(*await answered(await readable(self._files, request.project, of_project=of_project), gather))
 
     async def _note_access(self, request: NoteAccess) -> Noted:
-        for records in await self._files_that_exist(request.project):
+        for records in (await readable(self._files, request.project)).files:
             seen = await self._read(partial(visible_numbers, records, request.memory_ids, request.session_id))
             self._touched[records.name, request.session_id].extend(seen)
         return Noted()
 
-    async def _files_in_scope(self, request: Recall) -> list[Records]:
+    async def _files_in_scope(self, request: Recall) -> Readable:
+        """The project's file first."""
         scopes = request.scopes or ("session", "project", "user")
-        files: list[Records] = []
-        if {"session", "project"}.intersection(scopes) and self._files.exists(request.project):
-            files.append(await self._files.project(request.project))
-        if "user" in scopes:
-            files.append(self._files.user)
-        return files
+        of_project = not {"session", "project"}.isdisjoint(scopes)
+        found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
+        return found._replace(files=found.files[::-1])
 
     async def _await_embedding(self, request: AwaitEmbedding, envelope: Envelope) -> EmbeddingState:
-        for records in await self._files_that_exist(request.project):
+        files, unread = await readable(self._files, request.project)
+        for records in files:
             number = await self._read(partial(records.number_of, request.memory_id))
             if number is None:
                 continue
@@ -286,34 +297,34 @@ class GatewayDesk:
                     await asyncio.shield(comparing)
             similar = await self._read(partial(records.similar_ids, number, request.session_id))
             return EmbeddingState(request.memory_id, embedded, similar, error)
-        return EmbeddingState(request.memory_id, embedded=False, error="there is no such memory")
+        error = unread.message if unread is not None else "there is no such memory"
+        return EmbeddingState(request.memory_id, embedded=False, error=error)
 
     async def _show(self, request: GetMemory) -> MemoryShown:
-        files = await self._files_that_exist(request.project)
         embedded, rules = self._desk.is_embedded, self._rules
-        return await self._read(lambda: show_memory(request, files, embedded, time.time(), rules))
+        shown, _ = await answered(
+            await readable(self._files, request.project),
+            lambda files: self._read(lambda: show_memory(request, files, embedded, time.time(), rules)),
+        )
+        return shown
 
     async def _describe(self, request: DescribeStore) -> StoreDescription:
-        files = await self._files_that_exist(request.project)
-        return await self._read(lambda: self._description(files, request))
+        found = await readable(self._files, request.project)
+        return told(*await answered(found, lambda files: self._read(lambda: self._description(files, request))))
 
     async def _describe_session(self, request: DescribeSession) -> SessionDescription:
-        files = await self._files_that_exist(request.project)
-        return await self._read(
-            lambda: describe_session([records.session_story(request.session_id) for records in files])
-        )
+        def describe(files: Sequence[Records]) -> SessionDescription:
+            return describe_session([records.session_story(request.session_id) for records in files])
+
+        found = await readable(self._files, request.project)
+        return told(*await answered(found, lambda files: self._read(lambda: describe(files))))
 
     async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
         records = self._files.user if request.project is None else await self._files.project(request.project)
         await self._committer.run(partial(records.import_sessions, request.sessions))
         return SessionsImported()
 
-    async def _files_that_exist(self, project: ProjectRef) -> list[Records]:
-        """The user's file, and the project's if it has one: to ask makes none."""
-        exists = self._files.exists(project)
-        return [self._files.user, await self._files.project(project)] if exists else [self._files.user]
-
-    def _description(self, files: list[Records], request: DescribeStore) -> StoreDescription:
+    def _description(self, files: Sequence[Records], request: DescribeStore) -> StoreDescription:
         counts = total_counts([records.counts(request.session_id) for records in files])
         sessions = [records.session(request.session_id) for records in files]
         return StoreDescription(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
@@ -92,7 +93,7 @@ def decode_header(line: bytes) -> Header:
         FileUnusable: it is no export.
     """
     try:
-        header = _header_decoder.decode(line)
+        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # which some editors put there
     except UNDECODABLE as error:
         raise FileUnusable(f"it is no export of Remembrancer: its first line is none ({error})") from error
     if header.format != FORMAT:

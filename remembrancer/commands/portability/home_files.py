@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from remembrancer.actors.gateway.store_access import queue_file
 from remembrancer.actors.store import catalog
 from remembrancer.actors.store.records import schema
+from remembrancer.commands.checking.examination.read_only import address_of, is_at_rest
 from remembrancer.commands.portability.private_files import FileUnusable
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.paths import RuntimePaths
@@ -105,27 +106,38 @@ def moment(paths: RuntimePaths, wanted: Callable[[str], bool] = is_known) -> Ite
 def open_file(path: Path, name: str) -> HomeFile:
     """One database as of now; its connection is the caller's to close. Version 0: there is nothing in it yet.
 
+    On a disk that cannot be written SQLite finds no room for the log that it reads by: the file is all there is then.
+
     Raises:
         SchemaTooNew: a newer release wrote it.
         RecordsUnusable: it cannot be read.
     """
     try:
-        uri = f"{path.absolute().as_uri()}?mode=ro"
-        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
-            connection.execute("BEGIN")
-            connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the moment is that of the first read
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > newest_version(name):
-                raise SchemaTooNew(
-                    f"{path} has schema version {version}, and this release reads up to {newest_version(name)}: "
-                    "install the newer release that wrote it"
-                )
-        except BaseException:
-            connection.close()
-            raise
+            return _opened(path, name, immutable=False)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not is_at_rest(path):
+                raise
+            return _opened(path, name, immutable=True)
     except sqlite3.DatabaseError as error:
         raise unreadable(path, error) from error
+
+
+def _opened(path: Path, name: str, *, immutable: bool) -> HomeFile:
+    address = address_of(path, immutable=immutable)
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the moment is that of the first read
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > newest_version(name):
+            raise SchemaTooNew(
+                f"{path} has schema version {version}, and this release reads up to {newest_version(name)}: "
+                "install the newer release that wrote it"
+            )
+    except BaseException:
+        connection.close()
+        raise
     return HomeFile(name, connection, version)
 
 

@@ -9,6 +9,7 @@ from remembrancer.actors.gateway.toolkit.tools import Answer
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.wording.spans import spans_of
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgottenResult,
@@ -241,8 +242,8 @@ def _entry_of(memory: PortableMemory, version: int) -> HistoryEntry:
     for entry in memory.history:
         if entry.version == version:
             return entry
-    there_are = ", ".join(str(entry.version) for entry in memory.history[-MAX_HISTORY:])
-    raise InvalidInput(f"version must be one that the memory has had ({there_are}), not {version}", field="version")
+    known = spans_of(entry.version for entry in memory.history)
+    raise InvalidInput(f"{memory.id} has no version {version}: known are {known}", field="version")
 
 
 def _entities(entities: tuple[EntityRef, ...], *, stale: bool) -> list[dict[str, Any]]:

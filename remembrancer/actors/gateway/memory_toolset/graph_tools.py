@@ -10,6 +10,7 @@ from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.read_cache import word_match
 from remembrancer.actors.gateway.store_access.reads import ReadPath
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool
+from remembrancer.protocol.errors import UNREADABLE
 from remembrancer.protocol.reads import GraphFound, RecalledMemory, SearchGraph
 
 KNOWN: Final = "The graph was not searched: these are the memories known without the store that name the entity."
@@ -48,7 +49,9 @@ class GraphTools:
             answer = answers.memories_alone(memories, notices)
         else:
             memories = list(found.memories)
-            answer = answers.graph_found(found, (*found.notices, *asked.notices), degraded=bool(asked.notices))
+            is_part = any(notice.code in UNREADABLE for notice in found.notices)
+            degraded = is_part or bool(asked.notices)
+            answer = answers.graph_found(found, (*found.notices, *asked.notices), degraded=degraded)
         if request.entity is not None and request.include_memories:
             self._happenings.recalled(call.caller, tuple(memory.id for memory in memories))
         return answer

@@ -145,7 +145,7 @@ class MemoryTools:
         request = DescribeStore(call.caller.project, call.caller.session_id)
         description, is_fresh = await self._reads.describe(request, call.received_at)
         queue: dict[str, Any] = {"depth": self._queue.depth, "rejected": self._queue.rejected}
-        notices: list[Notice] = []
+        notices: list[Notice] = list(description.notices) if description else []
         if not is_fresh:
             last = "the figures are the last known" if description else "there are no figures yet"
             notices.append(Notice("memory_unavailable", f"{self._link.explain_away()}: {last}"))

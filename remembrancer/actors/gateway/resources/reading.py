@@ -155,7 +155,9 @@ class Resources:
     def _markdown(self, uri: str, text: str, asked: Asked) -> Content:
         """The digest leaves out what is said of the content's state: that it is older would be no news of it."""
         is_part = asked.reply is None
-        notices = asked.notices
+        reply = asked.reply
+        its_own = reply.notices if isinstance(reply, SessionDescription | GraphFound | ContextGathered) else ()
+        notices = (*its_own, *asked.notices)
         if is_part and asked.away is not None:
             notices = (self._reads.explain(asked.away, KNOWN),)
         said = " ".join(notice.message for notice in notices)

@@ -10,7 +10,7 @@ from mcp.server.subscriptions import ListenHandler
 from remembrancer.actors.gateway.arrival import Arrival, arrival_of
 from remembrancer.actors.gateway.mcp_errors import Context
 from remembrancer.actors.gateway.resources.reading import RESOURCES, TEMPLATES, Resources
-from remembrancer.actors.gateway.resources.resource_uris import is_known, unknown_resource
+from remembrancer.actors.gateway.resources.resource_uris import is_known, quoted, unknown_resource
 from remembrancer.actors.gateway.resources.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE
 from remembrancer.protocol.errors import InvalidInput, NotFound
@@ -54,7 +54,7 @@ class ResourceHandlers:
         try:
             content = await self._resources.read(await arrival.session.caller(), uri, arrival.received_at)
         except NotFound as error:
-            raise NotFound(error.message, details={**error.details, "uri": uri}) from error
+            raise NotFound(error.message, details={**error.details, "uri": quoted(uri)}) from error
         contents = [{"uri": uri, "mimeType": content.mime_type, "text": content.text}]
         return {"contents": contents, **UNCACHED}
 
@@ -116,7 +116,7 @@ class ResourceHandlers:
 
 def _check_known(uri: str) -> None:
     if not is_known(uri):
-        raise NotFound(unknown_resource(uri), details={"uri": uri})
+        raise NotFound(unknown_resource(uri), details={"uri": quoted(uri)})
 
 
 def _is_replay(ctx: Context, arrival: Arrival) -> bool:

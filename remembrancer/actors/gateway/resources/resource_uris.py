@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from remembrancer.actors.gateway.toolkit.text import shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 
@@ -14,6 +15,7 @@ PREFERENCES: Final = "memory://user/preferences"
 MEMORY_START: Final = "memory://memory/"
 MEMORY_TEMPLATE: Final = MEMORY_START + "{id}"
 FIXED: Final = (STATUS, SUMMARY, GRAPH, PREFERENCES)
+LONGEST_QUOTED: Final = 200
 _ESCAPED_COLON: Final = ("%3A", "%3a")
 
 
@@ -38,7 +40,12 @@ def is_known(uri: str) -> bool:
     return uri in FIXED or memory_id_of(uri) is not None
 
 
+def quoted(uri: str) -> str:
+    """A URI as an error gives it back: whole, unless it is longer than any of ours."""
+    return uri if len(uri) <= LONGEST_QUOTED else f"{uri[:LONGEST_QUOTED]}…"
+
+
 def unknown_resource(uri: str) -> str:
     """A message about a URI that is none of ours."""
     bare = MEMORY_PREFIX + "<ULID>"
-    return f"there is no resource {uri[:100]!a}: known are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"
+    return f"there is no resource {shown(uri)}: known are {', '.join(FIXED)} and {MEMORY_TEMPLATE} (id: {bare})"

@@ -45,7 +45,7 @@ class ArgumentDecoder(Generic[T]):
         known = fields_at(self.schema, path)
         for name, value in given.items():
             if name not in known:
-                field = ".".join([*path, ascii(name)[1:-1]])
+                field = ".".join([*path, shown(name)[1:-1]])
                 raise InvalidInput(f"unknown field {shown(name)}{_hint(name, known)}", field=field)
             inner = value if isinstance(value, list) else [value]
             for each in inner:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 from typing import Final
 
@@ -57,6 +58,6 @@ def _is_refused(character: str) -> bool:
 
 
 def shown(value: object) -> str:
-    """A value as an error message quotes it: short, and in ASCII."""
-    text = ascii(value)
+    """A value as an error message quotes it: short, in ASCII, and what is no text as JSON has it."""
+    text = ascii(value) if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

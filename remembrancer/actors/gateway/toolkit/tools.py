@@ -19,7 +19,10 @@ from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import ProjectRef
 
 DEFAULT_TOOLSETS: Final = ("memory",)
-MOST_SERIOUS: Final = ("memory_unavailable", "query_timeout", "embedding_failed", "queued_rejected", "queued")
+MOST_SERIOUS: Final = (
+    *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new"),
+    *("embedding_failed", "queued_rejected", "queued"),
+)
 """Codes of warnings in the order of their weight; those of others weigh less."""
 COMPLETE: Final = {"resultType": "complete"}
 """What a result of the 2026-07-28 protocol has to say; the SDK takes it out for older clients."""

@@ -134,7 +134,7 @@ class JoinedGraph:
         for number, name, key, kind in rows:
             node = nodes.get(number)
             if node is None:
-                node = nodes[number] = Node(key, kind)
+                node = nodes[number] = Node(key, kind.lower())
                 numbers.setdefault(node, []).append(number)
                 self._names.setdefault(node, name)
             found.append(node)

@@ -40,8 +40,11 @@ class Found:
 
 
 def find(graph: JoinedGraph, name: str) -> Found:
-    """Exactly this name, else the same in another spelling, else the one name that has all its words."""
-    nodes = graph.named(name) or graph.keyed([name_key(name)])
+    """Exactly this name and those that differ in case alone (another type, perhaps), else the same in another spelling,
+    else the one name that has all its words."""
+    exact, spelled = graph.named(name), graph.keyed([name_key(name)])
+    alike = [node for node in spelled if graph.name(node).casefold() == name.casefold()] if exact else spelled
+    nodes = list(dict.fromkeys([*exact, *alike]))
     if nodes:
         return Found(tuple(nodes[:MOST_STARTS]))
     parts = [f'"{part}"' for part in _PART.findall(name_words(name))]

@@ -104,7 +104,8 @@ def _overview(
             degrees[node] += degree
         for spelling, count in summary.relationship_types.items():
             types[spellings.setdefault(name_key(spelling), spelling)] += count
-        entity_types.update(summary.entity_types)
+        for kind, count in summary.entity_types.items():
+            entity_types[kind.lower()] += count
         entities += summary.entities
         relationships += summary.relationships
     best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]

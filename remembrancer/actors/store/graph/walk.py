@@ -17,7 +17,7 @@ LONE_WORTH: Final = 0.8
 
 
 class Node(NamedTuple):
-    """An entity in all its spellings. `key` is its `name_key`."""
+    """An entity in all its spellings. `key` is its `name_key`, `type` is in small letters."""
 
     key: str
     type: str

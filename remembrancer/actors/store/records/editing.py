@@ -9,7 +9,7 @@ import sqlite3
 
 import msgspec
 
-from remembrancer.actors.store.records.history import read_history, spans_of
+from remembrancer.actors.store.records.history import read_history
 from remembrancer.actors.store.records.link_rows import add_links, find_targets, remove_links
 from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, memory_to_change, revise
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
@@ -22,6 +22,7 @@ from remembrancer.actors.store.records.snapshots import (
     updated,
 )
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.wording.spans import spans_of
 from remembrancer.protocol.writes import (
     ForgetMemory,
     ForgottenResult,

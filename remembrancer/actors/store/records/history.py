@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -91,14 +91,3 @@ def snapshot_of(connection: sqlite3.Connection, memory_id: str, version: int) ->
         (memory_id, version),
     ).fetchone()
     return None if row is None else _decode_snapshot(row[0])
-
-
-def spans_of(versions: Iterable[int]) -> str:
-    """Versions in their order, for a person: `1 to 4, 7`."""
-    spans: list[list[int]] = []
-    for version in versions:
-        if spans and spans[-1][1] == version - 1:
-            spans[-1][1] = version
-        else:
-            spans.append([version, version])
-    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import migrate, refuse_newer
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RecordsUnusable, RemembrancerError
-from remembrancer.protocol.room import disk_full
+from remembrancer.protocol.room import disk_full, size_on_disk
 
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What the write-ahead log is cut back to once it has been moved into the database."""
@@ -74,8 +74,7 @@ class SqliteFile:
 
     def size_bytes(self) -> int:
         """Bytes on disk, with the write-ahead log."""
-        files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return sum(file.stat().st_size for file in files if file.exists())
+        return size_on_disk(self.path)
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""

@@ -104,7 +104,8 @@ def how_many(memories: Sequence[RecalledMemory], characters: int | None, times: 
 
 
 class Gathering:
-    """One request under way. A project that has no file yet (`project` is None) has no memories.
+    """One request under way. A project that has no file yet (`project` is None) has no memories, nor has a user whose
+    file cannot be read.
 
     `embed` makes the task's vector, once for all; where it raises `EmbeddingUnavailable`, words are searched alone.
     """
@@ -113,7 +114,7 @@ class Gathering:
         self,
         request: GatherContext,
         project: Source | None,
-        user: Source,
+        user: Source | None,
         embed: Callable[[str], Awaitable[Vectors]],
         threads: Executor,
         now: float,
@@ -121,7 +122,7 @@ class Gathering:
     ) -> None:
         self._request = request
         self._project = None if project is None else searched_once(project)
-        self._user = searched_once(user)
+        self._user = None if user is None else searched_once(user)
         self._embed = embed
         self._threads = threads
         self._now = now
@@ -147,6 +148,8 @@ class Gathering:
 
     async def _preferences(self) -> Finds:
         """The user's semantic and procedural memories: by importance, then recency; with a task also by relevance."""
+        if self._user is None:
+            return Finds()
         most, related = await asyncio.gather(
             self._top([self._user], ("user",), PREFERENCE_TYPES, SHARED),
             self._recall([self._user], self._task, ("user",), PREFERENCE_TYPES),

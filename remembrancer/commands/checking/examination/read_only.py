@@ -22,12 +22,20 @@ def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Conn
     Raises:
         sqlite3.Error: from here, and from what is done with the connection.
     """
-    log = path.with_name(path.name + "-wal")
-    at_rest = not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
-    immutable = "&immutable=1" if at_rest else ""
-    address = f"{path.absolute().as_uri()}?mode=ro{immutable}"
+    address = address_of(path, immutable=is_at_rest(path))
     with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
         if limit_s is not None:
             give_up_at = time.monotonic() + limit_s
             connection.set_progress_handler(lambda: time.monotonic() > give_up_at, STEPS_BETWEEN_LOOKS)
         yield connection
+
+
+def is_at_rest(path: Path) -> bool:
+    """Whether all of a database is in the file itself, and nobody has it open: a log says otherwise."""
+    log = path.with_name(path.name + "-wal")
+    return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
+
+
+def address_of(path: Path, *, immutable: bool) -> str:
+    """The URI that opens a database for reading. `immutable`: without a log or a lock, while nobody writes."""
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"

@@ -1,0 +1,103 @@
+"""A damaged page shows when it is read: the answer is made of the other file, and says which one is missing."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store.in_part import Readable, answered
+from remembrancer.actors.store.memory_files import USER
+from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.snapshots import unknown_memory
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.protocol.errors import RecordsUnusable
+from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+
+pytestmark = pytest.mark.anyio
+
+
+class Files:
+    """The user's file and a project's, with a memory each."""
+
+    def __init__(self, directory: Path) -> None:
+        self.paths = {name: directory / f"{name}.db" for name in (USER, PROJECT.id)}
+        self.open = {name: SqliteRecords(path, name, lambda: REQUESTED_AT) for name, path in self.paths.items()}
+        self.ids: dict[str, str] = {}
+        for name, records in self.open.items():
+            operation = store_operation(f"op-{name}", f"a lantern of {name}")
+            records.apply([operation])
+            self.ids[name] = memory_id_of(operation)
+
+    def damage(self, name: str) -> None:
+        """Spoil the page that the memories begin on; the file itself can be opened."""
+        self.open[name].close()
+        with closing(sqlite3.connect(self.paths[name])) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            (root,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'memories'").fetchone()
+            (size,) = connection.execute("PRAGMA page_size").fetchone()
+        with self.paths[name].open("r+b") as file:
+            file.seek((root - 1) * size)
+            file.write(b"\x77" * size)
+        self.open[name] = SqliteRecords(self.paths[name], name, lambda: REQUESTED_AT)
+
+    def both(self) -> Readable:
+        return Readable(tuple(self.open.values()))
+
+    def close(self) -> None:
+        for records in self.open.values():
+            records.close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[Files]:
+    made = Files(tmp_path)
+    yield made
+    made.close()
+
+
+async def contents(files: Sequence[Records]) -> list[str]:
+    """What is in the files."""
+    return [each.content for records in files for each in records.load([1], Filters(SESSION)).values()]
+
+
+@pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
+async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
+    files: Files, damaged: str, whole: str
+) -> None:
+    assert len((await answered(files.both(), contents))[0]) == 2
+    files.damage(damaged)
+    found, (missing,) = await answered(files.both(), contents)
+    assert found == [f"a lantern of {whole}"]
+    assert missing.code == "records_unusable"
+    assert str(files.paths[damaged]) in missing.message
+    assert missing.message.startswith("The user's" if damaged == USER else "The project's")
+
+
+@pytest.mark.parametrize(("damaged", "whole"), [(USER, PROJECT.id), (PROJECT.id, USER)])
+async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
+    files: Files, damaged: str, whole: str
+) -> None:
+    async def show(wanted: str, among: Sequence[Records]) -> str:
+        for records in among:
+            if any(each.id == wanted for each in records.load([1], Filters(SESSION)).values()):
+                return records.name
+        raise unknown_memory(wanted)
+
+    files.damage(damaged)
+    shown, _ = await answered(files.both(), partial(show, files.ids[whole]))
+    assert shown == whole
+    with pytest.raises(RecordsUnusable):
+        await answered(files.both(), partial(show, files.ids[damaged]))
+
+
+async def test_a_file_that_is_needed_alone_is_an_error(files: Files) -> None:
+    files.damage(USER)
+    with pytest.raises(RecordsUnusable):
+        await answered(Readable((files.open[USER],)), contents)
+    with pytest.raises(RecordsUnusable, match="damaged"):
+        await answered(Readable((), RecordsUnusable("the project's is damaged")), contents)
