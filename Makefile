@@ -11,7 +11,7 @@ demo: $(VENV)/.runtime
 
 # Tests with sockets and processes have deadlines that a machine which stands still for seconds can break, however
 # patient they are: what fails there is run once more, and is named as a rerun at the end. Pure logic never is.
-ONCE_MORE := --reruns 1 -rR
+ONCE_MORE := --reruns 1 --rerun-show-tracebacks -rR
 
 test: $(VENV)/.dev check
 	@echo "==> running the tests of pure logic and contracts, four at a time"

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
@@ -19,18 +20,28 @@ settings.register_profile("steady", deadline=None, suppress_health_check=[Health
 settings.load_profile("steady")
 """No property is judged by how long an example takes: a machine that stalls would make it fail."""
 
-_OF_GARBAGE = pytest.mark.filterwarnings("default::pytest.PytestUnraisableExceptionWarning")
+_GARBAGE = "default::pytest.PytestUnraisableExceptionWarning"
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """What a failed test leaves open is noticed when it is collected as garbage, during another test or the second run
     of its own: neither may fail for it. As long as no test has failed, whatever is left open is an error."""
     report = yield
-    if report.failed and _OF_GARBAGE.mark not in item.own_markers:
+    if report.failed and call.excinfo is not None and not _is_of_garbage(call.excinfo.value):
+        warnings.simplefilter("default", pytest.PytestUnraisableExceptionWarning)  # for what is left of this test
         for each in item.session.items:
-            each.add_marker(_OF_GARBAGE)
+            if not any(mark.args == (_GARBAGE,) for mark in each.iter_markers("filterwarnings")):
+                each.add_marker(pytest.mark.filterwarnings(_GARBAGE))
     return report
+
+
+def _is_of_garbage(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_of_garbage(each) for each in error.exceptions)
+    return isinstance(error, pytest.PytestUnraisableExceptionWarning)
 
 
 PATIENT_ENVIRONMENT = {

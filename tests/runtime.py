@@ -96,18 +96,29 @@ class Runtime:
         return [*self.home.glob("projects/*/memory.db"), self.home / "user" / "memory.db"]
 
     def contents(self) -> dict[str, str]:
-        """Every memory on disk: id to content. Also checks each file's integrity."""
+        """Every memory on disk: id to content. Also checks each file's integrity, and that no memory is in two.
+
+        On its way to the user's file a memory is in both for a moment: then they are read again.
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found, doubled = self._contents()
+            if not doubled:
+                return found
+            assert time.monotonic() < deadline, f"in two files: {doubled}"
+            time.sleep(0.1)
+
+    def _contents(self) -> tuple[dict[str, str], set[str]]:
+        """What the files have, and which memories are in more than one."""
         found: dict[str, str] = {}
+        doubled: set[str] = set()
         for path in self.databases():
-            connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-            try:
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
                 assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-                for memory_id, content in connection.execute("SELECT id, content FROM memories"):
-                    assert memory_id not in found
-                    found[memory_id] = content
-            finally:
-                connection.close()
-        return found
+                contents = dict(connection.execute("SELECT id, content FROM memories"))
+            doubled |= found.keys() & contents.keys()
+            found |= contents
+        return found, doubled
 
     def derived(self) -> set[str]:
         """The ids of the memories that sum up others: what the consolidator made, and nobody stored."""

@@ -342,6 +342,7 @@ class Demo:
         with anyio.move_on_after(OUTAGE_S):
             while "embedding" not in status and status.get("retry_possible", True):
                 status = await call(self.clients[0], "get_memory_status")
+                await anyio.sleep(0.05)
         return figures_of(status)
 
     async def _scale(self, workers: int) -> None:

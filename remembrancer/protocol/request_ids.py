@@ -11,7 +11,8 @@ import re
 LONGEST_LINE_BYTES = 1024 * 1024
 """A longer line is not searched: it would hold up what else its process has to do."""
 _STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_TOKEN = re.compile(_STRING + rb"|[\[{]+|[\]}]+", re.DOTALL)
+_TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\Z)|[\[{]+|[\]}]+', re.DOTALL)
+"""Possessive: of a string that nothing ends, none of what is escaped in it is taken for a beginning of its own."""
 _ID = re.compile(rb"\s*:\s*(" + _STRING + rb"|-?\d{1,18})\s*[,}]", re.DOTALL)
 _COLON = re.compile(rb"\s*:")
 

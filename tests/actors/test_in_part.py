@@ -15,7 +15,7 @@ from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.actors.store.records.snapshots import unknown_memory
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import RecordsUnusable
+from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +28,7 @@ class Files:
         self.paths = {name: directory / f"{name}.db" for name in (USER, PROJECT.id)}
         self.open = {name: SqliteRecords(path, name, lambda: REQUESTED_AT) for name, path in self.paths.items()}
         self.ids: dict[str, str] = {}
+        self.noted: list[str] = []
         for name, records in self.open.items():
             operation = store_operation(f"op-{name}", f"a lantern of {name}")
             records.apply([operation])
@@ -46,7 +47,10 @@ class Files:
         self.open[name] = SqliteRecords(self.paths[name], name, lambda: REQUESTED_AT)
 
     def both(self) -> Readable:
-        return Readable(tuple(self.open.values()))
+        return self.only(*self.open)
+
+    def only(self, *names: str, error: RemembrancerError | None = None) -> Readable:
+        return Readable(tuple(self.open[name] for name in names), lambda name, _: self.noted.append(name), error)
 
     def close(self) -> None:
         for records in self.open.values():
@@ -75,6 +79,7 @@ async def test_what_can_be_read_is_answered_and_the_damaged_file_is_named(
     assert found == [f"a lantern of {whole}"]
     assert missing.code == "records_unusable"
     assert str(files.paths[damaged]) in missing.message
+    assert files.noted == [damaged], "the status names it from now on"
     assert missing.message.startswith("The user's" if damaged == USER else "The project's")
 
 
@@ -98,6 +103,6 @@ async def test_a_memory_that_may_be_in_a_damaged_file_is_not_said_to_be_unknown(
 async def test_a_file_that_is_needed_alone_is_an_error(files: Files) -> None:
     files.damage(USER)
     with pytest.raises(RecordsUnusable):
-        await answered(Readable((files.open[USER],)), contents)
+        await answered(files.only(USER), contents)
     with pytest.raises(RecordsUnusable, match="damaged"):
-        await answered(Readable((), RecordsUnusable("the project's is damaged")), contents)
+        await answered(files.only(error=RecordsUnusable("the project's is damaged")), contents)

@@ -249,6 +249,7 @@ def test_what_is_no_message_is_answered_and_goes_no_further(data: bytes, code: i
         (b'{"id":9,"method":"ping","n":NaN}', None),
         (b'[{"id":7,"method":"ping","n":NaN}]', None),
         (b'{"id":7,"method":"ping","n":NaN,"text":"' + b"x" * 2**20 + b'"}', None),
+        (b'{"id":7,"method":"tools/call","params":{"cut off":"' + rb"print(\"a\")\n" * 50_000, None),
     ],
 )
 def test_a_request_that_cannot_be_read_is_answered_under_its_id_if_that_can(data: bytes, request_id: Any) -> None:

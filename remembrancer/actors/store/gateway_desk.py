@@ -228,10 +228,11 @@ class GatewayDesk:
         """What makes a question's vector in good time for the answer."""
         remaining_s = envelope.remaining_s()
         timeout_s = min(QUERY_VECTOR_TIMEOUT_S, (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) * 0.6)
+        answer_by = time.monotonic() + timeout_s  # however often it is asked for
 
         async def embed(text: str) -> Vectors:
             current().mark("vector to be asked for")
-            vector = await self._desk.embed_query(text, timeout_s)
+            vector = await self._desk.embed_query(text, max(0.0, answer_by - time.monotonic()))
             current().mark("vector at hand")
             return vector
 
@@ -282,8 +283,8 @@ class GatewayDesk:
         return found._replace(files=found.files[::-1])
 
     async def _await_embedding(self, request: AwaitEmbedding, envelope: Envelope) -> EmbeddingState:
-        files, unread = await readable(self._files, request.project)
-        for records in files:
+        question = await readable(self._files, request.project)
+        for records in question.files:
             number = await self._read(partial(records.number_of, request.memory_id))
             if number is None:
                 continue
@@ -297,7 +298,7 @@ class GatewayDesk:
                     await asyncio.shield(comparing)
             similar = await self._read(partial(records.similar_ids, number, request.session_id))
             return EmbeddingState(request.memory_id, embedded, similar, error)
-        error = unread.message if unread is not None else "there is no such memory"
+        error = "there is no such memory" if question.error is None else question.error.message
         return EmbeddingState(request.memory_id, embedded=False, error=error)
 
     async def _show(self, request: GetMemory) -> MemoryShown:

@@ -6,6 +6,7 @@ Only a file that is needed alone, or that may hold the one memory that was asked
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
@@ -26,14 +27,18 @@ from remembrancer.protocol.writes import ProjectRef
 
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
 
+logger = logging.getLogger(__name__)
+
 T = TypeVar("T")
 R = TypeVar("R", Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
 
 
 class Readable(NamedTuple):
-    """The files of a question: the user's first. `error` says why the project's is not among them, if it should be."""
+    """The files of a question: the user's first. `error` says why the project's is not among them, if it should be;
+    `note_unusable` is told of a file in which damage shows later."""
 
     files: tuple[Records, ...]
+    note_unusable: Callable[[str, RemembrancerError], None]
     error: RemembrancerError | None = None
 
 
@@ -47,11 +52,11 @@ async def readable(
     """
     found = (files.user,) if of_user else ()
     if not of_project or not files.exists(project):
-        return Readable(found)
+        return Readable(found, files.note_unusable)
     try:
-        return Readable((*found, await files.project(project)))
+        return Readable((*found, await files.project(project)), files.note_unusable)
     except (RecordsUnusable, SchemaTooNew) as error:
-        return Readable(found, error)
+        return Readable(found, files.note_unusable, error)
 
 
 async def answered(
@@ -65,7 +70,7 @@ async def answered(
         RecordsUnusable, SchemaTooNew: no file is left, or what was asked for may be in the one that is missing.
         RemembrancerError: what `work` raises.
     """
-    files, error = question
+    files, note_unusable, error = question
     if error is not None:
         if not files:
             raise error
@@ -79,6 +84,10 @@ async def answered(
         for damaged in files if len(files) > 1 else ():
             with contextlib.suppress(RecordsUnusable, NotFound):
                 reply = await work([each for each in files if each is not damaged])
+                logger.warning(
+                    "answered without a file", extra={"name_of_file": damaged.name, "reason": damage.message}
+                )
+                note_unusable(damaged.name, damage)
                 return reply, (_missing("user" if damaged.name == USER else "project", damage),)
         raise
 
@@ -89,4 +98,5 @@ def told(reply: R, missing: tuple[Notice, ...]) -> R:
 
 
 def _missing(whose: str, error: RemembrancerError) -> Notice:
-    return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message} ({WHAT_TO_DO}).")
+    what_to_do = f" ({WHAT_TO_DO})" if isinstance(error, RecordsUnusable) else ""
+    return Notice(error.code, f"The {whose}'s memories are missing from this answer: {error.message}{what_to_do}.")

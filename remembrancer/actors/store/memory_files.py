@@ -66,8 +66,16 @@ class MemoryFiles:
 
     @property
     def unusable(self) -> tuple[str, ...]:
-        """Why projects' files could not be opened, of those that were wanted since."""
-        return tuple(self._unusable.values())
+        """Why files could not be opened or read when they were last wanted, of those that are still there."""
+        return tuple(
+            reason
+            for name, reason in self._unusable.items()
+            if name == USER or self._paths.project_database(name).exists()
+        )
+
+    def note_unusable(self, name: str, error: RemembrancerError) -> None:
+        """A file turned out to be damaged, or of a newer release."""
+        self._unusable[name] = error.message
 
     def get(self, name: str) -> Records | None:
         """The open file of that name."""
@@ -117,7 +125,7 @@ class MemoryFiles:
         del self._opening[name]
         error = None if opening.cancelled() else opening.exception()
         if isinstance(error, RecordsUnusable | SchemaTooNew):
-            self._unusable[name] = error.message
+            self.note_unusable(name, error)
         else:
             self._unusable.pop(name, None)
 

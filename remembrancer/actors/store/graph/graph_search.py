@@ -14,7 +14,7 @@ from remembrancer.actors.store.graph.walk import Edge, Node, Reached, Support, W
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
-from remembrancer.actors.store.retrieval.recalls import as_recalled
+from remembrancer.actors.store.retrieval.shown import as_recalled
 from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,

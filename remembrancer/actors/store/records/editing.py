@@ -10,7 +10,7 @@ import sqlite3
 import msgspec
 
 from remembrancer.actors.store.records.history import read_history
-from remembrancer.actors.store.records.link_rows import add_links, find_targets, remove_links
+from remembrancer.actors.store.records.link_rows import add_links, check_may_supersede, find_targets, remove_links
 from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, memory_to_change, revise
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
 from remembrancer.actors.store.records.snapshots import (
@@ -45,6 +45,7 @@ def update_memory(connection: sqlite3.Connection, operation: Operation, change: 
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
     to_add = find_targets(connection, operation, memory, change.add_links, "add_links")
+    check_may_supersede(memory, to_add, "add_links")
     to_remove = find_targets(connection, operation, memory, change.remove_links, "remove_links")
     made = revise(connection, operation, memory, after, "updated", now)
     removed = remove_links(connection, operation, memory, to_remove, now)

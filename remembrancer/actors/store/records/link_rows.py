@@ -24,8 +24,7 @@ def find_targets(
     """The memories that links lead to. `field` is what they were given in.
 
     Raises:
-        InvalidInput: a target is the memory itself, or none that the session sees in the same file; or a memory of the
-            session alone would supersede one that others see.
+        InvalidInput: a target is the memory itself, or none that the session sees in the same file.
     """
     found: Links = []
     for link in dict.fromkeys(links):
@@ -39,14 +38,19 @@ def find_targets(
             ) from error
         if target.id == source.id:
             raise InvalidInput("a memory cannot be linked to itself", field=field)
-        if field == "add_links" and link.relation == "supersedes" and "session" == source.now.scope != target.now.scope:
+        found.append((link, target))
+    return found
+
+
+def check_may_supersede(source: MemoryRow, links: Links, field: str) -> None:
+    """Raises `InvalidInput` if a memory of one session alone would end what other sessions see."""
+    for link, target in links:
+        if link.relation == "supersedes" and source.now.scope == "session" and target.now.scope != "session":
             raise InvalidInput(
                 f"{source.id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
                 "promote it to the project first (promote_memory)",
                 field=field,
             )
-        found.append((link, target))
-    return found
 
 
 def add_links(

@@ -87,7 +87,8 @@ def read_portable(
 
 def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryEntry:
     """An entry of the history without the id of what superseded the memory, if the session may not see that."""
-    newer = read_memory(query, entry.details["by"]) if session_id is not None and "by" in entry.details else None
+    by = entry.details.get("by")
+    newer = read_memory(query, by) if session_id is not None and isinstance(by, str) else None
     if newer is None or is_visible(newer.now.scope, newer.now.session_id, session_id):
         return entry
     known = {name: value for name, value in entry.details.items() if name != "by"}

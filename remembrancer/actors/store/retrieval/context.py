@@ -19,7 +19,8 @@ from typing import Final, TypeVar
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
 from remembrancer.actors.store.retrieval.file_mentions import OpenFiles, open_files
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
-from remembrancer.actors.store.retrieval.recalls import Source, as_recalled, recall, searched_once
+from remembrancer.actors.store.retrieval.recalls import Source, recall, searched_once
+from remembrancer.actors.store.retrieval.shown import as_recalled
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
     ContextGathered,

@@ -5,6 +5,7 @@ None of its words is in what happened then, and nothing is near it by meaning. S
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -38,13 +39,29 @@ _EMPTY: Final = frozenset(_EMPTY_TEXT.split())
 """Words of such a question that say nothing of what is looked for, beside the stop words."""
 _OF_TIMES: Final = frozenset(COUNTS) | frozenset(UNITS) | frozenset(f"{unit}s" for unit in UNITS)
 _KNOWN: Final = STOP_WORDS | _PAST | _EMPTY | _OF_TIMES
-_WORD = re.compile(r"[^\W_]+")
+_WORD: Final = re.compile(r"[^\W_]+")
+_NAMED: Final = re.compile(r"[^\W\d_][+#]")
+"""`C++` and `C#`."""
+_BEFORE_A_SUBJECT_TEXT: Final = "about around in into of on over regarding to with über mit sur avec sobre con"
+_BEFORE_A_SUBJECT: Final = frozenset(_BEFORE_A_SUBJECT_TEXT.split())
+"""What follows one of them is what is looked for, though it may look like an empty word: "about go"."""
+LONGEST: Final = 200
+"""Characters. Who writes more asks for something."""
 
 
 def asks_what_happened(query: str) -> bool:
     """Whether a question that names times asks for nothing but what happened then."""
-    words = set(_WORD.findall(without_times(query).casefold().replace("'ve", " ").replace("'s", " ")))
-    return not words.isdisjoint(_PAST) and words <= _KNOWN
+    if len(query) > LONGEST:
+        return False
+    rest = without_times(query).replace("'ve", " ").replace("'s", " ")
+    written = _WORD.findall(rest)
+    if _NAMED.search(rest) or any(word != "I" and not word.islower() for word in written[1:] if not word.isdigit()):
+        return False
+    words = [word.casefold() for word in written]
+    after = (word for before, word in itertools.pairwise(words) if before in _BEFORE_A_SUBJECT)
+    if not (STOP_WORDS | _OF_TIMES).issuperset(after):
+        return False
+    return not _PAST.isdisjoint(words) and _KNOWN.issuperset(words)
 
 
 def what_happened(
@@ -61,11 +78,12 @@ def what_happened(
 
 
 def _happened(source: Source, vector: Vectors | None, windows: Sequence[TimeWindow], filters: Filters) -> Found:
-    """The most important memories of one file that happened in the windows."""
+    """What happened in the windows of what is in one file; where that is much, the most important of it."""
     records, passages = source.records, source.passages
     numbers: dict[int, None] = {}
     for within in _within(windows, filters):
-        numbers |= dict.fromkeys(records.top(within, "important", CANDIDATES))
+        all_of_it = records.matching(within, CANDIDATES)
+        numbers |= dict.fromkeys(records.top(within, "important", CANDIDATES) if all_of_it is None else all_of_it)
     facts = records.ranking_facts(padded(list(numbers)), filters) if numbers else {}
     cosines: dict[int, float] = {}
     if vector is not None and passages is not None and facts:

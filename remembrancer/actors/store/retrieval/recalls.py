@@ -13,7 +13,7 @@ import msgspec
 
 from remembrancer.actors.store.graph.graph_files import JoinedGraph
 from remembrancer.actors.store.graph.graph_recall import connections
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.contract import Filters, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.best_passages import passages_of
 from remembrancer.actors.store.retrieval.candidates import (
@@ -49,7 +49,8 @@ from remembrancer.actors.store.retrieval.ranking import (
     words_tell,
 )
 from remembrancer.actors.store.retrieval.reranking import Reranking
-from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist, strength_of
+from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist
+from remembrancer.actors.store.retrieval.shown import as_recalled
 from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows, zone_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SCOPES
@@ -63,7 +64,7 @@ With a few memories in the user's file a second thread made a recall a fifth slo
 and not 29.
 """
 
-__all__ = ["Passages", "Source", "as_recalled", "filters_of", "recall", "searched_once"]
+__all__ = ["Passages", "Source", "filters_of", "recall", "searched_once"]
 
 
 def filters_of(request: Recall) -> Filters:
@@ -108,13 +109,16 @@ async def recall(
         trace.part("words searched", began)
         return found
 
-    async def words_found() -> list[WordsFound]:
-        return await loop.run_in_executor(threads, find_all_words)
-
     query: Vectors | None = None
     words: Sequence[WordsFound | None] = [None] * len(sources)
     if request.strategy != "keyword":  # the worker is asked first, and makes the vector while the words are searched
-        query, words = await asyncio.gather(_query_vector(request.query, embed, notices), words_found())
+        asking = asyncio.create_task(_query_vector(request.query, embed, notices))
+        try:
+            await asyncio.sleep(0)
+            words = await loop.run_in_executor(threads, find_all_words)
+            query = await asking
+        finally:  # nobody waits for the vector of a file that cannot be read
+            asking.cancel()
     question = Question(request.strategy, match, query)
 
     def rank() -> Ranking:
@@ -384,34 +388,4 @@ def _shown(entry: Entry, passages: tuple[tuple[int, int], ...]) -> RecalledMemor
         found_in=entry.found_in,
         stands_for=entry.stands_for,
         passages=passages,
-    )
-
-
-def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
-    """A record as an answer shows it; with how strong it is `now`, if that is given."""
-    return RecalledMemory(
-        id=record.id,
-        content=record.content,
-        type=record.type,
-        scope=record.scope,
-        importance=record.importance,
-        scores=scores,
-        tags=record.tags,
-        created_at=record.created_at,
-        access_count=record.access_count,
-        source=record.source,
-        version=record.version,
-        occurred_at=record.occurred_at,
-        forgotten=record.forgotten,
-        near_duplicates=record.near_duplicates,
-        forgotten_at=record.forgotten_at,
-        forgotten_reason=record.forgotten_reason,
-        kind=record.kind,
-        summary=record.summary,
-        confidence=record.confidence,
-        status=record.status,
-        strength=None if now is None else strength_of(record, now),
-        valid_until=record.valid_until,
-        derived_from=record.derived_from,
-        possibly_superseded_by=record.possibly_superseded_by,
     )
