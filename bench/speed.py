@@ -83,14 +83,14 @@ async def measure_calls() -> list[Figure]:
         questions = [
             f"how does {text.split(': ', 1)[1][:60].lower()} work?" for text in texts[: LARGE : LARGE // SAMPLES]
         ]
-        for strategy, reach in (("hybrid", 9.0), ("keyword", 4.0)):
+        for strategy, reach in (("hybrid", 8.0), ("keyword", 4.0)):
             p50, p95 = await latencies(
                 lambda n, strategy=strategy: client.call("recall_memories", query=questions[n], strategy=strategy),  # type: ignore[misc]
                 len(questions),
             )
             figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p50", p50, "ms", reach))
             if strategy == "hybrid":
-                figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p95", p95, "ms", 18))
+                figures.append(Figure(f"`recall_memories` {strategy} at {LARGE:,}, p95", p95, "ms", 16))
         rate = await fill(client, more[2 * SAMPLES :])
         figures.append(Figure(f"stores acknowledged, {IN_FLIGHT} in flight", rate, "1/s", 1500, more_is_better=True))
     return figures
