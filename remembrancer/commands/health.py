@@ -66,7 +66,7 @@ def _of_upgrades(status: RuntimeStatus) -> list[Problem]:
 
 
 def _of_files(status: RuntimeStatus) -> list[Problem]:
-    advice = "until that is mended, nothing of its project is found or stored; 'remembrancer doctor' looks at all files"
+    advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
     return [Problem(reason, advice) for reason in (status.store.unusable if status.store is not None else ())]
 
 

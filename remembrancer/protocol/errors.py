@@ -92,8 +92,8 @@ class StorageFull(RemembrancerError):
     def at_limit(cls, message: str, *, current_bytes: int, limit_bytes: int) -> StorageFull:
         """The error with both sizes."""
         sizes: dict[str, str | int] = {
-            "current_size": in_words(current_bytes),
-            "limit": in_words(limit_bytes),
+            "current_size": size_in_words(current_bytes),
+            "limit": size_in_words(limit_bytes),
             "current_size_bytes": current_bytes,
             "limit_bytes": limit_bytes,
         }
@@ -194,7 +194,7 @@ class InternalError(RemembrancerError):
     retry_possible = True
 
 
-def in_words(size_bytes: int) -> str:
+def size_in_words(size_bytes: int) -> str:
     """A size for a person: not 0.0 MiB for what is a small file."""
     if size_bytes >= 2**20:
         return f"{size_bytes / 2**20:.1f} MiB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from remembrancer.protocol.errors import StorageFull, in_words
+from remembrancer.protocol.errors import StorageFull, size_in_words
 
 
 def size_on_disk(path: Path) -> int:
@@ -21,5 +21,5 @@ def disk_full(message: str, path: Path) -> StorageFull:
         free_bytes = shutil.disk_usage(path.parent).free
     except OSError:  # the file or its directory is gone, which is another error's to tell
         return StorageFull(message)
-    said = f"{message} ({in_words(free_bytes)} are free on the disk of {path})"
+    said = f"{message} ({size_in_words(free_bytes)} are free on the disk of {path})"
     return StorageFull.at_limit(said, current_bytes=current_bytes, limit_bytes=current_bytes + free_bytes)

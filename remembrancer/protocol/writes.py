@@ -161,6 +161,9 @@ class LinkRef(msgspec.Struct, frozen=True):
     target: str
 
 
+ValidityEnd = Literal["valid_from", "valid_until"]
+
+
 class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Change a memory. What is None or empty stays as it is.
 
@@ -186,7 +189,16 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     valid_until: float | None = None
     add_links: tuple[LinkRef, ...] = ()
     remove_links: tuple[LinkRef, ...] = ()
-    cleared: tuple[Literal["valid_from", "valid_until"], ...] = ()
+    cleared: tuple[ValidityEnd, ...] = ()
+
+    def ends_asked(self) -> set[ValidityEnd]:
+        """Which ends of the validity it gives or takes away."""
+        asked = set(self.cleared)
+        if self.valid_from is not None:
+            asked.add("valid_from")
+        if self.valid_until is not None:
+            asked.add("valid_until")
+        return asked
 
 
 class TagMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

@@ -31,6 +31,7 @@ from remembrancer.protocol.writes import (
     RestoreMemory,
     TagMemory,
     UpdateMemory,
+    ValidityEnd,
 )
 
 MAX_REASON: Final = 2000
@@ -129,10 +130,11 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         check_text(content, field="content", longest_bytes=content_limit_bytes)
     tags = TagChanges() if arguments.tags is UNSET else arguments.tags
     add_tags, remove_tags = _clean_tag_changes(tags.add, tags.remove, "tags.")
-    no_start, no_end = arguments.valid_from == "", arguments.valid_until == ""
-    valid_from, valid_until = validity(
-        UNSET if no_start else arguments.valid_from, UNSET if no_end else arguments.valid_until
-    )
+    ends: dict[ValidityEnd, str | UnsetType] = {
+        "valid_from": arguments.valid_from,
+        "valid_until": arguments.valid_until,
+    }
+    valid_from, valid_until = validity(arguments.valid_from or UNSET, arguments.valid_until or UNSET)
     add_links = _clean_links(arguments.add_links, memory_id, "add_links")
     remove_links = _clean_links(arguments.remove_links, memory_id, "remove_links")
     add_entities, remove_entities = _clean_entity_changes(arguments.related_entities)
@@ -155,7 +157,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         valid_until=valid_until,
         add_links=add_links,
         remove_links=remove_links,
-        cleared=(*(("valid_from",) if no_start else ()), *(("valid_until",) if no_end else ())),
+        cleared=tuple(name for name, end in ends.items() if end == ""),
     )
     if change == UpdateMemory(memory_id):
         raise InvalidInput(

@@ -59,8 +59,8 @@ def asked_fields(change: UpdateMemory) -> list[str]:
         "structured": bool(change.structured),
         "confidence": change.confidence is not None,
         "domain": change.domain is not None,
-        "valid_from": change.valid_from is not None or "valid_from" in change.cleared,
-        "valid_until": change.valid_until is not None or "valid_until" in change.cleared,
+        "valid_from": "valid_from" in change.ends_asked(),
+        "valid_until": "valid_until" in change.ends_asked(),
         "links": bool(change.add_links or change.remove_links),
     }
     return [name for name, is_asked in fields.items() if is_asked]

@@ -176,12 +176,12 @@ def _updated(memory: RecalledMemory | PortableMemory, change: UpdateMemory) -> d
         fields["summary"] = change.summary or None
     if change.confidence is not None:
         fields["confidence"] = change.confidence
-    if change.valid_until is not None or "valid_until" in change.cleared:
+    if "valid_until" in change.ends_asked():
         fields["valid_until"] = change.valid_until
     if isinstance(memory, PortableMemory):
         if change.domain is not None:
             fields["domain"] = change.domain or None
-        if change.valid_from is not None or "valid_from" in change.cleared:
+        if "valid_from" in change.ends_asked():
             fields["valid_from"] = change.valid_from
         fields["metadata"] = _merged(memory.metadata, change.metadata)
         fields["structured"] = _merged(memory.structured, change.structured)

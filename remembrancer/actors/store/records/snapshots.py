@@ -76,8 +76,7 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
 def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
     """Raises `InvalidInput` for more tags, entities or metadata than a memory may have, a kind of another scope, or a
     validity that would end before it begins."""
-    given = {"valid_from": change.valid_from, "valid_until": change.valid_until}
-    asked = {*change.cleared, *(name for name, at in given.items() if at is not None)}
+    ends = change.ends_asked()
     after = msgspec.structs.replace(
         before,
         content=before.content if change.content is None else change.content,
@@ -91,8 +90,8 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         structured=_merged(before.structured, change.structured or {}, "structured"),
         confidence=before.confidence if change.confidence is None else change.confidence,
         domain=_said(before.domain, change.domain),
-        valid_from=change.valid_from if "valid_from" in asked else before.valid_from,
-        valid_until=change.valid_until if "valid_until" in asked else before.valid_until,
+        valid_from=change.valid_from if "valid_from" in ends else before.valid_from,
+        valid_until=change.valid_until if "valid_until" in ends else before.valid_until,
     )
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -111,14 +111,9 @@ async def recall(
 
     query: Vectors | None = None
     words: Sequence[WordsFound | None] = [None] * len(sources)
-    if request.strategy != "keyword":  # the worker is asked first, and makes the vector while the words are searched
-        asking = asyncio.create_task(_query_vector(request.query, embed, notices))
-        try:
-            await asyncio.sleep(0)
-            words = await loop.run_in_executor(threads, find_all_words)
-            query = await asking
-        finally:  # nobody waits for the vector of a file that cannot be read
-            asking.cancel()
+    if request.strategy != "keyword":
+        asking = _query_vector(request.query, embed, notices)
+        query, words = await _beside(asking, threads, find_all_words)
     question = Question(request.strategy, match, query)
 
     def rank() -> Ranking:
@@ -147,6 +142,19 @@ async def recall(
         ranking = replace(ranking, ranked=anew)
         answer, seen = await loop.run_in_executor(threads, _answer, request, sources, ranking, filters, notices, now)
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
+
+
+async def _beside(
+    asking: Coroutine[None, None, Vectors | None], threads: Executor, find_all_words: Callable[[], list[WordsFound]]
+) -> tuple[Vectors | None, list[WordsFound]]:
+    """The question's vector, and the words that are searched while a worker makes it."""
+    vector = asyncio.create_task(asking)
+    try:
+        await asyncio.sleep(0)  # the worker is asked first
+        words = await asyncio.get_running_loop().run_in_executor(threads, find_all_words)
+        return await vector, words
+    finally:  # nobody waits for the vector where a file cannot be read
+        vector.cancel()
 
 
 def _find_all(
