@@ -99,14 +99,14 @@ async def measure_calls() -> list[Figure]:
 async def drain_rate(texts: list[str], workers: int, threads: int) -> float:
     """Passages a second from the moment that the workers are ready until none is pending. Each text is one passage."""
     async with runtime(embedders="0", embedder_threads=str(threads)) as running, running.client() as client:
-        await fill(client, texts)
+        await fill(client, texts, without_embedder=True)
         await running.command("scale", f"embedder={workers}")
 
         async def all_ready() -> bool:
             status = await client.call("get_memory_status")
             return bool(status["embedding"]["workers"] >= workers)
 
-        await wait_until(all_ready, 60, 0.01)
+        await wait_until(all_ready, 300, 0.01)
         before = (await client.call("get_memory_status"))["embedding"]["pending"]
         return float(before / await wait_until(lambda: drained(client), 300, 0.1))
 
