@@ -62,14 +62,14 @@ def test_the_readme_lists_every_command() -> None:
 def test_every_warning_of_an_answer_is_documented() -> None:
     sources = [path.read_text() for path in (ROOT / "remembrancer").rglob("*.py")]
     codes = {code for source in sources for code in re.findall(r'Notice\(\s*"(\w+)"', source)}
-    page = (ROOT / "docs" / "first-seed.md").read_text()
+    page = (ROOT / "docs" / "design-differences.md").read_text()
     assert "queued" in codes
     assert {code for code in codes if f"`{code}`" not in page} == set()
 
 
 def test_every_page_says_the_same_of_what_a_question_leaves_of_recency() -> None:
     assert QUESTION_RECENCY == 0.1
-    for name in ("settings", "first-seed", "retrieval"):
+    for name in ("settings", "design-differences", "retrieval"):
         text = " ".join((ROOT / "docs" / f"{name}.md").read_text().split())
         assert re.search(r"question (of a recall )?leaves a tenth of", text), name
 

@@ -1,0 +1,125 @@
+"""How much of the project a call runs through: `python -m bench.path [--list]`.
+
+Every process of a runtime counts which of our functions it calls while some calls are made one after the other. What
+was called at least once for each of them is on the path: distinct functions, and the files that they stand in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from bench.client import StdioClient
+from bench.harness import Runtime, drained, fill, wait_until
+from bench.varied_text import varied
+
+CALLS: Final = 20
+MEMORIES: Final = 200
+COUNTER: Final = '''
+"""Counts calls between two SIGUSR1, and writes them down at the second."""
+import collections, json, os, pathlib, signal, sys, threading
+
+calls = collections.Counter()
+recording = False
+
+
+def count(frame, event, argument):
+    if recording and event == "call" and "/remembrancer/" in frame.f_code.co_filename:
+        calls[frame.f_code.co_filename.rpartition("/remembrancer/")[2] + ":" + frame.f_code.co_qualname] += 1
+
+
+def toggle(*_):
+    global recording
+    recording = not recording
+    if recording:
+        calls.clear()
+        sys.setprofile(count)
+    else:
+        sys.setprofile(None)
+        path = pathlib.Path(os.environ["BENCH_PATH_DIRECTORY"], str(os.getpid()))
+        path.with_suffix(".part").write_text(json.dumps(calls))
+        path.with_suffix(".part").rename(path)
+
+
+if "BENCH_PATH_DIRECTORY" in os.environ:
+    threading.setprofile(count)
+    signal.signal(signal.SIGUSR1, toggle)
+'''
+
+
+class CountingRuntime(Runtime):
+    """A runtime whose processes count what they call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp(prefix="rmb-path-", dir="/tmp"))
+        (self.directory / "sitecustomize.py").write_text(COUNTER)
+        path = os.pathsep.join(filter(None, (str(self.directory), os.environ.get("PYTHONPATH"))))
+        self.environ |= {"PYTHONPATH": path, "BENCH_PATH_DIRECTORY": str(self.directory)}
+
+    async def calls_of(self, client: StdioClient, call: Callable[[int], Awaitable[Any]]) -> Counter[str]:
+        """What each of `CALLS` calls ran through: functions, and how often each was called."""
+        pids = [each["pid"] for each in (await self.status())["processes"] if each["role"] != "launcher"]
+        pids.append(client.process.pid)
+        for pid in pids:
+            os.kill(pid, signal.SIGUSR1)
+        await asyncio.sleep(0.2)  # a signal says nothing of having been handled
+        for number in range(CALLS):
+            await call(number)
+        for pid in pids:
+            os.kill(pid, signal.SIGUSR1)
+        counted: Counter[str] = Counter()
+        for pid in pids:
+            file = self.directory / str(pid)
+
+            async def written(file: str = str(file)) -> bool:
+                return os.path.exists(file)  # noqa: PTH110  # the loop has nothing else to do
+
+            await wait_until(written, 10)
+            counted.update(json.loads(file.read_text()))
+            file.unlink()
+        return Counter({name: count for name, count in counted.items() if count >= CALLS and "<" not in name})
+
+
+async def measure() -> dict[str, Counter[str]]:
+    """The functions on the path of a store and of a hybrid recall."""
+    running = CountingRuntime()
+    try:
+        async with running.client() as client:
+            texts = varied(MEMORIES + 2 * CALLS)
+            await fill(client, texts[:MEMORIES])
+            await wait_until(lambda: drained(client), 120)
+            store = await running.calls_of(client, lambda n: client.store(texts[MEMORIES + n]))
+            await wait_until(lambda: drained(client), 120)
+            recall = await running.calls_of(
+                client, lambda n: client.call("recall_memories", query=texts[n][:60], strategy="hybrid")
+            )
+    finally:
+        await running.aclose()
+        shutil.rmtree(running.directory)
+    return {"store": store, "recall": recall}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--list", action="store_true", help="name the functions")
+    options = parser.parse_args()
+    for name, functions in asyncio.run(measure()).items():
+        files = {function.partition(":")[0] for function in functions}
+        print(f"{name}: {len(functions)} functions in {len(files)} files")
+        for function in sorted(functions) if options.list else ():
+            print(f"  {function}")
+
+
+if __name__ == "__main__":
+    main()
