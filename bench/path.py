@@ -81,8 +81,8 @@ class CountingRuntime(Runtime):
         for pid in pids:
             file = self.directory / str(pid)
 
-            async def written(file: str = str(file)) -> bool:
-                return os.path.exists(file)  # noqa: PTH110  # the loop has nothing else to do
+            async def written(file: Path = file) -> bool:
+                return file.exists()  # noqa: ASYNC240  # the loop has nothing else to do
 
             await wait_until(written, 10)
             counted.update(json.loads(file.read_text()))
