@@ -149,7 +149,7 @@ async def test_a_time_in_the_question_moves_what_is_of_it_to_the_front_and_takes
 async def test_without_a_reference_time_a_question_is_asked_now(rig: StoreRig) -> None:
     gateway = rig.gateway
     now = time.time()
-    await gateway.store("The lantern got fresh oil.", occurred_at=now - 60)
+    await gateway.store("The lantern got fresh oil.", occurred_at=now - 5 * DAY_S)
     yesterday = await gateway.store("The lantern got clear glass.", occurred_at=now - DAY_S)
     answer = await gateway.recall("What did the lantern get yesterday?", strategy="keyword")
     assert answer.memories[0].id == yesterday
