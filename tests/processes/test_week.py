@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.commands.week.playing import Week
-from remembrancer.commands.week.predictions import outcomes
-from remembrancer.commands.week.story import WEEK
+from examples.week.playing import Week
+from examples.week.predictions import outcomes
+from examples.week.story import WEEK
 
 pytestmark = pytest.mark.anyio
 
