@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.timeout(240)
-async def test_a_week_of_ten_sessions_ends_as_the_third_seed_predicts(home: Path) -> None:
+async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path) -> None:
     told: list[str] = []
     played = await Week(home, told.append).play()
     assert played.journal.trouble == []
