@@ -11,6 +11,17 @@ import msgspec
 from remembrancer.actors.store.retrieval.ranking import QUESTION_RECENCY
 from remembrancer.config.files import read_settings_file
 from remembrancer.config.home import CONFIG_FILES
+from remembrancer.config.reading import (
+    DB_PATH,
+    DIMENSIONS,
+    FOREIGN_KEYS,
+    FOREIGN_PREFIX,
+    FOREIGN_VARIABLES,
+    LATER_MODES,
+    READ_ELSEWHERE,
+    UNUSED_KEYS,
+    UNUSED_VARIABLES,
+)
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings
 from remembrancer.launcher import COMMANDS
 
