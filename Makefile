@@ -8,6 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 demo: $(VENV)/.runtime
 	$(BIN)/remembrancer demo
+	$(BIN)/python -m examples.week
 
 # Tests with sockets and processes have deadlines that a machine which stands still for seconds can break, however
 # patient they are: what fails there is run once more, and is named as a rerun at the end. Pure logic never is.

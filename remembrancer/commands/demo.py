@@ -13,11 +13,12 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from textwrap import shorten
 from typing import Final
@@ -33,9 +34,9 @@ from rich.table import Table
 from remembrancer.commands import exit_codes
 from remembrancer.commands.real_client import PATIENCE_S, Json, call, command, server, until
 from remembrancer.commands.sample_text import NOTES, QUESTIONS, memories
-from remembrancer.commands.week.records import read_project, read_user
-from remembrancer.commands.week.showing import show_week
+from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure, MemoryUnavailable, RemembrancerError, from_failure
+from remembrancer.protocol.paths import RuntimePaths
 
 SESSIONS: Final = 4
 BULK: Final = 2000
@@ -49,19 +50,17 @@ CONTEXT_TOKENS: Final = 300
 OUTAGE_S: Final = 30.0
 """So long a status without figures is taken for one that is asked too early: what was killed is started anew."""
 
+Part = Callable[[Path, Console], Awaitable[bool]]
+
 
 def main(argv: list[str]) -> int:
-    """Run the demonstration; exit status 0 when every promise was kept and every prediction came about."""
-    parser = argparse.ArgumentParser(prog="remembrancer demo", description=__doc__)
-    parser.add_argument("--only", choices=("system", "week"), help="one part of it (default: both)")
-    only = parser.parse_args(argv).only
-    console = Console()
-    kept = [anyio.run(_demonstrate, part, console) for name, part in PARTS.items() if only in (None, name)]
-    return exit_codes.OK if all(kept) else exit_codes.FAILED
+    """Run the demonstration; exit status 0 when every promise was kept."""
+    argparse.ArgumentParser(prog="remembrancer demo", description=__doc__).parse_args(argv)
+    return exit_codes.OK if anyio.run(in_a_home_of_its_own, show_system, Console()) else exit_codes.FAILED
 
 
-async def _demonstrate(part: Part, console: Console) -> bool:
-    """Show a part in a home of its own; whether it went as promised."""
+async def in_a_home_of_its_own(part: Part, console: Console) -> bool:
+    """Show a part; whether it went as promised. Its runtime is stopped and its home removed at the end."""
     home = Path(tempfile.mkdtemp(prefix="rmb-demo-", dir="/tmp"))  # a socket's path has to be short
     try:
         return await part(home, console)
@@ -114,10 +113,6 @@ async def show_system(home: Path, console: Console) -> bool:
         await demo.lose_the_store()
         await demo.lose_the_gateway()
         return await demo.settle()
-
-
-Part = Callable[[Path, Console], Awaitable[bool]]
-PARTS: Final[dict[str, Part]] = {"system": show_system, "week": show_week}
 
 
 class Demo:
@@ -291,9 +286,7 @@ class Demo:
         self.console.rule("[bold]The account")
         await self._wait_drained()
         await self._wait_embedded("embedding the rest")
-        files = [read_user(self.home), read_project(self.home, self.home / PROJECT)]
-        there = {memory_id for file in files for memory_id in file.memories}
-        derived = {source for file in files for source, _, relation in file.links if relation == "derived_from"}
+        there, derived = self._in_the_files()
         acknowledged, more = set(self.acknowledged), there - set(self.acknowledged)
         self._promise(
             f"{len(acknowledged):,} memories were acknowledged, {len(there & acknowledged):,} are there: none lost",
@@ -307,6 +300,22 @@ class Demo:
             return False
         self.console.print("[green]Every promise was kept.[/] To use it: see “Connect your assistant” in the README.")
         return True
+
+    def _in_the_files(self) -> tuple[set[str], set[str]]:
+        """The ids of all memories that are not forgotten, and of those that were made of others."""
+        paths, there, derived = RuntimePaths(self.home), set[str](), set[str]()
+        project = project_of(self.home / PROJECT)
+        for path in filter(Path.exists, (paths.user_database, paths.project_database(project.id))):
+            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as file:
+                there |= {row[0] for row in file.execute("SELECT id FROM memories WHERE forgotten_at IS NULL")}
+                derived |= {
+                    row[0]
+                    for row in file.execute(
+                        """SELECT m.id FROM memory_links AS l JOIN memories AS m ON m.number = l.source
+                           WHERE l.relation = 'derived_from'"""
+                    )
+                }
+        return there, derived
 
     def _promise(self, text: str, kept: bool) -> None:
         self.console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")

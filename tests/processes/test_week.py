@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.commands.week.playing import Week
-from remembrancer.commands.week.predictions import outcomes
-from remembrancer.commands.week.story import WEEK
+from examples.week.playing import Week
+from examples.week.predictions import outcomes
+from examples.week.story import WEEK
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.timeout(240)
-async def test_a_week_of_ten_sessions_ends_as_the_third_seed_predicts(home: Path) -> None:
+async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path) -> None:
     told: list[str] = []
     played = await Week(home, told.append).play()
     assert played.journal.trouble == []

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from examples.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
 from remembrancer.actors.gateway.store_access.queue_file import QueueFile
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.records.schema import migrate
-from remembrancer.commands.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.consolidator.promotion import Candidate, at_once, at_session_end, to_user
-from remembrancer.commands.week.fates import (
+from examples.week.fates import (
     ARCHIVED,
     AT_ONCE,
     AT_THE_END,
@@ -17,8 +16,9 @@ from remembrancer.commands.week.fates import (
     TO_USER,
     TOO_LOW,
 )
-from remembrancer.commands.week.steps import Ask, ReadContext, Session, Step
-from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, memories
+from examples.week.steps import Ask, ReadContext, Session, Step
+from examples.week.story import HOLIDAY_DAYS, WEEK, memories
+from remembrancer.actors.consolidator.promotion import Candidate, at_once, at_session_end, to_user
 from remembrancer.protocol.dynamics import DAY_S, memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.rules import DEFAULT_MAINTENANCE, promotion_score

@@ -33,7 +33,7 @@ from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_audit import IndexAudit
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
-from remembrancer.config.rules import maintenance_rules, promotion_rules
+from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
 from remembrancer.protocol.errors import RemembrancerError

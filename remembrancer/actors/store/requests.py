@@ -7,11 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import Traces, current, working_on
-from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.wire import Envelope, ToStore
 
 logger = logging.getLogger(__name__)
 

@@ -126,7 +126,7 @@ def _set_back(path: Path, columns: Columns, in_json: Columns, seconds: float) ->
 def _update(connection: sqlite3.Connection, table: str, values: Mapping[str, str]) -> None:
     """What is NULL stays so: nothing less a number is nothing."""
     sets = _listed(f"{name} = {value}" for name, value in values.items())
-    connection.execute(f"UPDATE {table} SET {sets}")  # noqa: S608 - names of our own
+    connection.execute(f"UPDATE {table} SET {sets}")
 
 
 def _listed(parts: Iterable[str]) -> str:

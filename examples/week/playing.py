@@ -14,9 +14,8 @@ import anyio
 from mcp import Client
 from rich.markup import escape
 
-from remembrancer.commands.real_client import Json, call, command, server, until
-from remembrancer.commands.week.records import File, SessionEnd, read_project, read_user, session_status
-from remembrancer.commands.week.steps import (
+from examples.week.records import File, SessionEnd, read_project, read_user, session_status
+from examples.week.steps import (
     Ask,
     AwaitPromotion,
     Hooks,
@@ -28,8 +27,9 @@ from remembrancer.commands.week.steps import (
     Step,
     Supersede,
 )
-from remembrancer.commands.week.story import HOLIDAY_DAYS, WEEK, memories
-from remembrancer.commands.week.time_machine import let_pass
+from examples.week.story import HOLIDAY_DAYS, WEEK, memories
+from examples.week.time_machine import let_pass
+from remembrancer.commands.real_client import Json, call, command, server, until
 from remembrancer.protocol.dynamics import DAY_S
 
 PROJECTS: Final[tuple[Project, ...]] = ("tidewatch", "slipway")

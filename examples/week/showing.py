@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from remembrancer.commands.week.playing import Week
-from remembrancer.commands.week.predictions import Outcome, outcomes
+from examples.week.playing import Week
+from examples.week.predictions import Outcome, outcomes
 
 
 async def show_week(home: Path, console: Console) -> bool:

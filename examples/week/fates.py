@@ -1,4 +1,4 @@
-"""What becomes of each memory of the week, as the third seed predicts it.
+"""What becomes of each memory of the week, as the model predicts it.
 
 The numbers follow from the story by the seed's formulas. Its promotion score (section 5c) is 0.4 of the importance, 0.3
 of the confidence, `min(log10(accesses + 1) / 2, 0.2)`, 0.05 for being embedded, and a share of the kind: 0.1 for a

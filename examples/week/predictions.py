@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from remembrancer.commands.week.fates import (
+from examples.week.fates import (
     ARCHIVED,
     AT_ONCE,
     AT_THE_END,
@@ -19,10 +19,10 @@ from remembrancer.commands.week.fates import (
     TO_USER,
     TOO_LOW,
 )
-from remembrancer.commands.week.playing import Played
-from remembrancer.commands.week.records import Held, Promotion
-from remembrancer.commands.week.steps import Ask, ReadContext, SeekInVain
-from remembrancer.commands.week.story import WEEK, memories
+from examples.week.playing import Played
+from examples.week.records import Held, Promotion
+from examples.week.steps import Ask, ReadContext, SeekInVain
+from examples.week.story import WEEK, memories
 
 Happened = Callable[[Played], str]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from remembrancer.commands.week.steps import (
+from examples.week.steps import (
     Ask,
     AwaitPromotion,
     Hooks,
