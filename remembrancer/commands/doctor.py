@@ -20,8 +20,8 @@ from remembrancer.commands.checking.checks import Check
 from remembrancer.commands.checking.examination import clients, databases, model, places, running
 from remembrancer.commands.checking.reranker_check import check_reranker, reranker_figures
 from remembrancer.commands.client_setup.clients.catalogue import Surroundings
-from remembrancer.commands.conversation import paths_here
 from remembrancer.commands.health import find_problems
+from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.settings import Settings, load_settings
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, InvalidInput, PeerLost, PeerUnavailable

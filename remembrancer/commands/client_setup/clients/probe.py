@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from remembrancer.commands.conversation import ask, is_up
+from remembrancer.commands.runtime_client import ask, is_up
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
