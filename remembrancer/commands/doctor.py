@@ -19,7 +19,7 @@ from remembrancer.commands.checking import checks, data_checks, running_checks
 from remembrancer.commands.checking.checks import Check
 from remembrancer.commands.checking.examination import clients, databases, model, places, running
 from remembrancer.commands.checking.reranker_check import check_reranker, reranker_figures
-from remembrancer.commands.client_setup.clients.catalogue import Surroundings
+from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.health import find_problems
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.settings import Settings, load_settings

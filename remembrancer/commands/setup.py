@@ -6,35 +6,51 @@ import argparse
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Timer
 from typing import Any, Final
 
+from rich.console import Console
+from rich.markup import escape
+
 from remembrancer.commands import exit_codes
-from remembrancer.commands.client_setup.clients.catalogue import (
+from remembrancer.commands.clients import (
     CLIENTS,
+    Action,
     Client,
+    FileRefused,
     Place,
-    Scope,
+    Plan,
     Surroundings,
     client_named,
-)
-from remembrancer.commands.client_setup.clients.config_file import FileRefused, read_text, replace_text
-from remembrancer.commands.client_setup.clients.entries import make_entry
-from remembrancer.commands.client_setup.clients.hooks_plan import (
+    document,
     hooks_document,
     hooks_place,
+    is_temporary,
+    make_entry,
     make_groups,
+    own_command,
+    plan_entry,
     plan_hooks,
     plan_hooks_removal,
+    plan_removal,
+    read_text,
+    refused_plan,
+    replace_text,
 )
-from remembrancer.commands.client_setup.clients.json_text import NotEditable
-from remembrancer.commands.client_setup.clients.own_command import own_command, passes_away
-from remembrancer.commands.client_setup.clients.plan import Plan, document, plan_entry, plan_removal
-from remembrancer.commands.client_setup.clients.probe import Probed, probe
-from remembrancer.commands.client_setup.setup_report import Outcome, as_json, print_outcomes, print_overview
-from remembrancer.protocol.errors import InvalidInput
+from remembrancer.commands.runtime_client import ask, is_up
+from remembrancer.protocol.control import AskDown
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.paths import RuntimePaths
 
 ALL: Final = "all-found"
 WITH_HOOKS: Final = "claude-code"
@@ -42,6 +58,46 @@ WITH_HOOKS: Final = "claude-code"
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client takes as a server's name."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PROTOCOL: Final = "2025-11-25"
+ANSWER_S: Final = 20.0
+"""How long to wait for all answers of a check: a cold disk may take seconds to give the libraries."""
+STOP_S: Final = 10.0
+WOULD: Final[dict[Action, str]] = {
+    "add": "not set up",
+    "extend": "set up, without the variables of this environment",
+    "replace": "has another entry of this name",
+    "remove": "set up",
+    "nothing": "set up",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a plan: `backup` is what the file held before; `error` says why it could not be carried out."""
+
+    plan: Plan
+    backup: Path | None = None
+    error: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        """Whether the file was left as it is although it should have been changed."""
+        return self.error is not None or self.plan.action == "refuse"
+
+    @property
+    def works(self) -> bool:
+        """Whether the file has the entry now."""
+        return not self.refused and self.plan.action != "remove"
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What came of trying a command. `initialize_ms` counts from its start; `error` says why it did not work."""
+
+    initialize_ms: float | None = None
+    tools: int | None = None
+    tools_ms: float | None = None
+    error: str | None = None
 
 
 def main(argv: list[str]) -> int:
@@ -58,7 +114,13 @@ def main(argv: list[str]) -> int:
     if asked.print:
         return _print(asked, targets, around, command, environ)
     plans = [_plan(asked, client, place, command, environ) for client, place in targets]
-    plans += _hook_plans(asked, targets, around, command, environ)
+    plans += [
+        plan
+        for client, place in targets
+        if client.name == WITH_HOOKS and (asked.hooks or asked.remove)
+        for plan in [_hook_plan(asked, client, hooks_place(around, place.scope), command, environ)]
+        if asked.hooks or plan.action != "nothing"  # whoever removes the entry would be left with hooks of no use
+    ]
     outcomes = [_carry_out(plan) for plan in plans]
     wrote = any(outcome.plan.after is not None and outcome.error is None for outcome in outcomes)
     wants_check = not asked.remove and not asked.no_check and any(outcome.works for outcome in outcomes)
@@ -104,7 +166,7 @@ def _command(asked: argparse.Namespace) -> tuple[str, ...]:
             raise InvalidInput(f"--command wants the absolute path of a command, and {named} is none")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
-    if passes_away(Path(command[0])) and not asked.remove:
+    if is_temporary(Path(command[0])) and not asked.remove:
         raise InvalidInput(
             f"this command lies in {Path(command[0]).parent}, which will not last: install it for good (pipx install "
             "or uv tool install), or name a lasting command with --command PATH"
@@ -166,37 +228,23 @@ def _plan(
     wanted = make_entry(client, command, environ)
     try:
         text = read_text(place.path)
-    except (FileRefused, NotEditable) as error:
-        paste = "" if asked.remove else document(place.key, asked.name, wanted)
-        return Plan(client, place, "refuse", f"is left as it is: {error.reason}", None, paste=paste)
+    except FileRefused as error:
+        paste = "" if asked.remove else document(place.key, {asked.name: wanted})
+        return refused_plan(client, place, None, error, paste)
     if asked.remove:
         return plan_removal(client, place, text, asked.name, force=asked.force)
     return plan_entry(client, place, text, asked.name, wanted, force=asked.force)
 
 
-def _hook_plans(
-    asked: argparse.Namespace,
-    targets: list[tuple[Client, Place]],
-    around: Surroundings,
-    command: tuple[str, ...],
-    environ: dict[str, str],
-) -> list[Plan]:
-    """The changes of hooks that are asked for. Whoever removes the entry would be left with hooks of no use."""
-    plans = []
-    for client, entry in targets:
-        if client.name != WITH_HOOKS or not (asked.hooks or asked.remove):
-            continue
-        place, wanted = hooks_place(around, entry.scope), make_groups(command[:-1], environ)
-        try:
-            text = read_text(place.path)
-        except (FileRefused, NotEditable) as error:
-            said, paste = f"is left as it is: {error.reason}", "" if asked.remove else hooks_document(wanted)
-            plans.append(Plan(client, place, "refuse", said, None, paste=paste))
-            continue
-        plan = plan_hooks_removal(client, place, text) if asked.remove else plan_hooks(client, place, text, wanted)
-        if asked.hooks or plan.action != "nothing":
-            plans.append(plan)
-    return plans
+def _hook_plan(
+    asked: argparse.Namespace, client: Client, place: Place, command: tuple[str, ...], environ: dict[str, str]
+) -> Plan:
+    wanted = make_groups(command[:-1], environ)
+    try:
+        text = read_text(place.path)
+    except FileRefused as error:
+        return refused_plan(client, place, None, error, "" if asked.remove else hooks_document(wanted))
+    return plan_hooks_removal(client, place, text) if asked.remove else plan_hooks(client, place, text, wanted)
 
 
 def _carry_out(plan: Plan) -> Outcome:
@@ -218,7 +266,7 @@ def _print(
 ) -> int:
     for client, place in targets:
         print(f"{client.title}: {place.path}", file=sys.stderr)
-        print(document(place.key, asked.name, make_entry(client, command, environ)))
+        print(document(place.key, {asked.name: make_entry(client, command, environ)}))
         if asked.hooks and client.name == WITH_HOOKS:
             print(f"{client.title}: {hooks_place(around, place.scope).path}", file=sys.stderr)
             print(hooks_document(make_groups(command[:-1], environ)))
@@ -231,7 +279,8 @@ def _overview(
     rows = [
         (client.is_found(around), _plan(asked, client, place, command, environ))
         for client in CLIENTS
-        for place in _of_scope(client, around, "user" if asked.user else None)
+        for place in client.places(around)
+        if place.scope == "user" or not asked.user
     ]
     if asked.json:
         outcomes = [Outcome(plan) for _, plan in rows]
@@ -246,11 +295,206 @@ def _overview(
     return exit_codes.OK
 
 
-def _of_scope(client: Client, around: Surroundings, scope: Scope | None) -> Sequence[Place]:
-    return [place for place in client.places(around) if scope is None or place.scope == scope]
-
-
 def _exit_code(outcomes: list[Outcome], probed: Probed | None) -> int:
     if any(outcome.refused for outcome in outcomes):
         return exit_codes.REFUSED
     return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+
+
+# --- the check of what was written ---
+
+
+def probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Probed:
+    """Start `command` as a client would, in a scratch home and without a model, and ask for its tools."""
+    home = Path(tempfile.mkdtemp(prefix="rmb-setup-", dir="/tmp"))
+    scratch = {"REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_IDLE_TIMEOUT_S": "5", "REMEMBRANCER_HOME": str(home)}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
+    client = {"name": "remembrancer setup", "version": "1"}
+    initialize = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client}
+    began = time.perf_counter()
+    try:
+        with subprocess.Popen(
+            command,
+            env={**inherited, **environ, **scratch},
+            cwd=home,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as process:
+            watchdog = Timer(ANSWER_S, process.kill)
+            watchdog.start()
+            try:
+                _ask(process, 1, "initialize", initialize)
+                initialized = time.perf_counter()
+                tools = _ask(process, 2, "tools/list", {})["tools"]
+                return Probed((initialized - began) * 1000, len(tools), (time.perf_counter() - initialized) * 1000)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                process.kill()
+                _, said = process.communicate()
+                told = said.decode(errors="replace").strip()[-300:]
+                return Probed(error=f"{error or type(error).__name__}{f' ({told})' if told else ''}")
+            finally:
+                watchdog.cancel()
+    except OSError as error:
+        return Probed(error=f"{command[0]} cannot be started: {error.strerror or error}")
+    finally:
+        _stop(home)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def _ask(process: subprocess.Popen[bytes], number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """The result of a request. Raises ValueError (an error, or no JSON) or an OSError when the process ended."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+    process.stdin.write(json.dumps(message).encode() + b"\n")
+    process.stdin.flush()
+    while line := process.stdout.readline():
+        answer = json.loads(line)
+        if answer.get("id") == number and "method" not in answer:
+            if "error" in answer:
+                raise ValueError(f"{method} was answered with an error: {answer['error'].get('message')}")
+            result: dict[str, Any] = answer["result"]
+            return result
+    raise ConnectionError(f"it ended, or did not answer within {ANSWER_S:.0f} s")
+
+
+def _stop(home: Path) -> None:
+    """Stop the runtime that the command started in the scratch home, and wait until it is gone."""
+    paths = RuntimePaths(home)
+    if not is_up(paths):
+        return
+    with suppress(RemembrancerError):  # gone already, or it ends by itself: no session is left
+        ask(paths, AskDown("remembrancer setup has tried it out"))
+    give_up_at = time.monotonic() + STOP_S
+    while is_up(paths) and time.monotonic() < give_up_at:
+        time.sleep(0.02)  # flock has no event to wait for
+
+
+# --- what is said ---
+
+
+def as_json(command: tuple[str, ...], outcomes: Sequence[Outcome], probed: Probed | None) -> dict[str, Any]:
+    """The object that `--json` prints."""
+    return {
+        "command": list(command),
+        "clients": [_outcome(outcome) for outcome in outcomes],
+        "check": None
+        if probed is None
+        else {
+            "ok": probed.error is None,
+            "initialize_ms": _rounded(probed.initialize_ms),
+            "tools_ms": _rounded(probed.tools_ms),
+            "tools": probed.tools,
+            "error": probed.error,
+        },
+    }
+
+
+def print_outcomes(
+    command: tuple[str, ...],
+    outcomes: Sequence[Outcome],
+    probed: Probed | None,
+    *,
+    removing: bool,
+    wrote: bool,
+    named: str | None,
+) -> None:
+    """Say what was done, whether the command works, and what to do next."""
+    out = _console()
+    for outcome in outcomes:
+        _print_outcome(out, outcome)
+    if removing:
+        if wrote:
+            out.print("What was remembered stays where it is.")
+        return
+    if named and wrote:
+        out.print(f"The entry names the home {escape(named)}, since REMEMBRANCER_HOME is set here.")
+    if probed is not None:
+        _print_probe(out, command, probed)
+    if wrote and (probed is None or probed.error is None):
+        _print_next(out, [outcome for outcome in outcomes if outcome.works])
+
+
+def print_overview(command: tuple[str, ...], rows: Sequence[tuple[bool, Plan]]) -> None:
+    """Say which clients there are, whether each is set up, and how it would be."""
+    out = _console()
+    out.print(f"A client is to start: [bold]{escape(shlex.join(command))}[/bold]")
+    for found, plan in rows:
+        seen = "" if found else " [dim](not found on this machine)[/dim]"
+        out.print(f"[bold]{plan.client.title}[/bold]{seen}, {plan.place.scope}: {escape(str(plan.place.path))}")
+        match plan.action:
+            case "nothing":
+                out.print("  [green]is set up[/green]")
+            case "refuse":
+                out.print(f"  [yellow]{escape(plan.said)}[/yellow]")
+            case _:
+                scope = " --user" if plan.place.scope == "user" and len(_scopes(rows, plan)) > 1 else ""
+                would = f"'remembrancer setup {plan.client.name}{scope}' adds it"
+                out.print(f"  {WOULD[plan.action]}: {would}")
+    out.print("[dim]Nothing was written.[/dim]")
+
+
+def _scopes(rows: Sequence[tuple[bool, Plan]], plan: Plan) -> set[str]:
+    return {other.place.scope for _, other in rows if other.client is plan.client}
+
+
+def _print_outcome(out: Console, outcome: Outcome) -> None:
+    plan = outcome.plan
+    where = f"{plan.client.title}: {escape(str(plan.place.path))}"
+    if outcome.error is not None:
+        out.print(f"[red]![/red] {where}: {escape(outcome.error)}")
+        return
+    colour = "yellow" if outcome.refused else "green"
+    nothing = ", nothing to do" if plan.action == "nothing" else ""
+    out.print(f"[{colour}]{'!' if outcome.refused else '✓'}[/{colour}] {where}: {escape(plan.said)}{nothing}")
+    if outcome.backup is not None:
+        out.print(f"  [dim]as it was before: {escape(str(outcome.backup))}[/dim]")
+    if plan.difference:
+        out.print(escape(plan.difference))
+    if plan.paste:
+        out.print("  Put this in by hand:")
+        out.print(escape(plan.paste))
+
+
+def _print_probe(out: Console, command: tuple[str, ...], probed: Probed) -> None:
+    if probed.error is not None:
+        out.print(f"[red]![/red] {escape(shlex.join(command))} does not work: {escape(probed.error)}")
+        out.print("  'remembrancer doctor' looks for the reason")
+        return
+    out.print(
+        f"[green]✓[/green] tried out: {escape(shlex.join(command))} answers after {probed.initialize_ms:.0f} ms "
+        f"with nothing running, and lists {probed.tools} tools in {probed.tools_ms:.0f} ms"
+    )
+
+
+def _print_next(out: Console, done: Sequence[Outcome]) -> None:
+    out.print("Next:")
+    for client in dict.fromkeys(outcome.plan.client for outcome in done):
+        out.print(f"  {client.title}: {client.restart}")
+    if any(outcome.plan.place.scope == "project" for outcome in done):
+        out.print("  The project's file names a path of this machine: keep it out of version control, or use --user")
+    out.print("  then say to the assistant: remember that I prefer short answers")
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    plan = outcome.plan
+    return {
+        "client": plan.client.name,
+        "scope": plan.place.scope,
+        "path": str(plan.place.path),
+        "action": plan.action,
+        "done": plan.after is not None and outcome.error is None,
+        "said": outcome.error or plan.said,
+        "backup": None if outcome.backup is None else str(outcome.backup),
+        "difference": plan.difference or None,
+        "paste": plan.paste or None,
+    }
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
+
+
+def _console() -> Console:
+    return Console(highlight=False, soft_wrap=True)

@@ -16,7 +16,7 @@ import pytest
 
 from bench.client import StdioClient
 from remembrancer.commands import exit_codes
-from remembrancer.commands.client_setup.clients.own_command import passes_away
+from remembrancer.commands.clients import is_temporary
 from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
@@ -124,8 +124,8 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     file.write_text(text)
     file.chmod(0o640)
     assert setup("claude-code", "--user").returncode == exit_codes.OK
-    assert '"numStartups": 1.50' in file.read_text()
-    assert '"\\u00e9"' in file.read_text()
+    assert read(file)["a"] == "é"
+    assert "\n\t" in file.read_text()
     assert list(read(file)) == ["numStartups", "mcpServers", "a"]
     assert list(read(file)["mcpServers"]) == ["z", "remembrancer"]
     assert mode(file) == 0o640
@@ -133,7 +133,7 @@ def test_everything_else_in_a_file_is_kept_with_its_mode_and_a_backup_of_it(mach
     assert backup.read_text() == text
     assert mode(backup) == 0o640
     assert setup("claude-code", "--user", "--remove").returncode == exit_codes.OK
-    assert file.read_text() == text
+    assert read(file) == json.loads(text)
     assert backup.read_text() == text  # what is kept is never written over
     assert names(machine) == [".claude.json", ".claude.json.bak", ".claude.json.bak.2", "app"]
 
@@ -260,7 +260,7 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert setup("claude-code", "--hooks").stdout.count("nothing to do") == 2
     assert settings.read_text() == written
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
-    assert settings.read_text() == before
+    assert read(settings) == json.loads(before)
     assert read(machine / "app/.mcp.json") == {"mcpServers": {}}
 
 
@@ -284,7 +284,7 @@ def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:
 
 def test_the_command_that_was_run_is_written_if_it_lasts(machine: Path) -> None:
     done = setup("claude-code", command=None)
-    if passes_away(Path(COMMAND)):
+    if is_temporary(Path(COMMAND)):
         assert done.returncode == exit_codes.USAGE
         assert "pipx install" in done.stderr
         assert names(machine / "app") == []

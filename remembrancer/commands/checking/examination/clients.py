@@ -8,10 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from remembrancer.commands.checking.running_checks import ClientFacts, EntryFacts
-from remembrancer.commands.client_setup.clients.catalogue import CLIENTS, Client, Place, Surroundings
-from remembrancer.commands.client_setup.clients.config_file import FileRefused, read_text, without_mark
-from remembrancer.commands.client_setup.clients.entries import is_ours
-from remembrancer.commands.client_setup.clients.json_text import NotEditable, parse_with_comments
+from remembrancer.commands.clients import (
+    CLIENTS,
+    Client,
+    FileRefused,
+    Place,
+    Surroundings,
+    is_ours,
+    parse_with_comments,
+    read_text,
+)
 
 
 def client_facts(around: Surroundings) -> list[ClientFacts]:
@@ -24,8 +30,8 @@ def _facts(client: Client, place: Place, around: Surroundings) -> ClientFacts:
     found = client.is_found(around)
     try:
         text = read_text(place.path)
-        whole = parse_with_comments(without_mark(text or "")[0])
-    except (FileRefused, NotEditable) as error:
+        whole = parse_with_comments(text or "")
+    except FileRefused as error:
         return ClientFacts(client.name, client.title, found, place.path, client.has_path, error=error.reason)
     entries = tuple(
         _entry(name, entry, around)

@@ -1,1 +1,0 @@
-"""Clients' configuration files."""
