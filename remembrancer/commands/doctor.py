@@ -22,7 +22,8 @@ from remembrancer.commands.checking.reranker_check import check_reranker, rerank
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.health import find_problems
 from remembrancer.commands.runtime_client import paths_here
-from remembrancer.config.settings import Settings, load_settings
+from remembrancer.config.reading import load_settings
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, InvalidInput, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths

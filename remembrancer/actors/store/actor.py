@@ -32,7 +32,7 @@ from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_audit import IndexAudit
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
-from remembrancer.config.rules import maintenance_rules, promotion_rules
+from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import (
     AwaitDuty,
     DutyReport,
@@ -45,7 +45,6 @@ from remembrancer.protocol.consolidation import (
     ReadUpkeep,
 )
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.reads import (
@@ -54,7 +53,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import working_on
-from remembrancer.protocol.wire import ToStore, ToWorker, WorkerMessage, to_store
+from remembrancer.protocol.wire import Envelope, ToStore, ToWorker, WorkerMessage, to_store
 from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,

@@ -34,7 +34,6 @@ from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.actors.store.write_desk import WriteDesk
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Maintain, Maintained, NotePresence, Reflect, Reflected
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -60,7 +59,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.wire import GatewayRequest, ToStore
+from remembrancer.protocol.wire import Envelope, GatewayRequest, ToStore
 from remembrancer.protocol.writes import (
     Applied,
     ImportSessions,

@@ -23,12 +23,11 @@ from remembrancer.actors.store.routing import (
 )
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.wire import Envelope, ToStore
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,

@@ -34,7 +34,6 @@ from remembrancer.protocol.consolidation import (
     ReflectDuty,
     Reflected,
 )
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
     DeadlineExceeded,
@@ -46,7 +45,7 @@ from remembrancer.protocol.errors import (
     from_failure,
 )
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.wire import Envelope, ToStore
 from remembrancer.protocol.writes import Submit, SubmitBatch
 
 ANSWER_MARGIN_S: Final = 0.2
