@@ -13,7 +13,7 @@ import anyio.to_thread
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import is_up
+from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.ids import new_ulid
