@@ -1,4 +1,4 @@
-"""Where the bridge finds the runtime, and the hello that it says to the gateway there: who it is and for whom it speaks.
+"""Where the bridge finds the runtime, and the hello that it says to the gateway there: who it is, for whom it speaks.
 
 The places are the same answers as `config.home` and `protocol.paths`, without their imports.
 
