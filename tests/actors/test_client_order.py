@@ -41,13 +41,13 @@ async def recall(
     options = {} if answers is None else {"sampling_callback": model(answers)}
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with sdk_client(rig, era, **options) as client:
-            await until(lambda: gateway.vitals().store == "connected")
+            await until(lambda: gateway.health().store == "connected")
             for content in CONTENTS:
                 await client.call_tool("store_memory", {"content": content, "type": "semantic", "scope": "project"})
             result = await client.call_tool("recall_memories", {"query": "greek", "limit": limit})
             answer = result.structured_content
             assert isinstance(answer, dict)
-            reranker = gateway.vitals().reranker
+            reranker = gateway.health().reranker
             assert (reranker is None) == (settings.reranker != "client")
             if not store.asked(Recall)[0].counts_accesses:
                 await until(lambda: store.asked(NoteAccess))
@@ -115,7 +115,7 @@ async def test_a_model_that_is_slow_is_not_waited_for_and_not_asked_again_at_onc
     rig = Rig(home, ORDERED)
     async with PlayedStore(rig.paths).open(), rig.running() as gateway:
         async with sdk_client(rig, "legacy", sampling_callback=model(answers)) as client:
-            await until(lambda: gateway.vitals().store == "connected")
+            await until(lambda: gateway.health().store == "connected")
             for content in CONTENTS:
                 await client.call_tool("store_memory", {"content": content, "type": "semantic", "scope": "project"})
             said = []
@@ -123,7 +123,7 @@ async def test_a_model_that_is_slow_is_not_waited_for_and_not_asked_again_at_onc
                 result = await client.call_tool("recall_memories", {"query": "greek"})
                 assert isinstance(result.structured_content, dict)
                 said.append(result.structured_content["warnings"][0]["message"])
-        figures = gateway.vitals().reranker
+        figures = gateway.health().reranker
     assert "longer than 0.5 s" in said[0]
     assert "a moment ago" in said[1]
     assert asked == 1

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.protocol.control import PeerGone, Ping, Pong, RerankerFigures, StoreVitals
+from remembrancer.protocol.control import PeerGone, Ping, Pong, RerankerFigures, StoreHealth
 from remembrancer.protocol.reads import Recalled
 from remembrancer.protocol.wire import ToWorker
 from remembrancer.protocol.work import (
@@ -95,16 +95,16 @@ async def figures(rig: StoreRig) -> RerankerFigures:
     """What the store says of the reranker, as its launcher hears it."""
     rig.launcher.heard.clear()
     assert await rig.launcher._router.send(rig.launcher._peers[rig.store.spec.incarnation], Ping())
-    vitals = (await rig.launcher.expect(Pong)).vitals
-    assert isinstance(vitals, StoreVitals)
-    assert vitals.reranker is not None
-    return vitals.reranker
+    health = (await rig.launcher.expect(Pong)).health
+    assert isinstance(health, StoreHealth)
+    assert health.reranker is not None
+    return health.reranker
 
 
 async def until(rig: StoreRig, state: str) -> RerankerFigures:
     """Ask how the reranker is until it is so."""
     with anyio.fail_after(START_S):
-        while (seen := await figures(rig)).state != state:  # noqa: ASYNC110 - vitals are asked for, not told
+        while (seen := await figures(rig)).state != state:  # noqa: ASYNC110 - health are asked for, not told
             await anyio.sleep(0.01)
     return seen
 
