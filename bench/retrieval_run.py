@@ -23,7 +23,8 @@ from bench.harness import Runtime, runtime, wait_until
 from bench.measures import Answered
 from remembrancer.actors.embedder.engine import Engine, load_engine
 from remembrancer.config.project import project_of
-from remembrancer.config.settings import Settings, load_settings
+from remembrancer.config.reading import load_settings
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import paths_here
 from remembrancer.commands.portability.archive import (
     ArchivedFile,
     Manifest,
@@ -31,6 +30,7 @@ from remembrancer.commands.portability.private_files import (
     stamp,
     target_of,
 )
+from remembrancer.commands.runtime_client import paths_here
 from remembrancer.protocol.errors import RecordsUnusable
 from remembrancer.protocol.paths import RuntimePaths
 

@@ -12,8 +12,7 @@ import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import CONFIG_FILES, Home, locate
-from remembrancer.config.reading import Configuration, Origin, read_configuration
-from remembrancer.config.redaction import HIDDEN, shown
+from remembrancer.config.reading import HIDDEN, Configuration, Origin, read_configuration, shown
 
 
 def main(argv: list[str]) -> int:

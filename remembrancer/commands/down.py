@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import ask, is_up, nothing_runs, paths_here, refusal
+from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import AskDown, GoingDown
 from remembrancer.protocol.errors import PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths

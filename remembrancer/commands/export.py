@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import paths_here
 from remembrancer.commands.portability.export_format import PROJECT_ID, encode_header, encode_line
 from remembrancer.commands.portability.exporting import Choice, export_lines
 from remembrancer.commands.portability.home_files import QUEUE, HomeFile, moment
 from remembrancer.commands.portability.private_files import PRIVATE_UMASK, FileUnusable, new_file, stamp, target_of
+from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.project import project_of
 
 

@@ -47,7 +47,7 @@ def tokens_wanted(places: Places, environ: Mapping[str, str]) -> int:
     """
     named = environ.get(VARIABLE)
     if named is None and _is_in_file(places.config):
-        from remembrancer.config.settings import load_settings
+        from remembrancer.config.reading import load_settings
 
         return _within_bounds(load_settings(environ).hook_context_length)
     try:

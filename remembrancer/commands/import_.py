@@ -18,12 +18,11 @@ import anyio
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import paths_here
-from remembrancer.commands.portability.courier import Courier
 from remembrancer.commands.portability.home_files import refuse_unfinished
 from remembrancer.commands.portability.import_check import Checked, check, placed_lines
 from remembrancer.commands.portability.importing import Importer, Report
 from remembrancer.commands.portability.private_files import PRIVATE_UMASK, cannot
+from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.writes import ProjectRef
@@ -119,8 +118,8 @@ async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], dry_run: b
         importer = Importer(paths, None, time.time())
         await importer.take(placed_lines(file, targets))
         return importer.report
-    async with Courier() as courier:
-        importer = Importer(paths, courier, time.time())
+    async with connected_store() as ask_store:
+        importer = Importer(paths, ask_store, time.time())
         try:
             await importer.take(placed_lines(file, targets))
         except RemembrancerError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 import time
@@ -18,8 +17,7 @@ from rich.markup import escape
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.checking.examination.read_only import opened
-from remembrancer.commands.conversation import paths_here
-from remembrancer.commands.portability.courier import Courier
+from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -116,9 +114,9 @@ def _projects(paths: RuntimePaths) -> list[ProjectRef]:
 
 async def _maintain(places: list[Place], dry_run: bool) -> list[tuple[Place, Maintained]]:
     done = []
-    async with Courier(os.environ) as courier:
+    async with connected_store() as ask_store:
         for place in places:
-            reply = await courier.request(Maintain(place, dry_run), answer_s=ANSWER_S)
+            reply = await ask_store(Maintain(place, dry_run), answer_s=ANSWER_S)
             assert isinstance(reply, Maintained)
             done.append((place, reply))
     return done
@@ -131,13 +129,13 @@ async def _undo(places: list[Place], run_id: str) -> list[tuple[Place, UndoneRes
         InvalidInput: there is no such run.
     """
     found: list[tuple[Place, UndoneResult]] = []
-    async with Courier(os.environ) as courier:
+    async with connected_store() as ask_store:
         for place in places:
             parts: tuple[RunPlace, ...] = ("user",) if place is None else ("project", "user")
             for part in parts:
                 where = place or ProjectRef("", "")
                 change = UndoRun(run_id, part, if_there=True)
-                reply = await courier.request(Submit(Operation(new_ulid(), where, "", time.time(), change)))
+                reply = await ask_store(Submit(Operation(new_ulid(), where, "", time.time(), change)))
                 assert isinstance(reply, Applied)
                 assert isinstance(reply.result, UndoneResult)
                 if reply.result.found:

@@ -13,8 +13,8 @@ from pathlib import PurePath
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import paths_here
 from remembrancer.commands.portability.home_files import CATALOG, QUEUE, USER_RECORDS, HomeFile, moment, unreadable
+from remembrancer.commands.runtime_client import paths_here
 
 GIT_DIRECTORY = ".git"
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import is_up, paths_here
 from remembrancer.commands.portability.archive import Manifest
 from remembrancer.commands.portability.home_files import names_in
 from remembrancer.commands.portability.private_files import PRIVATE_UMASK
 from remembrancer.commands.portability.restoring import check_manifest, locked, restore
+from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.paths import RuntimePaths

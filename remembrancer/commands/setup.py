@@ -47,7 +47,7 @@ from remembrancer.commands.clients import (
     refused_plan,
     replace_text,
 )
-from remembrancer.commands.conversation import ask, is_up
+from remembrancer.commands.runtime_client import ask, is_up
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import ask, is_up, nothing_runs, paths_here, refusal
 from remembrancer.commands.health import Problem, exit_code, find_problems
 from remembrancer.commands.report import report
+from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths

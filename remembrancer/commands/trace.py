@@ -9,7 +9,7 @@ import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.call_traces import choose, join
-from remembrancer.commands.conversation import ask, refusal
+from remembrancer.commands.runtime_client import ask, refusal
 from remembrancer.protocol.control import AskTraces, TracesGathered
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths

@@ -55,7 +55,7 @@ def _load_configuration(embedders: int | None) -> Configuration:
     import msgspec
 
     from remembrancer.actors.launcher.scale import check_embedders
-    from remembrancer.config.settings import load_configuration
+    from remembrancer.config.reading import load_configuration
 
     configuration = load_configuration(os.environ)
     if embedders is None:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.config import seeds
-from remembrancer.config.allowed import allowed
 from remembrancer.config.files import read_settings_file
-from remembrancer.config.home import CONFIG_FILES
-from remembrancer.config.redaction import exposed, holds_secret, shown
-from remembrancer.config.settings import LEAST_GRACE_S, NOT_SETTINGS, PREFIX, WEIGHTS, Settings, unknown_name
+from remembrancer.config.home import CONFIG_FILES, locate
+from remembrancer.config.settings import LEAST_GRACE_S, NOT_SETTINGS, PREFIX, WEIGHTS, Settings, allowed, unknown_name
+from remembrancer.protocol.errors import ConfigurationError
 
 NEAR: Final = 0.8
 """How like a known name (`difflib`'s ratio) another one must be to be taken for a slip of the pen."""
@@ -26,6 +25,49 @@ WITHOUT_EFFECT: Final = "accepted for compatibility, without effect in this rele
 NONE: Final = "none"
 """How a setting that nothing need be said of is written, in any case."""
 _FIELDS: Final = {field.name: field for field in msgspec.structs.fields(Settings)}
+
+
+# The names that other memory servers have for settings, and what they mean here.
+FOREIGN_PREFIX: Final = "MEMORY_"
+"""Others use it as well, so a variable that we do not know is none of our business."""
+FOREIGN_VARIABLES: Final = {"DEPLOYMENT_MODE": "deployment_mode", "LOG_LEVEL": "log_level"}
+"""Without the prefix, to our setting."""
+READ_ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID"})
+"""Read where the home is looked for, and by the bridge."""
+UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url"}
+
+FOREIGN_KEYS: Final = {"embedding_model": "model"}
+"""In a file, to our setting."""
+DB_PATH: Final = "db_path"
+DIMENSIONS: Final = "embedding_dimensions"
+KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384}
+
+UNUSED_KEYS: Final = frozenset(
+    {
+        "namespace",
+        "database",
+        "max_memories_per_session",
+        "consolidation_on_shutdown",
+        "remote_url",
+        "remote_user",
+        "remote_pass",
+        # The second one's sections, which are about indexing files.
+        "workspace",
+        "sources",
+        "embedding",
+        "chunking",
+        "search",
+        "sync",
+        "store",
+        "secrets",
+    }
+)
+"""In a file: accepted with any value, and without effect in this release."""
+
+SYNONYMS: Final = {"log_level": {"warn": "warning"}}
+"""Values of a setting that mean another one of ours."""
+LATER_MODES: Final = ("local-server", "remote")
+"""Deployment modes that this release does not have."""
 
 
 class Origin(NamedTuple):
@@ -56,6 +98,28 @@ class Configuration(NamedTuple):
     """What makes the configuration one that no runtime starts with. The settings concerned have their defaults here."""
 
 
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """The settings that an environment asks for: its variables over the configuration file over the defaults.
+
+    Raises:
+        ConfigurationError: a name is unknown (the message gives the nearest known one), a value is not allowed, or the
+            file cannot be read.
+    """
+    return load_configuration(environ).settings
+
+
+def load_configuration(environ: Mapping[str, str]) -> Configuration:
+    """As `load_settings`, with where each setting comes from, and the warnings.
+
+    Raises:
+        ConfigurationError: as `load_settings`.
+    """
+    configuration = read_configuration(environ, locate(environ).files)
+    if configuration.problems:
+        raise ConfigurationError("; ".join(configuration.problems))
+    return configuration
+
+
 def read_configuration(environ: Mapping[str, str], files: tuple[Path, ...] = ()) -> Configuration:
     """The settings of an environment over those of a file over the defaults. Never fails: see `problems`."""
     reader = _Reader()
@@ -64,7 +128,7 @@ def read_configuration(environ: Mapping[str, str], files: tuple[Path, ...] = ())
         reader.problems.append(f"{files[0].parent} has {names}: keep one of {', '.join(CONFIG_FILES)}")
     elif files:
         reader.read_file(files[0])
-    reader.read_seed_variables(environ)
+    reader.read_foreign_variables(environ)
     reader.read_variables(environ)
     return reader.result()
 
@@ -89,23 +153,23 @@ class _Reader:
         ours = {name: value for name, value in content.items() if name in _FIELDS}
         for name, value in content.items():
             if name not in ours:
-                self._take_seed_key(name, value, Origin(name, file))
+                self._take_foreign_key(name, value, Origin(name, file))
         for name, value in ours.items():
             self._take(name, value, Origin(name, file), strict=True)
         self._check_mode(file, content)
 
-    def read_seed_variables(self, environ: Mapping[str, str]) -> None:
-        known = sorted({*seeds.VARIABLES, *seeds.UNUSED_VARIABLES, *seeds.ELSEWHERE})
+    def read_foreign_variables(self, environ: Mapping[str, str]) -> None:
+        known = sorted({*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE})
         for variable, value in environ.items():
-            name = variable.removeprefix(seeds.PREFIX)
-            if name == variable or name in seeds.ELSEWHERE or not value:
+            name = variable.removeprefix(FOREIGN_PREFIX)
+            if name == variable or name in READ_ELSEWHERE or not value:
                 continue
-            if name in seeds.VARIABLES:
-                self._take(seeds.VARIABLES[name], value, Origin(variable), strict=False)
-            elif name in seeds.UNUSED_VARIABLES:
-                self._do_without(seeds.UNUSED_VARIABLES[name], value, Origin(variable))
+            if name in FOREIGN_VARIABLES:
+                self._take(FOREIGN_VARIABLES[name], value, Origin(variable), strict=False)
+            elif name in UNUSED_VARIABLES:
+                self._do_without(UNUSED_VARIABLES[name], value, Origin(variable))
             elif near := difflib.get_close_matches(name, known, n=1, cutoff=NEAR):
-                self._warnings.append(f"{variable} is not known: did you mean {seeds.PREFIX}{near[0]}?")
+                self._warnings.append(f"{variable} is not known: did you mean {FOREIGN_PREFIX}{near[0]}?")
 
     def read_variables(self, environ: Mapping[str, str]) -> None:
         for variable, value in environ.items():
@@ -127,11 +191,11 @@ class _Reader:
 
     def _take(self, name: str, value: object, origin: Origin, *, strict: bool) -> None:
         if isinstance(value, str):
-            value = seeds.SYNONYMS.get(name, {}).get(value, value)
+            value = SYNONYMS.get(name, {}).get(value, value)
             if not _is_text(value):
                 self.problems.append(f"{origin} has a value that is not UTF-8")
                 return
-            if name == "deployment_mode" and value in seeds.LATER_MODES:
+            if name == "deployment_mode" and value in LATER_MODES:
                 self.problems.append(
                     f"{origin}: the deployment mode {value} is not in this release, "
                     "which has embedded-file and embedded-memory"
@@ -146,21 +210,21 @@ class _Reader:
         else:
             self._origins[name] = origin
 
-    def _take_seed_key(self, name: str, value: object, origin: Origin) -> None:
-        if name in seeds.KEYS:
-            self._take(seeds.KEYS[name], value, origin, strict=True)
-        elif name == seeds.DB_PATH:
+    def _take_foreign_key(self, name: str, value: object, origin: Origin) -> None:
+        if name in FOREIGN_KEYS:
+            self._take(FOREIGN_KEYS[name], value, origin, strict=True)
+        elif name == DB_PATH:
             if not isinstance(value, str) or not value or "\0" in value:
                 self.problems.append(f"{origin} has a value that is not allowed: it is a path")
-        elif name == seeds.DIMENSIONS:
+        elif name == DIMENSIONS:
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 self._dimensions = value, origin
             else:
                 self.problems.append(f"{origin} has a value that is not allowed: it is a number above 0")
-        elif name in seeds.UNUSED_KEYS:
+        elif name in UNUSED_KEYS:
             self._do_without(name, value, origin)
         else:
-            known = sorted({*_FIELDS, *seeds.KEYS, seeds.DB_PATH, seeds.DIMENSIONS, *seeds.UNUSED_KEYS})
+            known = sorted({*_FIELDS, *FOREIGN_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
     def _do_without(self, name: str, value: object, origin: Origin) -> None:
@@ -201,7 +265,7 @@ class _Reader:
             return
         given, origin = self._dimensions
         model = self._values.get("model", _FIELDS["model"].default)
-        known = seeds.KNOWN_DIMENSIONS.get(model)
+        known = KNOWN_DIMENSIONS.get(model)
         if known is None:
             self._warnings.append(f"{origin} has no effect: the model {shown('model', model)} says how many it has")
         elif given != known:
@@ -215,3 +279,38 @@ def _is_text(value: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+HIDDEN: Final = "***"
+_SECRET_NAME: Final = re.compile("pass|token|secret|key", re.IGNORECASE)
+_HARMLESS_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^@?#]*", re.IGNORECASE)
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting of that name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def holds_secret(name: str, value: object) -> bool:
+    """Whether something in that setting must not be shown."""
+    return value not in (None, "", {}) and HIDDEN in shown(name, value)
+
+
+def shown(name: str, value: object) -> str:
+    """A setting's value as it may be printed: no secret, and no address that has a user, a password or a query."""
+    if is_secret(name) or isinstance(value, dict | list):  # which may hold anything
+        return HIDDEN
+    text = str(value)
+    if ("://" not in text and "url" not in name.lower()) or _HARMLESS_ADDRESS.fullmatch(text):
+        return text
+    scheme = _SCHEME.match(text)
+    return (scheme[0] if scheme else "") + HIDDEN
+
+
+def exposed(mode: int, secrets: Iterable[str]) -> str | None:
+    """What is wrong with the mode (as `stat` gives it) of a file that holds these secrets; None when nothing is."""
+    names = ", ".join(sorted(secrets))
+    if not names or not mode & 0o077:
+        return None
+    return f"it holds {names}, and others than its owner may get at it: chmod 600"

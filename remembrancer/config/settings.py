@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from remembrancer.config.home import locate
-from remembrancer.protocol.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from remembrancer.config.reading import Configuration
+from remembrancer.protocol.rules import (
+    DEFAULT_MAINTENANCE,
+    DEFAULT_PROMOTION,
+    ArchiveRule,
+    MaintenanceRules,
+    PromotionRules,
+)
 
 PREFIX: Final = "REMEMBRANCER_"
 NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})
@@ -113,30 +115,6 @@ LEAST_GRACE_S: Final = 15.0
 WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
 
 
-def load_settings(environ: Mapping[str, str]) -> Settings:
-    """The settings that an environment asks for: its variables over the configuration file over the defaults.
-
-    Raises:
-        ConfigurationError: a name is unknown (the message gives the nearest known one), a value is not allowed, or the
-            file cannot be read.
-    """
-    return load_configuration(environ).settings
-
-
-def load_configuration(environ: Mapping[str, str]) -> Configuration:
-    """As `load_settings`, with where each setting comes from, and the warnings.
-
-    Raises:
-        ConfigurationError: as `load_settings`.
-    """
-    from remembrancer.config.reading import read_configuration  # which knows this module
-
-    configuration = read_configuration(environ, locate(environ).files)
-    if configuration.problems:
-        raise ConfigurationError("; ".join(configuration.problems))
-    return configuration
-
-
 def unknown_name(name: str, known: list[str]) -> str:
     """A message about a name that is none of the known ones, with the nearest of them."""
     near = difflib.get_close_matches(name, known, n=1)
@@ -149,3 +127,56 @@ def threads_per_worker(settings: Settings, workers: int) -> int:
     if settings.embedder_threads:
         return settings.embedder_threads
     return max(1, (os.cpu_count() or 1) // max(1, workers))
+
+
+def promotion_rules(settings: Settings) -> PromotionRules:
+    """The numbers by which memories are promoted."""
+    return replace(
+        DEFAULT_PROMOTION,
+        session_end_score=settings.promotion_session_end_score,
+        at_once_score=settings.promotion_at_once_score,
+        user_score=settings.promotion_user_score,
+        merge_cosine=settings.promotion_merge_cosine,
+    )
+
+
+def maintenance_rules(settings: Settings) -> MaintenanceRules:
+    """The numbers by which memories are archived and let go."""
+    return replace(
+        DEFAULT_MAINTENANCE,
+        project=ArchiveRule(
+            settings.archive_project_strength,
+            settings.archive_project_after_s,
+            DEFAULT_MAINTENANCE.project.accessed_below,
+        ),
+        user=ArchiveRule(
+            settings.archive_user_strength, settings.archive_user_after_s, DEFAULT_MAINTENANCE.user.accessed_below
+        ),
+        delete_after_s=settings.delete_archived_after_s,
+        orphan_after_s=settings.orphan_after_s,
+        session_details_kept_s=settings.session_details_kept_s,
+        runs_kept_s=settings.runs_kept_s,
+    )
+
+
+_TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+
+
+def allowed(name: str) -> str:
+    """What the setting of that name may be: `a whole number from 0 to 64`."""
+    return _in_words(msgspec.json.schema(_TYPES[name]))
+
+
+def _in_words(schema: dict[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(_in_words(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    kind = schema["type"]
+    if kind not in ("integer", "number"):
+        return {"boolean": "true or false", "null": "none"}.get(kind, "a text")
+    noun = "a whole number" if kind == "integer" else "a number"
+    low, above, high = (schema.get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
+    if above is not None:
+        return f"{noun} above {above} and at most {high}"
+    return f"{noun} of at least {low}" if high is None else f"{noun} from {low} to {high}"

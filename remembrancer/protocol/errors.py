@@ -8,7 +8,9 @@ model) what to do, `retry_possible` says whether the same call can succeed later
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import ClassVar, Final
 
 import msgspec
@@ -216,3 +218,20 @@ def from_failure(failure: Failure) -> RemembrancerError:
     """The exception that a `Failure` was made from (`InternalError` if its code is unknown here)."""
     kind = _BY_CODE.get(failure.code, InternalError)
     return kind(failure.message, field=failure.field, details=failure.details)
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a SQLite file with its write-ahead log."""
+    files = (path, path.with_name(path.name + "-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())
+
+
+def disk_full(message: str, path: Path) -> StorageFull:
+    """The error with both sizes: the limit is the file's size and what the file system has free for this user."""
+    try:
+        current_bytes = size_on_disk(path)
+        free_bytes = shutil.disk_usage(path.parent).free
+    except OSError:  # the file or its directory is gone, which is another error's to tell
+        return StorageFull(message)
+    said = f"{message} ({size_in_words(free_bytes)} are free on the disk of {path})"
+    return StorageFull.at_limit(said, current_bytes=current_bytes, limit_bytes=current_bytes + free_bytes)

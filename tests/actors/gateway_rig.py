@@ -17,7 +17,6 @@ from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.hello import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
@@ -45,7 +44,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.session_life import EndSession, SessionResult, StartSession
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import ToStore, to_store
+from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.sockets import Dealer, In, Speaker
+from remembrancer.protocol.wire import Envelope
 from tests.patience import PATIENCE_S
 
 

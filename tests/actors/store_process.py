@@ -21,7 +21,6 @@ from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import PeerFailed, PeerGone, Ping, Pong, Ready, Role, StartFailed, Stop, ToLauncher
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import Failure, from_failure
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -36,7 +35,7 @@ from remembrancer.protocol.reads import (
     StoreDescription,
 )
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
-from remembrancer.protocol.wire import ToGateway, ToWorker, to_gateway, to_launcher, to_worker
+from remembrancer.protocol.wire import Envelope, ToGateway, ToWorker, to_gateway, to_launcher, to_worker
 from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,

@@ -22,11 +22,10 @@ from remembrancer.actors.embedder.wordpiece import VOCABULARY
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Ready
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InternalError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import ToStore, to_launcher, to_store
+from remembrancer.protocol.wire import Envelope, ToStore, to_launcher, to_store
 from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,

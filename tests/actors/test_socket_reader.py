@@ -9,7 +9,7 @@ import anyio
 import pytest
 import zmq
 
-from remembrancer.protocol.socket_reader import BREATHE_AFTER, SocketReader
+from remembrancer.protocol.sockets import BREATHE_AFTER, SocketReader
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio

@@ -28,11 +28,18 @@ from remembrancer.protocol.control import (
     StartFailed,
     Stop,
 )
-from remembrancer.protocol.envelope import PROTOCOL_VERSION, Envelope, encode_envelope
 from remembrancer.protocol.errors import ConfigurationError, DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
-from remembrancer.protocol.wire import encoder, from_launcher, to_command, to_launcher
+from remembrancer.protocol.wire import (
+    PROTOCOL_VERSION,
+    Envelope,
+    encode_envelope,
+    encoder,
+    from_launcher,
+    to_command,
+    to_launcher,
+)
 from tests.patience import PATIENCE_S, until
 
 ToService = Ready | StartFailed | Pong | AskStatus | AskScale | AskDown

@@ -12,8 +12,7 @@ from typing import Any
 
 import anyio
 
-from remembrancer.commands.conversation import is_up
-from remembrancer.commands.portability.courier import Courier
+from remembrancer.commands.runtime_client import connected_store, is_up
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import NoteAccess, Recall, Recalled
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
@@ -82,8 +81,8 @@ def ask(home: Path, *requests: GatewayRequest, **environ: str) -> list[ToGateway
         start(home, **environ)
 
     async def ask_all() -> list[ToGateway]:
-        async with Courier({**os.environ, "REMEMBRANCER_HOME": str(home), **environ}) as courier:
-            return [await courier.request(request) for request in requests]
+        async with connected_store({**os.environ, "REMEMBRANCER_HOME": str(home), **environ}) as ask_store:
+            return [await ask_store(request) for request in requests]
 
     return anyio.run(ask_all)
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import psutil
 
-from remembrancer.commands.conversation import ask
+from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus, ToCommand
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths

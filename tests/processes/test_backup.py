@@ -19,8 +19,7 @@ import pytest
 
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import is_up
-from remembrancer.commands.portability.courier import Courier
+from remembrancer.commands.runtime_client import connected_store, is_up
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Applied, PromoteMemory, Scope
@@ -78,16 +77,16 @@ def test_a_backup_has_what_was_acknowledged_before_it_began(home: Path, second: 
     over = threading.Event()
 
     async def write() -> None:
-        async with Courier() as courier:
+        async with connected_store() as ask_store:
             for number in range(100_000):
                 name = f"note {number}"
                 scope: Scope = "user" if number % 3 == 0 else "project"
-                assert isinstance(await courier.request(store(name, f"Note {number}.", scope)), Applied)
+                assert isinstance(await ask_store(store(name, f"Note {number}.", scope)), Applied)
                 acknowledged.append(id_of(name))
                 if number % 10 == 5:
                     promoted = change(f"promote {number}", PromoteMemory(id_of(name), "user"))
                     if scope == "project":
-                        assert isinstance(await courier.request(promoted), Applied)
+                        assert isinstance(await ask_store(promoted), Applied)
                 if over.is_set():
                     return
 

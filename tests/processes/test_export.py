@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import is_up
 from remembrancer.commands.portability.export_format import (
     EndLine,
     Line,
@@ -23,6 +22,7 @@ from remembrancer.commands.portability.export_format import (
     encode_header,
     encode_line,
 )
+from remembrancer.commands.runtime_client import is_up
 from remembrancer.protocol.paths import RuntimePaths
 from tests.operations import OTHER_PROJECT, PROJECT
 from tests.processes.portable_rig import ask, command, done, exported, fill, id_of, recall, stop, store

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from remembrancer.commands.conversation import is_up
+from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.paths import RuntimePaths
 from tests.processes.bridge_rig import bridge

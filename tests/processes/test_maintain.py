@@ -13,15 +13,14 @@ import anyio.to_thread
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.conversation import is_up
+from remembrancer.commands.runtime_client import is_up
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import ToStore, to_store
+from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import command, done, stop
 

@@ -16,9 +16,17 @@ from remembrancer.actors.gateway.hello import setting_warnings
 from remembrancer.commands.config import as_lines, as_object
 from remembrancer.config.files import MAX_FILE_BYTES, read_settings_file
 from remembrancer.config.home import Home
-from remembrancer.config.reading import Configuration, read_configuration
-from remembrancer.config.redaction import HIDDEN, exposed, is_secret, shown
-from remembrancer.config.settings import Settings, load_configuration, load_settings
+from remembrancer.config.reading import (
+    HIDDEN,
+    Configuration,
+    exposed,
+    is_secret,
+    load_configuration,
+    load_settings,
+    read_configuration,
+    shown,
+)
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import ConfigurationError
 
 FIRST_SEED = """---

@@ -9,9 +9,19 @@ from typing import get_args
 import msgspec
 
 from remembrancer.actors.store.retrieval.ranking import QUESTION_RECENCY
-from remembrancer.config import seeds
 from remembrancer.config.files import read_settings_file
 from remembrancer.config.home import CONFIG_FILES
+from remembrancer.config.reading import (
+    DB_PATH,
+    DIMENSIONS,
+    FOREIGN_KEYS,
+    FOREIGN_PREFIX,
+    FOREIGN_VARIABLES,
+    LATER_MODES,
+    READ_ELSEWHERE,
+    UNUSED_KEYS,
+    UNUSED_VARIABLES,
+)
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings
 from remembrancer.launcher import COMMANDS
 
@@ -33,9 +43,9 @@ def test_every_name_of_another_memory_server_is_documented() -> None:
     section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
     documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    variables = {*seeds.VARIABLES, *seeds.UNUSED_VARIABLES, *seeds.ELSEWHERE}
-    keys = {*seeds.VARIABLES.values(), *seeds.KEYS, seeds.DB_PATH, seeds.DIMENSIONS, *seeds.UNUSED_KEYS}
-    assert documented == {seeds.PREFIX + name for name in variables} | keys
+    variables = {*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE}
+    keys = {*FOREIGN_VARIABLES.values(), *FOREIGN_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS}
+    assert documented == {FOREIGN_PREFIX + name for name in variables} | keys
 
 
 def test_the_example_of_each_form_of_the_configuration_file_says_the_same(tmp_path: Path) -> None:
@@ -50,7 +60,7 @@ def test_every_deployment_mode_is_documented() -> None:
     section = settings_page().partition("## Deployment modes")[2]
     rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
     modes = {field.name: field.type for field in msgspec.structs.fields(Settings)}["deployment_mode"]
-    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == {*get_args(modes), *seeds.LATER_MODES}
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row)} == {*get_args(modes), *LATER_MODES}
 
 
 def test_the_readme_lists_every_command() -> None:

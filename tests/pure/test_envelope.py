@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.protocol.envelope import PROTOCOL_VERSION, Envelope, decode_envelope, encode_envelope
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, decode_envelope, encode_envelope
 
 envelopes = st.builds(
     Envelope,

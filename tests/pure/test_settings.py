@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.config.home import find_home
-from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, load_settings, threads_per_worker, unknown_name
+from remembrancer.config.reading import load_settings
+from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 
 NAMES = [field.name for field in msgspec.structs.fields(Settings)]

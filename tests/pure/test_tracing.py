@@ -13,7 +13,6 @@ from remembrancer.actors.launcher.trace_gathering import TraceGathering
 from remembrancer.commands.call_traces import CallTrace, choose, join
 from remembrancer.commands.trace_table import print_call, print_calls
 from remembrancer.protocol.control import ProcessTraces, TracesGathered
-from remembrancer.protocol.envelope import Envelope, decode_envelope, encode_envelope
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
     KEPT,
@@ -26,6 +25,7 @@ from remembrancer.protocol.tracing import (
     current,
     working_on,
 )
+from remembrancer.protocol.wire import Envelope, decode_envelope, encode_envelope
 
 
 def told(process: str, *marks: Mark, trace: str = "0000002a", is_over: bool = True) -> ProcessTraces:

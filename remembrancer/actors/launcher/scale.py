@@ -7,8 +7,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from remembrancer.config.allowed import allowed
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, allowed
 from remembrancer.protocol.errors import InvalidInput
 
 

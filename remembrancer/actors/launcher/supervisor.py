@@ -42,12 +42,11 @@ from remembrancer.protocol.control import (
     ToLauncher,
     TracesTold,
 )
-from remembrancer.protocol.envelope import Envelope
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
-from remembrancer.protocol.wire import to_launcher
+from remembrancer.protocol.wire import Envelope, to_launcher
 
 FRESH_VITALS_S: Final = 0.5
 """How long a status waits for the answers to its pings; then the last known vitals must do."""

@@ -19,8 +19,8 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.commands.portability.home_files import is_known
 from remembrancer.commands.portability.private_files import FileUnusable, cannot
-from remembrancer.protocol.envelope import UNDECODABLE
 from remembrancer.protocol.errors import SchemaTooNew
+from remembrancer.protocol.wire import UNDECODABLE
 
 FORMAT: Final = "remembrancer-backup"
 FORMAT_VERSION: Final = 1

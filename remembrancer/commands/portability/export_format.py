@@ -18,10 +18,10 @@ import msgspec
 
 from remembrancer import __version__
 from remembrancer.commands.portability.private_files import FileUnusable
-from remembrancer.protocol.envelope import UNDECODABLE
 from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.wire import UNDECODABLE
 from remembrancer.protocol.writes import PortableMemory
 
 FORMAT: Final = "remembrancer-export"

@@ -10,16 +10,16 @@ import hashlib
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from remembrancer.commands.portability.home_files import USER_RECORDS, open_file, unreadable
 from remembrancer.commands.portability.import_check import MAX_NAMED, Placed
+from remembrancer.commands.runtime_client import AskStore
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import SessionEntry
-from remembrancer.protocol.wire import GatewayRequest, ToGateway
 from remembrancer.protocol.writes import (
     BatchApplied,
     ImportMemory,
@@ -38,13 +38,6 @@ NO_PROJECT: Final = ProjectRef("p_000000000000", "")
 
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 _encoder: Final = msgspec.msgpack.Encoder()
-
-
-class Store(Protocol):
-    """What an import needs of the store."""
-
-    async def request(self, body: GatewayRequest) -> ToGateway:
-        """The store's answer. Raises `RemembrancerError` when it refuses, or stays away."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -72,10 +65,10 @@ class Report(msgspec.Struct):
 class Importer:
     """Puts memories and sessions into a home. `report` says how far it has come, also after an error."""
 
-    def __init__(self, paths: RuntimePaths, store: Store | None, now: float) -> None:
-        """`store` None: nothing is sent, only counted. `now` is seconds since the epoch."""
+    def __init__(self, paths: RuntimePaths, ask_store: AskStore | None, now: float) -> None:
+        """`ask_store` None: nothing is sent, only counted. `now` is seconds since the epoch."""
         self._paths = paths
-        self._store = store
+        self._ask_store = ask_store
         self._now = now
         self.report = Report()
 
@@ -107,7 +100,7 @@ class Importer:
     async def _take_memories(self, batch: Sequence[tuple[ProjectRef | None, PortableMemory]]) -> None:
         fresh = self._without_present(batch)
         self.report.present += len(batch) - len(fresh)
-        if self._store is None:
+        if self._ask_store is None:
             self.report.imported += len(fresh)
             return
         operations = {
@@ -117,7 +110,7 @@ class Importer:
         }
         while operations:
             waiting = [operation for _, operation in operations.values()]
-            answer = await self._store.request(SubmitBatch(tuple(waiting)))
+            answer = await self._ask_store(SubmitBatch(tuple(waiting)))
             assert isinstance(answer, BatchApplied)
             for operation_id in answer.applied:
                 if operations.pop(operation_id, None) is not None:
@@ -130,9 +123,9 @@ class Importer:
 
     async def _take_alone(self, memory_id: str, operation: Operation) -> None:
         """The store would not begin a batch: asked about the first operation alone, it says why."""
-        assert self._store is not None
+        assert self._ask_store is not None
         try:
-            await self._store.request(Submit(operation))
+            await self._ask_store(Submit(operation))
         except RemembrancerError as error:
             if error.retry_possible:
                 raise
@@ -144,9 +137,9 @@ class Importer:
         by_project: dict[ProjectRef | None, list[SessionEntry]] = {}
         for project, session in sessions:
             by_project.setdefault(project, []).append(session)
-        if self._store is not None:
+        if self._ask_store is not None:
             for project, spans in by_project.items():
-                await self._store.request(ImportSessions(project, tuple(spans)))
+                await self._ask_store(ImportSessions(project, tuple(spans)))
 
     def _without_present(
         self, batch: Sequence[tuple[ProjectRef | None, PortableMemory]]

@@ -12,8 +12,7 @@ from remembrancer.actors.consolidator.promotion import PromotionRules
 from remembrancer.actors.consolidator.reflection.clusters import ClusterRules
 from remembrancer.actors.consolidator.reflection.contradictions import ContradictionRules
 from remembrancer.actors.consolidator.reflection.themes import ThemeRules
-from remembrancer.config.rules import maintenance_rules, promotion_rules
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, maintenance_rules, promotion_rules
 
 VECTORS_WAIT_S: Final = 10.0
 """How long memories are waited for that have no vectors yet. Without, they are promoted and never merged."""

@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError, SchemaTooNew
-from remembrancer.protocol.room import disk_full
+from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError, SchemaTooNew, disk_full
 from remembrancer.protocol.writes import Operation, Rejected
 
 SCHEMA_VERSION: Final = 1

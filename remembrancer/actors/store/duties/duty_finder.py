@@ -23,8 +23,7 @@ from remembrancer.actors.store.duties.session_watch import OpenSession, SessionK
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.background_contract import Promotable
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.config.rules import promotion_rules
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.protocol.consolidation import MaintainDuty, NotePresence, PromoteDuty
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.session_life import EndSession

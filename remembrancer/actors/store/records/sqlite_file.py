@@ -12,8 +12,14 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from remembrancer.actors.store.records.schema import migrate, refuse_newer
-from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RecordsUnusable, RemembrancerError
-from remembrancer.protocol.room import disk_full, size_on_disk
+from remembrancer.protocol.errors import (
+    InternalError,
+    MemoryUnavailable,
+    RecordsUnusable,
+    RemembrancerError,
+    disk_full,
+    size_on_disk,
+)
 
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What the write-ahead log is cut back to once it has been moved into the database."""

@@ -9,7 +9,7 @@ import psutil
 
 from remembrancer.actors.launcher.record import SAME_START_S, Record, read_record
 from remembrancer.commands.checking.running_checks import LockFacts
-from remembrancer.commands.conversation import ask
+from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol.control import AskStatus, RuntimeStatus
 from remembrancer.protocol.errors import PeerUnavailable
 from remembrancer.protocol.locks import FileLock

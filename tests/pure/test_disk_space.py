@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from remembrancer.protocol.errors import StorageFull
-from remembrancer.protocol.room import disk_full
+from remembrancer.protocol.errors import StorageFull, disk_full
 
 
 def test_a_full_disk_is_told_with_its_place_what_is_free_and_the_size_of_file_and_log(tmp_path: Path) -> None:

@@ -1,0 +1,123 @@
+"""How a command talks to the runtime: a question to the launcher, and requests to the store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+
+from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.starter import Starter
+from remembrancer.config.home import find_home
+from remembrancer.protocol.control import AskDown, AskScale, AskStatus, AskTraces, CommandRefused, ToCommand
+from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.store_client import StoreAway, StoreClient
+from remembrancer.protocol.wire import GatewayRequest, ToGateway, to_command, to_gateway
+
+CONNECT_S: Final = 3.0
+"""How long to wait for the launcher's socket: it has the lock for a moment before it listens."""
+ANSWER_S: Final = 3.0
+"""How long to wait for its answer; a status takes 0.5 s when a process hangs."""
+STORE_BUDGET_S: Final = 30.0
+"""How long the store may be away before a request is given up. A runtime starts in one second."""
+STORE_ANSWER_S: Final = 10.0
+
+
+def paths_here() -> RuntimePaths:
+    """The paths of the home that the environment names."""
+    return RuntimePaths(find_home(os.environ))
+
+
+def is_up(paths: RuntimePaths) -> bool:
+    """Whether a runtime has the lock of the home. The home need not exist.
+
+    Raises:
+        HomeUnusable: that cannot be told: the lock is another user's, or on a disk that cannot be written.
+    """
+    try:
+        return FileLock(paths.runtime_lock).is_held_elsewhere()
+    except OSError as error:
+        raise HomeUnusable(
+            f"the home {paths.home} cannot be used: {error.strerror}: 'remembrancer doctor' looks at it"
+        ) from error
+
+
+def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDown) -> ToCommand:
+    """The launcher's answer.
+
+    Raises:
+        PeerUnavailable: nothing listens.
+        PeerLost: the launcher ended before it answered.
+        DeadlineExceeded: it did not answer in time.
+    """
+
+    async def asked() -> ToCommand:
+        async with Dealer(paths.control_endpoint, Speaker("command", new_ulid()), to_command) as launcher:
+            if not await launcher.wait_connected(CONNECT_S):
+                log = paths.logs / "launcher.log"
+                raise PeerUnavailable(f"a runtime has the home {paths.home}, and it does not listen: look at {log}")
+            answer: ToCommand = await launcher.request(question, timeout_s=ANSWER_S)
+            return answer
+
+    return anyio.run(asked)
+
+
+def refusal(answer: ToCommand) -> str:
+    """What to tell a person about an answer that is not the one hoped for."""
+    return answer.message if isinstance(answer, CommandRefused) else f"unexpected answer {type(answer).__name__}"
+
+
+def nothing_runs(home: Path) -> str:
+    """What to tell a person when there is no runtime."""
+    return f"no runtime of the home {home} is up: a session starts one by itself, or run 'remembrancer up'"
+
+
+class AskStore(Protocol):
+    """What asks the store. What is asked has to bear being asked twice."""
+
+    async def __call__(self, body: GatewayRequest, *, answer_s: float = STORE_ANSWER_S) -> ToGateway:
+        """The store's answer, which may come after it was away for a while. `answer_s`: how long its work may take.
+
+        Raises:
+            MemoryUnavailable: there is no store, and none came within the budget.
+            RemembrancerError: the store refuses this, and says why.
+        """
+
+
+@asynccontextmanager
+async def connected_store(
+    environ: Mapping[str, str] = os.environ, *, budget_s: float = STORE_BUDGET_S
+) -> AsyncIterator[AskStore]:
+    """Requests to the store. A runtime is started when none is up; it goes down by itself, as a session's does."""
+    places = find_places(environ)
+    starter = Starter(places, environ)
+
+    def start() -> None:
+        starter.tend(time.monotonic())
+        if starter.failure is not None:
+            raise MemoryUnavailable(starter.failure)
+
+    endpoint = RuntimePaths(Path(places.home)).store_endpoint
+    async with StoreClient(endpoint, Speaker("command", new_ulid()), to_gateway) as client:
+
+        async def asked(body: GatewayRequest, *, answer_s: float = STORE_ANSWER_S) -> ToGateway:
+            try:
+                answer: ToGateway = await client.request_patiently(body, answer_s, away_s=budget_s, on_wait=start)
+                return answer
+            except StoreAway as error:
+                raise MemoryUnavailable(
+                    f"{error.message}: look at {places.logs}, then run the command again: it goes on where it stopped"
+                ) from error
+            finally:
+                starter.connected()  # gives back the lock under which it may be starting one
+
+        yield asked
