@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
-from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
-from remembrancer.actors.launcher.lifecycle import Lifecycle
+from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import FromLauncher, ProcessState, Vitals

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.launcher.ladder import ASK_S, KILL_S, STARTING_S, TERM_S
-from remembrancer.actors.launcher.lifecycle import describe_ending
-from remembrancer.actors.launcher.restarts import BUDGET, DELAYS_S, FREE_RESTARTS, SLOW_S, STABLE_S
+from remembrancer.actors.launcher.lifecycle import (
+    ASK_S,
+    BUDGET,
+    DELAYS_S,
+    FREE_RESTARTS,
+    KILL_S,
+    SLOW_S,
+    STABLE_S,
+    STARTING_S,
+    TERM_S,
+    describe_ending,
+)
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import EmbedderVitals, PeerFailed, Stop
 from tests.pure.launcher_world import World

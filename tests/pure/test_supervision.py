@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.restarts import FREE_RESTARTS
+from remembrancer.actors.launcher.lifecycle import FREE_RESTARTS
 from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import GatewayVitals, PeerFailed, PeerGone, Stop

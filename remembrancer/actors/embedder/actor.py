@@ -13,8 +13,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from remembrancer.actors.embedder.engine import Engine, load_engine
-from remembrancer.actors.embedder.questions import QuestionThread
+from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.reranker import Reranker, load_reranker
 from remembrancer.actors.embedder.reranking import RerankThread
 from remembrancer.actors.embedder.workers import (
@@ -23,9 +22,11 @@ from remembrancer.actors.embedder.workers import (
     Loaded,
     PassageThread,
     QuestionAnswers,
+    QuestionThread,
     RerankerAnswer,
     Unusable,
     WorkEvent,
+    load_engine,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
 from remembrancer.protocol.control import EmbedderVitals

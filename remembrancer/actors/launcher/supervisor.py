@@ -18,12 +18,10 @@ import msgspec
 
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.launcher.children import Child, Command
-from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
-from remembrancer.actors.launcher.record import Record, RecordedProcess, creation_time, write_record
-from remembrancer.actors.launcher.scale import check_embedders
-from remembrancer.actors.launcher.supervision import Supervision
-from remembrancer.actors.launcher.trace_gathering import TraceGathering
-from remembrancer.actors.launcher.vitals import VitalsBoard
+from remembrancer.actors.launcher.health import TraceGathering, VitalsBoard
+from remembrancer.actors.launcher.home import Record, RecordedProcess, creation_time, write_record
+from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Signal, Start, Tell
+from remembrancer.actors.launcher.supervision import Supervision, check_embedders
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     AskDown,

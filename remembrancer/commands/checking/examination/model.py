@@ -9,7 +9,7 @@ from remembrancer.protocol.errors import ModelUnusable
 
 def model_facts(settings: Settings, last_key: str | None) -> ModelFacts:
     """See `ModelFacts`. Loading holds the weights to their pinned checksum, where there is one, and runs them once."""
-    from remembrancer.actors.embedder.engine import load_engine  # numpy, which the other checks do without
+    from remembrancer.actors.embedder.workers import load_engine
 
     try:
         identity = load_engine(settings, 1).identity
