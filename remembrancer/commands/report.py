@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from remembrancer.commands.checking.reranker_check import reranker_figures
 from remembrancer.commands.health import Problem
 from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.reads import EmbeddingSummary
@@ -24,7 +23,6 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "unusable": list(status.store.unusable) if status and status.store else [],
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),
-        "reranker": _reranker(status),
         "consolidator": _consolidator(status.consolidator if status else None),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
@@ -57,11 +55,6 @@ def _gateway(gateway: GatewayHealth | None) -> dict[str, Any]:
         "store_attempts": gateway.store_attempts if gateway else None,
         "store_next_attempt_s": gateway.store_next_attempt_s if gateway else None,
     }
-
-
-def _reranker(status: RuntimeStatus | None) -> dict[str, Any] | None:
-    figures = reranker_figures(status) if status else None
-    return None if figures is None else dict(msgspec.structs.asdict(figures))
 
 
 def _consolidator(health: ConsolidatorHealth | None) -> dict[str, Any]:

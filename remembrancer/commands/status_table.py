@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from remembrancer.commands.checking.reranker_check import cost_of, reranker_figures
 from remembrancer.commands.health import Problem
 from remembrancer.protocol.control import ConsolidatorHealth, ProcessState, ProcessStatus, RuntimeStatus
 
@@ -58,9 +57,6 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
         )
         if embedding.given_up:
             out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
-    reranker = reranker_figures(status)
-    if reranker is not None:
-        out.print(f"reranker    {escape(cost_of(reranker))}")
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")

@@ -61,24 +61,6 @@ class IndexFigures(msgspec.Struct, frozen=True):
     ready: bool
 
 
-class RerankerFigures(msgspec.Struct, frozen=True):
-    """How the reranker is, and what it costs a recall.
-
-    `state`: `ready`, or `loading`, or `failed` with the reason in `error`. `asked` and `failed` count recalls since the
-    start; the milliseconds are those of the last answers, None before the first.
-    """
-
-    kind: Literal["cross-encoder", "client"]
-    state: Literal["ready", "loading", "failed"]
-    model: str = ""
-    candidates: int = 0
-    asked: int = 0
-    failed: int = 0
-    last_ms: float | None = None
-    median_ms: float | None = None
-    error: str | None = None
-
-
 class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """How the store is. `indexes` are as of the last time that the index had nothing to do."""
 
@@ -86,8 +68,6 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     embedding: EmbeddingSummary
     rejected_frames: int = 0
     indexes: tuple[IndexFigures, ...] = ()
-    reranker: RerankerFigures | None = None
-    """None: no cross-encoder is asked for."""
     upgrading: tuple[str, ...] = ()
     """Files of an earlier release that are being brought to this one's schema: until then nothing reaches them."""
     unusable: tuple[str, ...] = ()
@@ -107,8 +87,6 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     store: Literal["connected", "reconnecting", "away", "degraded"]
     store_attempts: int = 0
     store_next_attempt_s: float | None = None
-    reranker: RerankerFigures | None = None
-    """None: the client's own model is not asked for its order."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):

@@ -110,7 +110,7 @@ class StoreActor(Actor):
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
         if settings.reranker == "cross-encoder":
-            self._reranker = RerankerDesk(self._send_to_worker, settings.reranker_candidates)
+            self._reranker = RerankerDesk(self._send_to_worker)
         self._reads = ReadHandlers(
             paths,
             self._files,
@@ -184,7 +184,6 @@ class StoreActor(Actor):
             self._embedding(),
             self._router.rejected_frames,
             self._audit.figures,
-            None if self._reranker is None else self._reranker.figures(),
             self._upgrades.under_way,
             self._files.unusable,
         )
