@@ -7,7 +7,6 @@ from typing import Final
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.checking.reranker_check import reranker_figures
 from remembrancer.protocol.control import ProcessStatus, RuntimeStatus
 
 ADVICE: Final = {
@@ -41,7 +40,6 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     problems += _of_files(status)
     problems += _of_gateway(status)
     problems += _of_embedding(status)
-    problems += _of_reranker(status)
     return tuple(problems)
 
 
@@ -103,13 +101,6 @@ def _of_embedding(status: RuntimeStatus) -> list[Problem]:
             Problem("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
         ]
     return []
-
-
-def _of_reranker(status: RuntimeStatus) -> list[Problem]:
-    figures = reranker_figures(status)
-    if figures is None or figures.state != "failed":
-        return []
-    return [Problem(f"nothing is reranked: {figures.error}", "mend that; until then the order is the search's alone")]
 
 
 def _not_ready(status: RuntimeStatus, role: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from remembrancer.actors.launcher.scale import parse_scale
+from remembrancer.actors.launcher.supervision import parse_scale
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import AskScale, Scaled

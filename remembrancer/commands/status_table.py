@@ -8,9 +8,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from remembrancer.commands.checking.reranker_check import cost_of, reranker_figures
 from remembrancer.commands.health import Problem
-from remembrancer.protocol.control import ConsolidatorVitals, ProcessState, ProcessStatus, RuntimeStatus
+from remembrancer.protocol.control import ConsolidatorHealth, ProcessState, ProcessStatus, RuntimeStatus
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
@@ -58,9 +57,6 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
         )
         if embedding.given_up:
             out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
-    reranker = reranker_figures(status)
-    if reranker is not None:
-        out.print(f"reranker    {escape(cost_of(reranker))}")
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
@@ -68,10 +64,10 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
         out.print(f"consolidator {escape(_of_consolidator(status.consolidator))}")
 
 
-def _of_consolidator(vitals: ConsolidatorVitals) -> str:
-    now = f"at work: {vitals.duty}" if vitals.duty else "waits for work"
-    failed = f", {vitals.failed} failed (the last: {vitals.error})" if vitals.failed and vitals.error else ""
-    return f"{now}; {vitals.finished} done{failed}"
+def _of_consolidator(health: ConsolidatorHealth) -> str:
+    now = f"at work: {health.duty}" if health.duty else "waits for work"
+    failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
+    return f"{now}; {health.finished} done{failed}"
 
 
 def duration(seconds: float) -> str:

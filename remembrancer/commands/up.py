@@ -15,7 +15,7 @@ from remembrancer.config.home import HOME_VARIABLES, Home, locate
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
-    from remembrancer.actors.launcher.instructions import Changed
+    from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
 
 
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 def _load_configuration(embedders: int | None) -> Configuration:
     import msgspec
 
-    from remembrancer.actors.launcher.scale import check_embedders
+    from remembrancer.actors.launcher.supervision import check_embedders
     from remembrancer.config.reading import load_configuration
 
     configuration = load_configuration(os.environ)

@@ -34,7 +34,7 @@ from remembrancer.actors.store.vectors.index_manager import IndexAudit, IndexMan
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
+from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.reads import (
@@ -109,7 +109,7 @@ class StoreActor(Actor):
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
         if settings.reranker == "cross-encoder":
-            self._reranker = RerankerDesk(self._send_to_worker, settings.reranker_candidates)
+            self._reranker = RerankerDesk(self._send_to_worker)
         self._reads = ReadHandlers(
             paths,
             self._files,
@@ -172,18 +172,17 @@ class StoreActor(Actor):
         await upgrading
         return announced
 
-    def vitals(self) -> StoreVitals:
+    def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             nothing = EmbeddingSummary(
                 self.spec.settings.engine, self.spec.settings.model, 0, 0, 0, vectors_ready=False
             )
-            return StoreVitals(Counts(), nothing, upgrading=self._upgrades.under_way)
-        return StoreVitals(
+            return StoreHealth(Counts(), nothing, upgrading=self._upgrades.under_way)
+        return StoreHealth(
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
             self._audit.figures,
-            None if self._reranker is None else self._reranker.figures(),
             self._upgrades.under_way,
             self._files.unusable,
         )

@@ -19,8 +19,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from remembrancer.actors.launcher.home import already_running, prepare_home, try_lock_home, unusable
-from remembrancer.actors.launcher.record import read_record
+from remembrancer.actors.launcher.home import already_running, prepare_home, read_record, try_lock_home, unusable
 from remembrancer.commands.portability.archive import ArchivedFile, Manifest, read_archive, read_manifest
 from remembrancer.commands.portability.home_files import names_in, newest_version
 from remembrancer.commands.portability.private_files import FileUnusable, cannot, stamp, sync_directory
