@@ -14,7 +14,7 @@ from remembrancer.protocol.errors import PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 
 STOP_LIMIT_S: Final = 15.0
-"""How long to wait for the end. The launcher's ladder takes 9 s when every process has to be killed."""
+"""How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
 LOOK_S: Final = 0.02
 
 

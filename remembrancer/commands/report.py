@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from remembrancer.commands.health import Problem
-from remembrancer.protocol.control import ConsolidatorVitals, GatewayVitals, ProcessStatus, RuntimeStatus, StoreVitals
+from remembrancer.protocol.control import ConsolidatorHealth, GatewayHealth, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.reads import EmbeddingSummary
 
 
@@ -41,14 +41,14 @@ def _process(process: ProcessStatus) -> dict[str, Any]:
     }
 
 
-def _write_queue(gateway: GatewayVitals | None) -> dict[str, Any]:
+def _write_queue(gateway: GatewayHealth | None) -> dict[str, Any]:
     return {
         "depth": gateway.queue_depth if gateway else None,
         "rejected": gateway.queue_rejected if gateway else None,
     }
 
 
-def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
+def _gateway(gateway: GatewayHealth | None) -> dict[str, Any]:
     return {
         "sessions": gateway.sessions if gateway else None,
         "store": gateway.store if gateway else None,
@@ -57,16 +57,16 @@ def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
     }
 
 
-def _consolidator(vitals: ConsolidatorVitals | None) -> dict[str, Any]:
+def _consolidator(health: ConsolidatorHealth | None) -> dict[str, Any]:
     return {
-        "duty": vitals.duty if vitals else None,
-        "finished": vitals.finished if vitals else None,
-        "failed": vitals.failed if vitals else None,
-        "error": vitals.error if vitals else None,
+        "duty": health.duty if health else None,
+        "finished": health.finished if health else None,
+        "failed": health.failed if health else None,
+        "error": health.error if health else None,
     }
 
 
-def _embedding(store: StoreVitals | None) -> dict[str, Any]:
+def _embedding(store: StoreHealth | None) -> dict[str, Any]:
     if store is not None:
         return dict(msgspec.structs.asdict(store.embedding))
     return dict.fromkeys(EmbeddingSummary.__struct_fields__)

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from remembrancer.commands.health import Problem
-from remembrancer.protocol.control import ConsolidatorVitals, ProcessState, ProcessStatus, RuntimeStatus
+from remembrancer.protocol.control import ConsolidatorHealth, ProcessState, ProcessStatus, RuntimeStatus
 
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
@@ -64,10 +64,10 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
         out.print(f"consolidator {escape(_of_consolidator(status.consolidator))}")
 
 
-def _of_consolidator(vitals: ConsolidatorVitals) -> str:
-    now = f"at work: {vitals.duty}" if vitals.duty else "waits for work"
-    failed = f", {vitals.failed} failed (the last: {vitals.error})" if vitals.failed and vitals.error else ""
-    return f"{now}; {vitals.finished} done{failed}"
+def _of_consolidator(health: ConsolidatorHealth) -> str:
+    now = f"at work: {health.duty}" if health.duty else "waits for work"
+    failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
+    return f"{now}; {health.finished} done{failed}"
 
 
 def duration(seconds: float) -> str:

@@ -61,7 +61,7 @@ class IndexFigures(msgspec.Struct, frozen=True):
     ready: bool
 
 
-class StoreVitals(msgspec.Struct, frozen=True, tag=True):
+class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """How the store is. `indexes` are as of the last time that the index had nothing to do."""
 
     counts: Counts
@@ -74,7 +74,7 @@ class StoreVitals(msgspec.Struct, frozen=True, tag=True):
     """Of each file that somebody wanted and that cannot be opened, why not."""
 
 
-class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
+class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """How the gateway is. `store` says how it sees the store: `degraded` is away for good, so far as it can tell.
 
     `store_attempts` counts how often the store has been tried since it was lost; the next try is in
@@ -89,7 +89,7 @@ class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
     store_next_attempt_s: float | None = None
 
 
-class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
+class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
     """How a worker is: its model, or the reason why it has none."""
 
     model: str
@@ -97,7 +97,7 @@ class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class ConsolidatorVitals(msgspec.Struct, frozen=True, tag=True):
+class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
     """How the consolidator is: what it does now (None: it waits), what it has finished, and what went wrong last."""
 
     duty: str | None = None
@@ -106,7 +106,7 @@ class ConsolidatorVitals(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-Vitals = StoreVitals | GatewayVitals | EmbedderVitals | ConsolidatorVitals
+ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -123,9 +123,9 @@ class StartFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: alive. `vitals` is None while starting."""
+    """Actor to launcher: alive. `health` is None while starting."""
 
-    vitals: Vitals | None = None
+    health: ProcessHealth | None = None
 
 
 class TracesTold(msgspec.Struct, frozen=True, tag=True):
@@ -181,10 +181,10 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
 
     home: str
     processes: tuple[ProcessStatus, ...]
-    gateway: GatewayVitals | None
-    store: StoreVitals | None
+    gateway: GatewayHealth | None
+    store: StoreHealth | None
     warnings: tuple[str, ...] = ()
-    consolidator: ConsolidatorVitals | None = None
+    consolidator: ConsolidatorHealth | None = None
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):

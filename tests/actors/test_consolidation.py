@@ -125,7 +125,7 @@ async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterat
             loop = DutyLoop(link, HANDLERS, rig.settings, time.time)
             tasks.start_soon(loop.run)
             yield Workplace(rig, link)
-            assert loop.vitals().failed == 0, loop.vitals()
+            assert loop.health().failed == 0, loop.health()
             tasks.cancel_scope.cancel()
 
 

@@ -188,7 +188,7 @@ async def test_a_reflection_that_takes_too_long_does_not_make_the_store_silent(h
         answer = await client.call(TOOL)
         assert (answer["error"], answer["retry_possible"], answer["degraded"]) == ("query_timeout", True, False)
         assert "0.3 s" in answer["message"]
-        assert gateway.vitals().store == "connected"
+        assert gateway.health().store == "connected"
 
 
 async def test_who_watches_a_resource_hears_of_what_a_reflection_wrote(rig: Rig) -> None:

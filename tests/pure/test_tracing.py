@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from remembrancer.actors.launcher.health import TraceGathering
+from remembrancer.actors.launcher.runtime_status import TraceGathering
 from remembrancer.commands.call_traces import CallTrace, choose, join
 from remembrancer.commands.trace_table import print_call, print_calls
 from remembrancer.protocol.control import ProcessTraces, TracesGathered

@@ -29,7 +29,7 @@ from remembrancer.actors.embedder.workers import (
     load_engine,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
-from remembrancer.protocol.control import EmbedderVitals
+from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import InternalError, PeerUnavailable
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer
@@ -93,10 +93,10 @@ class EmbedderActor(Actor):
             finally:
                 self._finish_threads()
 
-    def vitals(self) -> EmbedderVitals:
-        """See `Actor.vitals`."""
+    def health(self) -> EmbedderHealth:
+        """See `Actor.health`."""
         model = self.spec.settings.model if self._engine is None else self._engine.identity.model
-        return EmbedderVitals(model=model, embedded_passages=self._embedded_passages, error=self._error)
+        return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 
     async def drain(self, reason: str) -> None:
         """Take leave of the store, and answer what the batch under way finishes."""

@@ -30,7 +30,7 @@ from remembrancer.actors.gateway.store_access.writes import WritePath
 from remembrancer.actors.gateway.toolkit.tools import Caller, Toolbox, Toolset
 from remembrancer.actors.launch import ORPHANED, LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
-from remembrancer.protocol.control import GatewayVitals, PeerFailed
+from remembrancer.protocol.control import GatewayHealth, PeerFailed
 from remembrancer.protocol.locks import FileLock
 
 
@@ -104,8 +104,8 @@ class GatewayActor(Actor):
     def _quiet_s(self) -> float:
         return self._listener.quiet_s if self._listener else 0.0
 
-    def vitals(self) -> GatewayVitals:
-        return GatewayVitals(
+    def health(self) -> GatewayHealth:
+        return GatewayHealth(
             sessions=self._listener.sessions if self._listener else 0,
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,

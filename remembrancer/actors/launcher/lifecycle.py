@@ -44,13 +44,13 @@ class Lifecycle:
         self._kill_at: float | None = None
         self._cause: str | None = None
         self._reported = False
-        self._ladder: Ladder | None = None
+        self._stop_sequence: StopSequence | None = None
         self._last_seen_state: ProcessState | None = None
 
     @property
     def retiring(self) -> bool:
         """Whether it was asked to end and is not to be started again."""
-        return self._ladder is not None or self.state == "stopped"
+        return self._stop_sequence is not None or self.state == "stopped"
 
     def start(self, now: float) -> list[Instruction]:
         """Start the first incarnation, or the next."""
@@ -123,7 +123,7 @@ class Lifecycle:
             return []
         if not self.alive:
             return self._end(now)
-        self._ladder = Ladder(now, starting=self._ready_at is None)
+        self._stop_sequence = StopSequence(now, starting=self._ready_at is None)
         self.state, self._kill_at = "stopping", None
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
 
@@ -152,8 +152,8 @@ class Lifecycle:
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what has come due."""
-        if self._ladder is not None:
-            return self._climb(self._ladder, now)
+        if self._stop_sequence is not None:
+            return self._proceed(self._stop_sequence, now)
         if self._restart_at is not None and self._restart_at <= now and not self.alive:
             return self.start(now)
         if self._kill_at is not None and self._kill_at <= now:
@@ -165,13 +165,13 @@ class Lifecycle:
     @property
     def next_at(self) -> float | None:
         """When `tick` has something to do; None: only when something happens."""
-        if self._ladder is not None:
-            return self._ladder.next_at
+        if self._stop_sequence is not None:
+            return self._stop_sequence.next_at
         return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
 
-    def _climb(self, ladder: Ladder, now: float) -> list[Instruction]:
+    def _proceed(self, sequence: StopSequence, now: float) -> list[Instruction]:
         done: list[Instruction] = []
-        for step in ladder.climb(now):
+        for step in sequence.due(now):
             if step == "abandon":
                 self.error = "it did not die of SIGKILL: the kernel holds it"
                 self.alive = False
@@ -181,7 +181,7 @@ class Lifecycle:
         return done
 
     def _end(self, now: float) -> list[Instruction]:
-        self.state, self._ladder, self._restart_at = "stopped", None, None
+        self.state, self._stop_sequence, self._restart_at = "stopped", None, None
         return self._changed(now)
 
     def _changed(self, now: float) -> list[Instruction]:
@@ -290,7 +290,7 @@ STARTING_S: Final = 0.5
 """From Stop and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""
 
 
-class Ladder:
+class StopSequence:
     """The steps of one stop, each due at its time. Begun when the process was asked to stop."""
 
     def __init__(self, now: float, *, starting: bool) -> None:
@@ -302,7 +302,7 @@ class Ladder:
             kill_at = now + ASK_S + TERM_S
             self._steps = [(now + ASK_S, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
 
-    def climb(self, now: float) -> list[Step]:
+    def due(self, now: float) -> list[Step]:
         """The steps that have come due since the last call, in order."""
         due = [step for at, step in self._steps if at <= now]
         del self._steps[: len(due)]
@@ -310,7 +310,7 @@ class Ladder:
 
     @property
     def next_at(self) -> float | None:
-        """When the next step is due; None at the top."""
+        """When the next step is due; None after the last."""
         return self._steps[0][0] if self._steps else None
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, allowed, threads_per_worker
-from remembrancer.protocol.control import FromLauncher, GatewayVitals, PeerFailed, PeerGone, Role, Vitals
+from remembrancer.protocol.control import FromLauncher, GatewayHealth, PeerFailed, PeerGone, ProcessHealth, Role
 from remembrancer.protocol.errors import InvalidInput
 
 EMBEDDERS_WAIT_S: Final = 5.0
@@ -94,15 +94,15 @@ class Supervision:
         process = self._find(name, incarnation)
         return [] if process is None else process.on_start_failed(code, message, now) + self.tick(now)
 
-    def on_pong(self, name: str, incarnation: str, vitals: Vitals | None, now: float) -> list[Instruction]:
-        """A process answered a ping. One that has vitals is ready, also when its `Ready` was lost."""
+    def on_pong(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
+        """A process answered a ping. One that has health is ready, also when its `Ready` was lost."""
         process = self._find(name, incarnation)
         if process is None:
             return []
         process.on_pong()
-        if self._idle is not None and isinstance(vitals, GatewayVitals):
-            self._idle.observe(vitals.sessions, now)
-        return self.on_ready(name, incarnation, now) if vitals is not None else []
+        if self._idle is not None and isinstance(health, GatewayHealth):
+            self._idle.observe(health.sessions, now)
+        return self.on_ready(name, incarnation, now) if health is not None else []
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
         """A process has ended. The others learn it, whatever the reason."""

@@ -35,7 +35,7 @@ from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chr
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
+from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.reads import (
@@ -173,13 +173,13 @@ class StoreActor(Actor):
         await upgrading
         return announced
 
-    def vitals(self) -> StoreVitals:
+    def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             nothing = EmbeddingSummary(
                 self.spec.settings.engine, self.spec.settings.model, 0, 0, 0, vectors_ready=False
             )
-            return StoreVitals(Counts(), nothing, upgrading=self._upgrades.under_way)
-        return StoreVitals(
+            return StoreHealth(Counts(), nothing, upgrading=self._upgrades.under_way)
+        return StoreHealth(
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
