@@ -20,8 +20,8 @@ from remembrancer.commands.checking.checks import Check
 from remembrancer.commands.checking.examination import clients, databases, model, places, running
 from remembrancer.commands.checking.reranker_check import check_reranker, reranker_figures
 from remembrancer.commands.clients import Surroundings
-from remembrancer.commands.health import find_problems
 from remembrancer.commands.runtime_client import paths_here
+from remembrancer.commands.status import find_problems
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import RuntimeStatus

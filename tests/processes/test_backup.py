@@ -261,7 +261,7 @@ os.link = counted(os.link)
 pathlib.Path.replace = counted(pathlib.Path.replace)
 pathlib.Path.rename = counted(pathlib.Path.rename)
 pathlib.Path.unlink = counted(pathlib.Path.unlink)
-from remembrancer.commands.restore import main
+from remembrancer.commands.backup import main
 from tests.patience import PATIENCE_S
 sys.exit(main(sys.argv[2:]))
 """
