@@ -1,4 +1,7 @@
-"""`remembrancer up`, `down` and `scale`: start, stop and resize the runtime."""
+"""`remembrancer up`, `down` and `scale`: start, stop and resize the runtime.
+
+`up` starts the first processes before heavy libraries are imported, so the imports of the others are their own.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Command, actor_command
 from remembrancer.actors.launcher.runtime import Runtime
-from remembrancer.actors.launcher.scale import parse_scale
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
 from remembrancer.config.home import HOME_VARIABLES, Home, locate
-from remembrancer.protocol.control import AskDown, AskScale, GoingDown, Scaled
-from remembrancer.protocol.errors import PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
@@ -27,7 +26,14 @@ if TYPE_CHECKING:
 
 def up(argv: list[str], command: Command = actor_command) -> int:
     """Run the runtime until it is told to stop. Errors are the command line's to report."""
-    arguments = _up_parser().parse_args(argv)
+    parser = argparse.ArgumentParser(
+        prog="remembrancer up",
+        description="Run the runtime in the foreground until Ctrl-C. Sessions that start share it.",
+        epilog="exit status: 0 stopped in order, 5 up already, 6 the home cannot be used, 7 a setting is wrong",
+    )
+    parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
+    parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
     home = locate(os.environ)
     paths = RuntimePaths(home.directory)
     runtime = Runtime(
@@ -44,17 +50,6 @@ def up(argv: list[str], command: Command = actor_command) -> int:
         with contextlib.suppress(OSError):  # the terminal may have been closed, which was the reason
             print(f"Stopped ({reason}).", flush=True)
     return exit_codes.OK
-
-
-def _up_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="remembrancer up",
-        description="Run the runtime in the foreground until Ctrl-C. Sessions that start share it.",
-        epilog="exit status: 0 stopped in order, 5 up already, 6 the home cannot be used, 7 a setting is wrong",
-    )
-    parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
-    parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
-    return parser
 
 
 def _load_configuration(embedders: int | None) -> Configuration:
@@ -77,12 +72,16 @@ def _watch(home: Home) -> Callable[[Changed], None]:
 
 
 STOP_LIMIT_S: Final = 15.0
-"""How long to wait for the end. The launcher's ladder takes 9 s when every process has to be killed."""
+"""How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
 LOOK_S: Final = 0.02
 
 
 def down(argv: list[str]) -> int:
     """Stop the runtime of this home; says what happened."""
+    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
+    from remembrancer.protocol.control import AskDown, GoingDown
+    from remembrancer.protocol.errors import PeerLost, PeerUnavailable
+
     parser = argparse.ArgumentParser(
         prog="remembrancer down",
         description="Stop the runtime of this home, in order. What was acknowledged is kept.",
@@ -105,7 +104,10 @@ def down(argv: list[str]) -> int:
             print(f"remembrancer down: {refusal(answer)}", file=sys.stderr)
             return exit_codes.REFUSED
         pid = answer.pid
-    if not _wait_until_gone(paths):
+    give_up_at = time.monotonic() + STOP_LIMIT_S
+    while (still_up := is_up(paths)) and time.monotonic() < give_up_at:
+        time.sleep(LOOK_S)  # flock has no event to wait for
+    if still_up:
         print(
             f"remembrancer down: the runtime (process {pid}) has not ended after {STOP_LIMIT_S:.0f} s: "
             f"look at {paths.logs / 'launcher.log'}, or kill that process, and the others leave by themselves",
@@ -116,17 +118,12 @@ def down(argv: list[str]) -> int:
     return exit_codes.OK
 
 
-def _wait_until_gone(paths: RuntimePaths) -> bool:
-    give_up_at = time.monotonic() + STOP_LIMIT_S
-    while is_up(paths):
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(LOOK_S)  # flock has no event to wait for
-    return True
-
-
 def scale(argv: list[str]) -> int:
     """Tell the runtime of this home how many embedders to run."""
+    from remembrancer.actors.launcher.scale import parse_scale
+    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
+    from remembrancer.protocol.control import AskScale, Scaled
+
     parser = argparse.ArgumentParser(
         prog="remembrancer scale",
         description="Run another number of embedding workers, on a runtime that is up. Until it is restarted.",
