@@ -10,25 +10,22 @@ demo: $(VENV)/.runtime
 	$(BIN)/remembrancer demo
 	$(BIN)/python -m examples.week
 
-# Tests with sockets and processes have deadlines that a machine which stands still for seconds can break, however
-# patient they are: what fails there is run once more, and is named as a rerun at the end. Pure logic never is.
-ONCE_MORE := --reruns 1 --rerun-show-tracebacks -rR
-
 test: $(VENV)/.dev check
 	@echo "==> running the tests of pure logic and contracts, four at a time"
 	$(BIN)/python -m pytest -q -n 4 tests/pure tests/contracts
 	@echo "==> running the tests of single actors, four at a time"
-	$(BIN)/python -m pytest -q -n 4 $(ONCE_MORE) tests/actors
+	$(BIN)/python -m pytest -q -n 4 tests/actors
 	@echo "==> running the tests with whole runtimes, two at a time"
-	$(BIN)/python -m pytest -q -n 2 $(ONCE_MORE) tests/processes
+	$(BIN)/python -m pytest -q -n 2 tests/processes
 	@echo "==> running the faults, two files at a time"
-	$(BIN)/python -m pytest -q -n 2 $(ONCE_MORE) --dist loadfile tests/faults tests/clients
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/faults tests/clients
 
 check: $(VENV)/.dev
-	@echo "==> checking style (ruff) and types (mypy, strict)"
+	@echo "==> checking style (ruff), types (mypy, strict) and who imports whom (import-linter)"
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo --no-cache
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m bench.speed

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from remembrancer.actors.embedder.engine import load_engine
+from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.ranking import NEAR_DUPLICATE_COSINE

@@ -36,7 +36,7 @@ from chromadb.config import Settings as ChromaSettings
 from bench.baselines import WordIndex
 from bench.harness import IN_FLIGHT, drained, fill, runtime, wait_until
 from bench.varied_text import varied
-from remembrancer.actors.embedder.engine import load_engine
+from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
 
 ROUNDS: Final = 8

@@ -21,7 +21,8 @@ from bench.data_forms import Haystack, Question
 from bench.datasets import Dataset
 from bench.harness import Runtime, runtime, wait_until
 from bench.measures import Answered
-from remembrancer.actors.embedder.engine import Engine, load_engine
+from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.project import project_of
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings

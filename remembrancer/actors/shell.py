@@ -33,12 +33,12 @@ from remembrancer.protocol.control import (
     PeerGone,
     Ping,
     Pong,
+    ProcessHealth,
     Ready,
     StartFailed,
     Stop,
     TellTraces,
     TracesTold,
-    Vitals,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
 from remembrancer.protocol.locks import FileLock
@@ -72,7 +72,7 @@ class Actor(abc.ABC):
         """
 
     @abc.abstractmethod
-    def vitals(self) -> Vitals:
+    def health(self) -> ProcessHealth:
         """How the actor is now. Called for each heartbeat: cheap."""
 
     async def drain(self, reason: str) -> None:
@@ -89,11 +89,11 @@ def run_actor(factory: Callable[[LaunchSpec], Actor]) -> None:
     """The main function of an actor's process: live as `factory(spec)` until told to stop, then exit."""
     os.umask(0o077)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt at the terminal is the launcher's to handle
-    lifeline = sys.stdin.buffer
-    spec = msgspec.json.decode(lifeline.readline(), type=LaunchSpec)
+    launch_input = sys.stdin.buffer
+    spec = msgspec.json.decode(launch_input.readline(), type=LaunchSpec)
     configure_logs(spec.paths.logs, spec.name, spec.settings.log_level)
     try:
-        code = anyio.run(_live, factory, spec, lifeline)
+        code = anyio.run(_live, factory, spec, launch_input)
     except Exception:
         logger.exception("crashed while starting")
         code = EXIT_CRASHED
@@ -116,9 +116,9 @@ class _Life:
             self.stop.set()
 
 
-async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeline: BinaryIO) -> int:
+async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, launch_input: BinaryIO) -> int:
     life = _Life()
-    _watch_lifeline(lifeline, life)
+    _start_parent_watchdog(launch_input, life)
     logger.info("starting", extra={"incarnation": spec.incarnation})
     actor: Actor | None = None
     ready = False
@@ -126,7 +126,7 @@ async def _live(factory: Callable[[LaunchSpec], Actor], spec: LaunchSpec, lifeli
     def hear(message: FromLauncher) -> None:
         match message:
             case Ping():
-                tasks.start_soon(_say, control, Pong(actor.vitals() if actor is not None and ready else None))
+                tasks.start_soon(_say, control, Pong(actor.health() if actor is not None and ready else None))
             case Stop(reason=reason, grace_s=grace_s):
                 life.end(reason, grace_s)
             case PeerGone() if actor is not None:
@@ -206,7 +206,7 @@ async def _say(control: Dealer[FromLauncher], message: Ready | StartFailed | Pon
     try:
         await control.send(message)
     except PeerUnavailable:
-        logger.debug("the launcher does not listen")  # if it is dead, the lifeline says so
+        logger.debug("the launcher does not listen")  # if it is dead, the parent watchdog notices
 
 
 async def _end_on_signal(life: _Life) -> None:
@@ -215,19 +215,19 @@ async def _end_on_signal(life: _Life) -> None:
             life.end("SIGTERM", ORPHAN_GRACE_S)
 
 
-def _watch_lifeline(lifeline: BinaryIO, life: _Life) -> None:
+def _start_parent_watchdog(launch_input: BinaryIO, life: _Life) -> None:
     import asyncio
 
     loop = asyncio.get_running_loop()
 
     def watch() -> None:
-        while lifeline.read(1):
+        while launch_input.read(1):
             pass
         loop.call_soon_threadsafe(life.end, ORPHANED, ORPHAN_GRACE_S, EXIT_ORPHANED)
         time.sleep(ORPHAN_GRACE_S + 0.5)
         os._exit(EXIT_ORPHANED)  # the event loop hangs: leave all the same
 
-    threading.Thread(target=watch, name="lifeline", daemon=True).start()
+    threading.Thread(target=watch, name="parent-watchdog", daemon=True).start()
 
 
 async def acquire(lock: FileLock, owner: str) -> None:

@@ -29,8 +29,7 @@ from typing import IO, Any, Final, Literal
 import msgspec
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.home import already_running, prepare_home, try_lock_home, unusable
-from remembrancer.actors.launcher.record import read_record
+from remembrancer.actors.launcher.home import already_running, prepare_home, read_record, try_lock_home, unusable
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_files import (
     CATALOG,

@@ -18,7 +18,6 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.checking import checks, data_checks, running_checks
 from remembrancer.commands.checking.checks import Check
 from remembrancer.commands.checking.examination import clients, databases, model, places, running
-from remembrancer.commands.checking.reranker_check import check_reranker, reranker_figures
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.status import find_problems
@@ -80,7 +79,6 @@ class Examination:
             ("processes", self._processes),
             ("orphans", self._orphans),
             ("model", self._model),
-            ("reranker", self._reranker),
             ("records", self._records),
             ("index", self._index),
             ("write queue", self._queue),
@@ -145,12 +143,6 @@ class Examination:
         if self._settings is None:
             return Check("model", "warning", "not looked at: the configuration has to be mended first")
         return data_checks.check_model(model.model_facts(self._settings, databases.last_model_key(self._paths)))
-
-    def _reranker(self) -> Check:
-        if self._settings is None:
-            return Check("reranker", "warning", "not looked at: the configuration has to be mended first")
-        figures = reranker_figures(self._status) if self._status is not None else None
-        return check_reranker(model.reranker_facts(self._settings, figures))
 
     def _records(self) -> Check:
         return data_checks.check_records(databases.record_files(self._paths))

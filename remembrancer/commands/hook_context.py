@@ -12,8 +12,8 @@ import socket
 import time
 
 from remembrancer import __version__
-from remembrancer.actors.bridge.greeting import new_identity
-from remembrancer.actors.bridge.lines import LineBuffer
+from remembrancer.actors.bridge.places import new_identity
+from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.protocol.hello import CONTROL, LINK_VERSION, MAX_LINE_BYTES, REFUSED, stamped
 from remembrancer.protocol.hooks import PROMPT
 

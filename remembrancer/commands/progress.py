@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.instructions import Changed
+from remembrancer.actors.launcher.lifecycle import Changed
 
 FIRST_NEEDED: Final = frozenset({"gateway", "store"})
 """The processes without which a client is not served."""

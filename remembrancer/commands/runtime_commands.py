@@ -20,7 +20,7 @@ from remembrancer.config.home import HOME_VARIABLES, Home, locate
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
-    from remembrancer.actors.launcher.instructions import Changed
+    from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
 
 
@@ -55,7 +55,7 @@ def up(argv: list[str], command: Command = actor_command) -> int:
 def _load_configuration(embedders: int | None) -> Configuration:
     import msgspec
 
-    from remembrancer.actors.launcher.scale import check_embedders
+    from remembrancer.actors.launcher.supervision import check_embedders
     from remembrancer.config.reading import load_configuration
 
     configuration = load_configuration(os.environ)
@@ -120,7 +120,7 @@ def down(argv: list[str]) -> int:
 
 def scale(argv: list[str]) -> int:
     """Tell the runtime of this home how many embedders to run."""
-    from remembrancer.actors.launcher.scale import parse_scale
+    from remembrancer.actors.launcher.supervision import parse_scale
     from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
     from remembrancer.protocol.control import AskScale, Scaled
 

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.checking.reranker_check import cost_of, reranker_figures
 from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import (
     AskStatus,
-    ConsolidatorVitals,
-    GatewayVitals,
+    ConsolidatorHealth,
+    GatewayHealth,
     ProcessState,
     ProcessStatus,
     RuntimeStatus,
-    StoreVitals,
+    StoreHealth,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
@@ -60,7 +59,6 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     problems += _of_files(status)
     problems += _of_gateway(status)
     problems += _of_embedding(status)
-    problems += _of_reranker(status)
     return tuple(problems)
 
 
@@ -124,13 +122,6 @@ def _of_embedding(status: RuntimeStatus) -> list[Problem]:
     return []
 
 
-def _of_reranker(status: RuntimeStatus) -> list[Problem]:
-    figures = reranker_figures(status)
-    if figures is None or figures.state != "failed":
-        return []
-    return [Problem(f"nothing is reranked: {figures.error}", "mend that; until then the order is the search's alone")]
-
-
 def _not_ready(status: RuntimeStatus, role: str) -> bool:
     return any(process.role == role and process.state != "ready" for process in status.processes)
 
@@ -146,7 +137,6 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "unusable": list(status.store.unusable) if status and status.store else [],
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),
-        "reranker": _reranker(status),
         "consolidator": _consolidator(status.consolidator if status else None),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
@@ -165,14 +155,14 @@ def _process(process: ProcessStatus) -> dict[str, Any]:
     }
 
 
-def _write_queue(gateway: GatewayVitals | None) -> dict[str, Any]:
+def _write_queue(gateway: GatewayHealth | None) -> dict[str, Any]:
     return {
         "depth": gateway.queue_depth if gateway else None,
         "rejected": gateway.queue_rejected if gateway else None,
     }
 
 
-def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
+def _gateway(gateway: GatewayHealth | None) -> dict[str, Any]:
     return {
         "sessions": gateway.sessions if gateway else None,
         "store": gateway.store if gateway else None,
@@ -181,21 +171,16 @@ def _gateway(gateway: GatewayVitals | None) -> dict[str, Any]:
     }
 
 
-def _reranker(status: RuntimeStatus | None) -> dict[str, Any] | None:
-    figures = reranker_figures(status) if status else None
-    return None if figures is None else dict(msgspec.structs.asdict(figures))
-
-
-def _consolidator(vitals: ConsolidatorVitals | None) -> dict[str, Any]:
+def _consolidator(health: ConsolidatorHealth | None) -> dict[str, Any]:
     return {
-        "duty": vitals.duty if vitals else None,
-        "finished": vitals.finished if vitals else None,
-        "failed": vitals.failed if vitals else None,
-        "error": vitals.error if vitals else None,
+        "duty": health.duty if health else None,
+        "finished": health.finished if health else None,
+        "failed": health.failed if health else None,
+        "error": health.error if health else None,
     }
 
 
-def _embedding(store: StoreVitals | None) -> dict[str, Any]:
+def _embedding(store: StoreHealth | None) -> dict[str, Any]:
     if store is not None:
         return dict(msgspec.structs.asdict(store.embedding))
     return dict.fromkeys(EmbeddingSummary.__struct_fields__)
@@ -255,9 +240,6 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
         )
         if embedding.given_up:
             out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
-    reranker = reranker_figures(status)
-    if reranker is not None:
-        out.print(f"reranker    {escape(cost_of(reranker))}")
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
@@ -265,10 +247,10 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
         out.print(f"consolidator {escape(_of_consolidator(status.consolidator))}")
 
 
-def _of_consolidator(vitals: ConsolidatorVitals) -> str:
-    now = f"at work: {vitals.duty}" if vitals.duty else "waits for work"
-    failed = f", {vitals.failed} failed (the last: {vitals.error})" if vitals.failed and vitals.error else ""
-    return f"{now}; {vitals.finished} done{failed}"
+def _of_consolidator(health: ConsolidatorHealth) -> str:
+    now = f"at work: {health.duty}" if health.duty else "waits for work"
+    failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
+    return f"{now}; {health.finished} done{failed}"
 
 
 def duration(seconds: float) -> str:

@@ -56,17 +56,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The longest that any tool call may take, but for a reflection."""
     reflect_budget_s: Annotated[float, Meta(gt=0, le=40)] = 20.0
     """How long `reflect_and_consolidate` waits for the consolidator."""
-    sampling: bool = False
-    """Whether the client's own model writes the summaries of a reflection, where the client offers that."""
-    sampling_calls: Annotated[int, Meta(ge=1, le=50)] = 8
-    """How often one reflection asks the client's model."""
-    sampling_length: Annotated[int, Meta(ge=20, le=4000)] = 200
-    """The tokens that each of its answers may have."""
-    sampling_budget_s: Annotated[float, Meta(gt=0, le=40)] = 30.0
-    """How long one reflection waits for the client's model in all."""
-    reranker: Literal["off", "cross-encoder", "client"] = "off"
-    """What orders the first candidates of a recall anew: a model of the sentence-transformers extra, or the client's
-    own (which needs `sampling`)."""
+    reranker: Literal["off", "cross-encoder"] = "off"
+    """What orders the first candidates of a recall anew: a model of the sentence-transformers extra."""
     reranker_model: str = "none"
     """The absolute path of a directory with a cross-encoder; `none`: there is none."""
     reranker_candidates: Annotated[int, Meta(ge=2, le=100)] = 20

@@ -28,8 +28,7 @@ work on a whole file."""
 class Reflect(msgspec.Struct, frozen=True, tag=True):
     """Consolidate a session's memories. Answered by `Reflected`, or refused when no consolidator is there.
 
-    `about` is the session to consolidate; it must be the asking session's own. `summaries` are texts for clusters of an
-    earlier dry run (by the id that the memory had there), which the client's own model has written.
+    `about` is the session to consolidate; it must be the asking session's own.
     """
 
     project: ProjectRef
@@ -37,13 +36,12 @@ class Reflect(msgspec.Struct, frozen=True, tag=True):
     about: str
     strategy: ReflectStrategy = "full"
     dry_run: bool = False
-    summaries: dict[str, str] = {}
     operation_id: str = ""
     """From which the ids of the run and of its memories are derived: a repetition does nothing twice."""
 
 
 class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory that was (or in a dry run would be) derived from others. `sources` are their contents, in a dry run."""
+    """A memory that was (or in a dry run would be) derived from others."""
 
     id: str
     content: str
@@ -51,7 +49,6 @@ class ConsolidatedMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Kind
     scope: Scope
     derived_from: tuple[str, ...]
-    sources: tuple[str, ...] = ()
 
 
 class Pattern(msgspec.Struct, frozen=True, omit_defaults=True):

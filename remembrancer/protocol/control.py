@@ -61,40 +61,20 @@ class IndexFigures(msgspec.Struct, frozen=True):
     ready: bool
 
 
-class RerankerFigures(msgspec.Struct, frozen=True):
-    """How the reranker is, and what it costs a recall.
-
-    `state`: `ready`, or `loading`, or `failed` with the reason in `error`. `asked` and `failed` count recalls since the
-    start; the milliseconds are those of the last answers, None before the first.
-    """
-
-    kind: Literal["cross-encoder", "client"]
-    state: Literal["ready", "loading", "failed"]
-    model: str = ""
-    candidates: int = 0
-    asked: int = 0
-    failed: int = 0
-    last_ms: float | None = None
-    median_ms: float | None = None
-    error: str | None = None
-
-
-class StoreVitals(msgspec.Struct, frozen=True, tag=True):
+class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """How the store is. `indexes` are as of the last time that the index had nothing to do."""
 
     counts: Counts
     embedding: EmbeddingSummary
     rejected_frames: int = 0
     indexes: tuple[IndexFigures, ...] = ()
-    reranker: RerankerFigures | None = None
-    """None: no cross-encoder is asked for."""
     upgrading: tuple[str, ...] = ()
     """Files of an earlier release that are being brought to this one's schema: until then nothing reaches them."""
     unusable: tuple[str, ...] = ()
     """Of each file that somebody wanted and that cannot be opened, why not."""
 
 
-class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
+class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """How the gateway is. `store` says how it sees the store: `degraded` is away for good, so far as it can tell.
 
     `store_attempts` counts how often the store has been tried since it was lost; the next try is in
@@ -107,11 +87,9 @@ class GatewayVitals(msgspec.Struct, frozen=True, tag=True):
     store: Literal["connected", "reconnecting", "away", "degraded"]
     store_attempts: int = 0
     store_next_attempt_s: float | None = None
-    reranker: RerankerFigures | None = None
-    """None: the client's own model is not asked for its order."""
 
 
-class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
+class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
     """How a worker is: its model, or the reason why it has none."""
 
     model: str
@@ -119,7 +97,7 @@ class EmbedderVitals(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class ConsolidatorVitals(msgspec.Struct, frozen=True, tag=True):
+class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
     """How the consolidator is: what it does now (None: it waits), what it has finished, and what went wrong last."""
 
     duty: str | None = None
@@ -128,7 +106,7 @@ class ConsolidatorVitals(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-Vitals = StoreVitals | GatewayVitals | EmbedderVitals | ConsolidatorVitals
+ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -145,9 +123,9 @@ class StartFailed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
-    """Actor to launcher: alive. `vitals` is None while starting."""
+    """Actor to launcher: alive. `health` is None while starting."""
 
-    vitals: Vitals | None = None
+    health: ProcessHealth | None = None
 
 
 class TracesTold(msgspec.Struct, frozen=True, tag=True):
@@ -203,10 +181,10 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
 
     home: str
     processes: tuple[ProcessStatus, ...]
-    gateway: GatewayVitals | None
-    store: StoreVitals | None
+    gateway: GatewayHealth | None
+    store: StoreHealth | None
     warnings: tuple[str, ...] = ()
-    consolidator: ConsolidatorVitals | None = None
+    consolidator: ConsolidatorHealth | None = None
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):

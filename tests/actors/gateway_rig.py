@@ -351,7 +351,7 @@ class Rig:
 
     async def until_store_answers(self) -> None:
         """Wait until the gateway knows that the store answers: for a store that came, or came back, after it."""
-        await until(lambda: self.gateway.vitals().store == "connected")
+        await until(lambda: self.gateway.health().store == "connected")
 
     @asynccontextmanager
     async def client(self, bridge: str = "00" * 16, **hello: Any) -> AsyncIterator[RawClient]:

@@ -74,9 +74,8 @@ class GatewayTransport(AbstractAsyncContextManager[Streams]):
 
 
 def sdk_client(rig: Rig, mode: str, *, bridge: str = "00" * 16, **options: Any) -> Client:
-    """A client that is to be entered. `options` are the hello's fields, `message_handler` and `sampling_callback`."""
+    """A client that is to be entered. `options` are the hello's fields, and `message_handler`."""
     handler = options.pop("message_handler", None)
-    sampling = options.pop("sampling_callback", None)
     hello = {
         "link": LINK_VERSION,
         "version": "test",
@@ -86,4 +85,4 @@ def sdk_client(rig: Rig, mode: str, *, bridge: str = "00" * 16, **options: Any) 
         **options,
     }
     transport: Transport = GatewayTransport(rig.paths.gateway_socket, hello)
-    return Client(transport, mode=mode, message_handler=handler, sampling_callback=sampling, cache=None)
+    return Client(transport, mode=mode, message_handler=handler, cache=None)

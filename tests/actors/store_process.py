@@ -162,7 +162,7 @@ class Gateway:
     async def recall(
         self, query: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
     ) -> Recalled:
-        return await self.ask(Recall(project, session_id, query, **fields), Recalled)
+        return await self.ask(Recall(session_id, project=project, query=query, **fields), Recalled)
 
     async def found(self, query: str, **fields: Any) -> list[str]:
         """The ids of what is recalled, the best first."""

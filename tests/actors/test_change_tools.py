@@ -163,7 +163,7 @@ async def test_a_memory_that_is_not_there_is_an_error_of_the_tool(
         answer = await client.call(tool, memory_id=NEAR, **arguments)
         assert (answer["error"], answer["field"]) == ("not_found", "memory_id")
         assert answer["retry_possible"] is False
-        assert gateway.vitals().queue_depth == 0
+        assert gateway.health().queue_depth == 0
 
 
 async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
@@ -183,10 +183,10 @@ async def test_a_client_that_leaves_does_not_take_its_change_with_it(quick_rig: 
             params = {"name": "forget_memory", "arguments": {"memory_id": identity}}
             await client.send(id=99, method="tools/call", params=params)
             await until(lambda: identity in store.submitted)
-        await until(lambda: gateway.vitals().sessions == 0)
+        await until(lambda: gateway.health().sessions == 0)
         store.hangs = False
         await until(lambda: store.memories[identity].forgotten_at is not None)
-        await until(lambda: gateway.vitals().queue_depth == 0)
+        await until(lambda: gateway.health().queue_depth == 0)
 
 
 async def test_a_memory_is_shown_whole_with_its_history(rig: Rig) -> None:

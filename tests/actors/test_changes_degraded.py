@@ -37,7 +37,7 @@ async def test_changes_without_a_store_are_queued_and_answered_with_what_is_know
             await rig.until_store_answers()
             identity = (await client.store("The harbour is deep", scope="session", tags=["sea"]))["memory_id"]
             await client.call("recall_memories", query="harbour")
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
 
         async def change(tool: str, **arguments: Any) -> dict[str, Any]:
             answer = await client.call(tool, memory_id=identity, **arguments)
@@ -58,7 +58,7 @@ async def test_changes_without_a_store_are_queued_and_answered_with_what_is_know
         assert await change("promote_memory", target_scope="project") == promotion
         assert await change("forget_memory", reason="why") == {"status": "forgotten", "reason": "why"}
         assert await change("restore_memory") == {"status": "active"}
-        assert gateway.vitals().queue_depth == 5
+        assert gateway.health().queue_depth == 5
 
         unknown = await client.call("tag_memory", memory_id=NEAR, add=["x"])
         assert unknown["tags"] == ["x"]
@@ -76,8 +76,8 @@ async def test_queued_changes_reach_the_store_in_order_and_those_that_it_refuses
         await client.call("restore_memory", memory_id=identity)
         await client.call("tag_memory", memory_id=identity, add=["last"])
         async with PlayedStore(rig.paths).open() as store:
-            await until(lambda: gateway.vitals().queue_depth == 0)
-            assert gateway.vitals().queue_rejected == 2
+            await until(lambda: gateway.health().queue_depth == 0)
+            assert gateway.health().queue_rejected == 2
             (memory,) = store.memories.values()
             assert (memory.content, memory.tags, memory.forgotten_at, memory.version) == ("second", ("last",), None, 5)
 
@@ -90,7 +90,7 @@ async def test_reads_without_the_store_show_what_was_changed_before_it_left_and_
             await client.call("recall_memories", query="harbour")
             await client.call("forget_memory", memory_id=ids[0])
             await client.call("update_memory", memory_id=ids[1], content="harbour II")
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         assert await recalled(client) == ["harbour II", "harbour three", "harbour four"]
         await client.call("forget_memory", memory_id=ids[2])
         await client.call("promote_memory", memory_id=ids[3], target_scope="user")
@@ -113,13 +113,13 @@ async def test_what_the_queue_brought_to_the_store_is_not_forgotten_when_it_goes
             await rig.until_store_answers()
             identity = (await client.store("The harbour is deep"))["memory_id"]
             await client.call("recall_memories", query="harbour")
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         await client.call("forget_memory", memory_id=identity)
         again = PlayedStore(rig.paths)
         again.memories.update(played.memories)
         async with again.open():
-            await until(lambda: gateway.vitals().queue_depth == 0)
-        await until(lambda: gateway.vitals().store != "connected")
+            await until(lambda: gateway.health().queue_depth == 0)
+        await until(lambda: gateway.health().store != "connected")
         assert await recalled(client) == []
 
 
@@ -130,7 +130,7 @@ async def test_a_memory_is_shown_without_the_store_as_far_as_it_is_known(rig: Ri
             whole, part = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
             await client.call("get_memory", memory_id=whole)
             await client.call("recall_memories", query="harbour", limit=2)
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         queued = (await client.store("queued", tags=["t"]))["memory_id"]
         await client.call("update_memory", memory_id=whole, content="new", metadata={"a": 1})
         await client.call("forget_memory", memory_id=part)
@@ -162,7 +162,7 @@ async def test_while_a_return_to_a_version_waits_a_memory_is_shown_as_it_was_wit
             whole, recent = [(await client.store(f"harbour {n}"))["memory_id"] for n in range(2)]
             await client.call("update_memory", memory_id=whole, content="new")
             await client.call("get_memory", memory_id=whole)
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         for identity, content in ((whole, "new"), (recent, "harbour 1")):
             await client.call("tag_memory", memory_id=identity, add=["t"])
             await client.call("restore_memory", memory_id=identity, version=1)
@@ -180,7 +180,7 @@ async def test_a_memory_that_was_returned_to_a_version_before_the_store_left_is_
             identity = (await client.store("harbour"))["memory_id"]
             await client.call("update_memory", memory_id=identity, content="new")
             await client.call("restore_memory", memory_id=identity, version=1)
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         answer = await client.call("get_memory", memory_id=identity)
         assert answer["content"] == "new"
         assert answer["message"].startswith("It has been returned to an earlier version since")
@@ -238,7 +238,7 @@ async def test_whoever_listens_hears_of_writes_when_they_are_queued_and_when_the
         await client.call("tag_memory", memory_id=identity, add=["y"])
         assert heard == [(identity, False)] * 2
         async with PlayedStore(rig.paths).open():
-            await until(lambda: gateway.vitals().queue_depth == 0)
+            await until(lambda: gateway.health().queue_depth == 0)
             assert heard[2:] == [(identity, True)] * 2
             await client.call("forget_memory", memory_id=identity)
             assert heard[4:] == [(identity, True)]

@@ -125,7 +125,7 @@ async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterat
             loop = DutyLoop(link, HANDLERS, rig.settings, time.time)
             tasks.start_soon(loop.run)
             yield Workplace(rig, link)
-            assert loop.vitals().failed == 0, loop.vitals()
+            assert loop.health().failed == 0, loop.health()
             tasks.cancel_scope.cancel()
 
 
@@ -289,7 +289,7 @@ async def test_a_reflection_does_what_its_dry_run_said_once_and_can_be_undone(ho
         assert plan.run_id is None
         assert {memory.status for memory in (await place.memories()).values()} == {"active"}
         (planned,) = plan.memories
-        assert set(planned.sources) == set(OBSERVATIONS)
+        assert set(planned.derived_from) == set(notes)
 
         done = await place.rig.gateway.ask(request, Reflected)
         assert done.run_id is not None

@@ -70,8 +70,8 @@ async def test_what_a_handler_returns_is_the_answer(rig: StoreRig) -> None:
         await rig.gateway.store(f"Memory number {number}")
     async with consolidating(rig, {ReflectDuty: count}) as loop:
         assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=3)
-        await until(lambda: loop.vitals().finished == 1)
-        assert loop.vitals().duty is None
+        await until(lambda: loop.health().finished == 1)
+        assert loop.health().duty is None
 
 
 async def test_a_handler_that_refuses_or_breaks_fails_its_duty_and_no_other(rig: StoreRig) -> None:
@@ -85,10 +85,10 @@ async def test_a_handler_that_refuses_or_breaks_fails_its_duty_and_no_other(rig:
             await rig.gateway.ask(REFLECT, Reflected)
         with pytest.raises(InternalError, match=r"consolidator\.log"):
             await rig.gateway.ask(REFLECT, Reflected)
-        assert loop.vitals().error is not None
+        assert loop.health().error is not None
         assert await rig.gateway.ask(Maintain(None), Maintained) == Maintained("user")
-        await until(lambda: loop.vitals().finished == 1)
-        assert (loop.vitals().failed, loop.vitals().error) == (2, None)
+        await until(lambda: loop.health().finished == 1)
+        assert (loop.health().failed, loop.health().error) == (2, None)
 
 
 async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
@@ -104,7 +104,7 @@ async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: Stor
         with anyio.fail_after(PATIENCE_S):
             await begun.wait()
         assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=0)
-        assert loop.vitals().duty == "maintenance of the user"
+        assert loop.health().duty == "maintenance of the user"
         go_on.set()
         assert await maintained == Maintained("user")
 
@@ -138,4 +138,4 @@ async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: St
         await rig.start()
         with anyio.fail_after(PATIENCE_S):
             await done.wait()
-        await until(lambda: loop.vitals().finished == 1)
+        await until(lambda: loop.health().finished == 1)

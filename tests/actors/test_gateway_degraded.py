@@ -36,9 +36,9 @@ async def test_writes_without_a_store_are_queued_and_reach_it_once_and_in_order(
             answer = await client.store(f"fact {number}")
             assert warned(answer) == ["queued"]
             assert answer["embedding"] == "pending"
-        assert gateway.vitals().queue_depth == 300
+        assert gateway.health().queue_depth == 300
         async with PlayedStore(rig.paths).open() as store:
-            await until(lambda: gateway.vitals().queue_depth == 0)
+            await until(lambda: gateway.health().queue_depth == 0)
             await rig.until_store_answers()
             assert store.contents == [f"fact {number}" for number in range(300)]
             assert warned(await client.store("direct")) == []
@@ -65,7 +65,7 @@ async def test_a_queued_memory_keeps_the_id_that_its_answer_named(rig: Rig) -> N
     async with rig.running() as gateway, rig.session() as client:
         answer = await client.store("x")
         async with PlayedStore(rig.paths).open() as store:
-            await until(lambda: gateway.vitals().queue_depth == 0)
+            await until(lambda: gateway.health().queue_depth == 0)
             assert list(store.memories) == [answer["memory_id"]]
 
 
@@ -78,7 +78,7 @@ async def test_a_request_that_comes_again_is_queued_once(rig: Rig) -> None:
                 await client.send(stamp_ms=1_700_000_000_000, id=5, method="tools/call", params=params)
                 answers.append((await client.hear())["result"]["structuredContent"])
         assert answers[0] == answers[1]
-        assert gateway.vitals().queue_depth == 1
+        assert gateway.health().queue_depth == 1
 
 
 async def test_the_next_gateway_drains_what_it_finds(rig: Rig) -> None:
@@ -86,7 +86,7 @@ async def test_the_next_gateway_drains_what_it_finds(rig: Rig) -> None:
         for number in range(20):
             await client.store(f"fact {number}")
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
-        await until(lambda: gateway.vitals().queue_depth == 0)
+        await until(lambda: gateway.health().queue_depth == 0)
         assert store.contents == [f"fact {number}" for number in range(20)]
 
 
@@ -97,14 +97,14 @@ async def test_only_the_first_write_waits_for_a_store_that_hangs(rig: Rig) -> No
         started = anyio.current_time()
         assert warned(await client.store("first")) == ["queued"]
         assert anyio.current_time() - started >= QUICK.write_budget_s
-        assert gateway.vitals().store == "away"
+        assert gateway.health().store == "away"
         for number in range(10):
             assert warned(await client.store(f"next {number}")) == ["queued"]
         assert store.submitted == ["before", "first"], "the store was not even asked"
         store.hangs = False
-        await until(lambda: gateway.vitals().queue_depth == 0)
+        await until(lambda: gateway.health().queue_depth == 0)
         assert store.contents == ["before", "first", *(f"next {number}" for number in range(10))]
-        assert gateway.vitals().store == "connected"
+        assert gateway.health().store == "connected"
 
 
 async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_those(rig: Rig) -> None:
@@ -118,7 +118,7 @@ async def test_writes_line_up_behind_older_ones_while_the_store_will_not_take_th
             status = await client.call("get_memory_status")
             assert status["error"] == "storage_full"
             store.refuses = None
-            await until(lambda: gateway.vitals().queue_depth == 0)
+            await until(lambda: gateway.health().queue_depth == 0)
             assert store.contents == ["older", "newer"]
 
 
@@ -128,7 +128,7 @@ async def test_a_store_that_is_stopping_loses_no_write(rig: Rig) -> None:
         store.refuses = Refused("memory_unavailable", "the store is stopping", retry_possible=True)
         assert warned(await client.store("second")) == ["queued"]
         store.refuses = None
-        await until(lambda: gateway.vitals().queue_depth == 0)
+        await until(lambda: gateway.health().queue_depth == 0)
         assert store.contents == ["first", "second"]
 
 
@@ -139,9 +139,9 @@ async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: 
         played = PlayedStore(rig.paths)
         played.rejects = {"bad"}
         async with played.open() as store:
-            await until(lambda: gateway.vitals().queue_depth == 0)
+            await until(lambda: gateway.health().queue_depth == 0)
             assert store.contents == ["one", "two"]
-            assert gateway.vitals().queue_rejected == 1
+            assert gateway.health().queue_rejected == 1
             status = await client.call("get_memory_status")
             assert status["write_queue"] == {"depth": 0, "rejected": 1}
             assert warned(status) == ["queued_rejected"]
@@ -163,9 +163,9 @@ async def test_a_project_under_upgrade_holds_up_its_own_writes_alone(rig: Rig, t
         answer = await here.call("recall_memories", query="first")
         assert answer["degraded"]
         assert "records are being upgraded" in answer["warnings"][0]["message"]
-        assert gateway.vitals().store == "connected"
+        assert gateway.health().store == "connected"
         store.upgrading = set()
-        await until(lambda: gateway.vitals().queue_depth == 0)
+        await until(lambda: gateway.health().queue_depth == 0)
         assert store.contents == ["known", "elsewhere", "first", "second"]
 
 
@@ -186,7 +186,7 @@ async def test_a_read_without_the_store_shows_recent_answers_and_queued_writes(r
             await rig.until_store_answers()
             await client.store("The harbour is deep")
             await client.call("recall_memories", query="harbour")
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         await client.store("The lighthouse stands at the harbour")
         await client.store("Nothing of the kind")
         answer = await client.call("recall_memories", query="harbours")
@@ -206,7 +206,7 @@ async def test_a_read_without_the_store_shows_nobody_else_s_memories(rig: Rig) -
             await rig.until_store_answers()
             await client.store("The harbour is deep")
             await client.call("recall_memories", query="harbour")
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         await client.store("Harbour of this session", scope="session")
         await client.store("Harbour of this project", scope="project")
         await client.store("Harbour of this user", scope="user")
@@ -237,7 +237,7 @@ async def test_the_status_without_the_store_shows_the_last_known_figures(rig: Ri
             await rig.until_store_answers()
             await client.store("x")
             assert (await client.call("get_memory_status"))["connection"]["status"] == "connected"
-        await until(lambda: gateway.vitals().store != "connected")
+        await until(lambda: gateway.health().store != "connected")
         await client.store("y")
         status = await client.call("get_memory_status")
         connection = status["connection"]
@@ -279,7 +279,7 @@ async def test_a_store_that_comes_back_is_used_again_at_once(rig: Rig) -> None:
                 await rig.until_store_answers()
                 assert warned(await client.store("x")) == []
                 assert store.contents == ["x"]
-            await until(lambda: gateway.vitals().store == "reconnecting")
+            await until(lambda: gateway.health().store == "reconnecting")
 
 
 async def test_what_was_stored_a_moment_before_the_store_left_is_known_to_those_who_may_see_it(rig: Rig) -> None:

@@ -279,7 +279,7 @@ async def test_a_refusal_of_the_store_is_passed_on_as_it_is(rig: Rig) -> None:
     assert answer["error"] == "storage_full"
     assert answer["message"] == "the disk is full"
     assert answer["retry_possible"] is True
-    assert rig.gateway.vitals().queue_depth == 0
+    assert rig.gateway.health().queue_depth == 0
 
 
 async def test_a_fault_of_ours_is_reported_without_its_insides(rig: Rig) -> None:
@@ -312,10 +312,10 @@ async def test_a_client_that_leaves_does_not_take_its_write_with_it(quick_rig: R
             params = {"name": "store_memory", "arguments": {"content": "last", "type": "semantic", "scope": "user"}}
             await client.send(id=99, method="tools/call", params=params)
             await until(lambda: "last" in store.submitted)
-        await until(lambda: quick_rig.gateway.vitals().sessions == 0)
+        await until(lambda: quick_rig.gateway.health().sessions == 0)
         store.hangs = False
         await until(lambda: store.contents == ["first", "last"])
-        await until(lambda: quick_rig.gateway.vitals().queue_depth == 0)
+        await until(lambda: quick_rig.gateway.health().queue_depth == 0)
 
 
 async def test_the_project_is_the_client_s_first_root(rig: Rig, tmp_path: Path) -> None:
@@ -433,4 +433,4 @@ async def test_a_store_that_cannot_be_started_is_named_in_the_answers(quick_rig:
         assert "memory.db is of release 9" in stored["warnings"][0]["message"]
         recalled = await client.call("recall_memories", query="x")
         assert "memory.db is of release 9" in recalled["warnings"][0]["message"]
-        assert gateway.vitals().store == "away"
+        assert gateway.health().store == "away"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.in_part import Readable, answered
 from remembrancer.actors.store.memory_files import USER
+from remembrancer.actors.store.read_handlers import Readable, answered
 from remembrancer.actors.store.records.contract import Filters, Records
 from remembrancer.actors.store.records.snapshots import unknown_memory
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords

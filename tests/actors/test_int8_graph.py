@@ -13,16 +13,17 @@ from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.int8_graph import (
+    INT8,
     LARGEST_WEIGHT,
     add_biases_in_products,
     attend_to_all,
     compute_gelu_at_once,
     int8_graph,
+    read_model,
     unfold_only_what_is_looked_up,
     use_integer_products,
 )
-from remembrancer.actors.embedder.onnx_file import INT8, read_model
-from remembrancer.actors.embedder.wordpiece import default_tokenizer
+from remembrancer.actors.embedder.model_files import default_tokenizer
 
 TEXTS = (
     "The database listens on port 5433.",

@@ -420,7 +420,7 @@ async def test_the_cache_gives_nothing_away_while_the_store_is_away(house: House
             await intruder.call(tool, **arguments)
         assert_silent(intruder)
     await house.store.start()
-    await until(lambda: house.rig.gateway.vitals().queue_depth == 0)
+    await until(lambda: house.rig.gateway.health().queue_depth == 0)
     await assert_untouched(house, scope)
 
 
@@ -442,7 +442,7 @@ async def test_the_write_queue_gives_nothing_away(house: House, scope: str, who:
         found = await victim.call("recall_memories", query="launch code")
         assert house.secrets[scope] in [each["id"] for each in found["memories"]]
         await house.store.start()
-        await until(lambda: house.rig.gateway.vitals().queue_depth == 0)
+        await until(lambda: house.rig.gateway.health().queue_depth == 0)
     await assert_untouched(house, scope)
 
 

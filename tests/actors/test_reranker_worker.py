@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.random_cross_encoder import build_cross_encoder
 from remembrancer.actors.embedder.actor import EmbedderActor
-from remembrancer.actors.embedder.cross_encoder import find_fault, load_cross_encoder
+from remembrancer.actors.embedder.cross_encoder import load_cross_encoder
 from remembrancer.actors.embedder.reranking import TOO_LATE
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import (
@@ -23,6 +22,7 @@ from remembrancer.protocol.work import (
     WorkerReady,
 )
 from tests.actors.test_embedder import spec_of, store_at, worker_in
+from tests.random_cross_encoder import build_cross_encoder
 
 pytestmark = pytest.mark.anyio
 LATER_S = 60.0
@@ -112,10 +112,3 @@ def test_a_directory_that_is_not_whole_is_an_error_that_names_it(
     with pytest.raises(ModelUnusable, match=why) as caught:
         load_cross_encoder(str(directory), 1)
     assert str(directory) in caught.value.message
-
-
-def test_what_can_be_seen_without_loading_is_seen(tmp_path: Path, tiny: Path) -> None:
-    assert find_fault(str(tiny)) is None
-    assert "no reranker is named" in (find_fault("none") or "")
-    assert "is not a directory" in (find_fault(str(tmp_path / "nowhere")) or "")
-    assert "has no config.json" in (find_fault(str(tmp_path)) or "")

@@ -46,7 +46,7 @@ async def test_a_lost_bridge_ends_nothing_and_its_return_begins_the_session_agai
         for times in (1, 2):
             async with rig.session():
                 await until(lambda times=times: len(store.life) == times)  # type: ignore[misc]
-            await until(lambda: gateway.vitals().sessions == 0)
+            await until(lambda: gateway.health().sessions == 0)
         assert [type(change) for change in store.life] == [StartSession, StartSession]
 
 
@@ -56,7 +56,7 @@ async def test_bridges_that_share_a_session_share_its_start_and_its_end(rig: Rig
             async with rig.session(bridge="11" * 16) as second:
                 await second.call("get_memory_status")
                 await second.say_end()
-            await until(lambda: gateway.vitals().sessions == 1)
+            await until(lambda: gateway.health().sessions == 1)
             await first.call("get_memory_status")
             assert [type(change) for change in store.life] == [StartSession]
             await first.say_end()
@@ -89,9 +89,9 @@ async def test_a_client_without_a_handshake_starts_its_session_with_its_first_ca
 async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with rig.client() as client:
-            await until(lambda: gateway.vitals().sessions == 1)
+            await until(lambda: gateway.health().sessions == 1)
             await client.say_end()
-        await until(lambda: gateway.vitals().sessions == 0)
+        await until(lambda: gateway.health().sessions == 0)
         async with rig.session(bridge="11" * 16, session="session:other"):
             await until(lambda: len(store.life) == 1)
         assert store.life[0] == StartSession("session:other", "test", str(rig.paths.home))
@@ -101,9 +101,9 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
     monkeypatch.setattr(session_life, "FIRST_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
-            await until(lambda: gateway.vitals().queue_depth == 1)
+            await until(lambda: gateway.health().queue_depth == 1)
             await client.say_end()
-        await until(lambda: gateway.vitals().queue_depth == 2)
+        await until(lambda: gateway.health().queue_depth == 2)
     async with PlayedStore(quick_rig.paths).open() as store, quick_rig.running():
         await until(lambda: len(store.life) == 2)
         assert [type(change) for change in store.life] == [StartSession, EndSession]
@@ -122,7 +122,7 @@ async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
                 (project.id, SESSION),
                 (project.id, "session:other"),
             }
-        await until(lambda: gateway.vitals().sessions == 0)
+        await until(lambda: gateway.health().sessions == 0)
 
 
 async def test_the_store_hears_of_an_arrival_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ async def test_the_store_hears_of_an_arrival_at_once(rig: Rig, monkeypatch: pyte
         for number, name in enumerate((SESSION, "session:other"), start=1):
             async with rig.session(bridge=f"{number}{number}" * 16, session=name):
                 await until(lambda number=number: len(store.present) == number)  # type: ignore[misc]
-            await until(lambda: gateway.vitals().sessions == 0)
+            await until(lambda: gateway.health().sessions == 0)
             assert [each for _, each in store.present[-1].sessions] == [name]
 
 
@@ -141,7 +141,7 @@ async def test_an_ordered_stop_ends_no_session_but_tells_of_those_that_have_ende
             await until(lambda: len(store.life) == 2)
             await other.say_end()
             await other.aclose()
-            await until(lambda: gateway.vitals().sessions == 1)
+            await until(lambda: gateway.health().sessions == 1)
             await gateway.drain("down")
         assert store.life[2:] == [EndSession("session:other")]
 
@@ -164,7 +164,7 @@ async def test_a_store_that_goes_away_right_after_the_start_still_gives_a_contex
         async with rig.session(bridge="11" * 16, session="session:later") as client:
             await until(is_ready(rig, "session:later"))
             await store.store.kill()
-            await until(lambda: rig.gateway.vitals().store != "connected")
+            await until(lambda: rig.gateway.health().store != "connected")
             answer = await client.call("get_memory_context")
             assert "Prefers tabs" in answer["context_block"]
             assert answer["degraded"]

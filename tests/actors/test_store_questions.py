@@ -12,7 +12,7 @@ import pytest
 
 from remembrancer.protocol.reads import Recalled
 from tests.actors.store_process import StoreRig, store_rig, the
-from tests.actors.test_store_reranking import join, until
+from tests.actors.test_store_reranking import join, until_ready
 
 pytestmark = pytest.mark.anyio
 
@@ -93,7 +93,7 @@ async def test_a_reranker_that_finds_all_alike_leaves_each_final_score_as_it_was
             ids = {age: await rig.gateway.store(f"lantern {age} oil", requested_at=told[age]) for age in told}
             await rig.gateway.until_embedded()
             if reranker != "off":
-                await until(rig, "ready")
+                await until_ready(rig, worker)
             answer: Recalled = await rig.gateway.recall("lantern oil")
             scores = {age: the(answer.memories, ids[age]).scores for age in ids}
             assert scores["new"].recency > 0.99

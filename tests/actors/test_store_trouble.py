@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.vectors.embedding_desk import NO_WORKER, UNATTENDED_S, EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
 from remembrancer.protocol.control import PeerGone
@@ -164,7 +164,7 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
 
     with ThreadPoolExecutor(1) as threads:
         desk = EmbeddingDesk(
-            files, committer, index, threads, lambda *_: asyncio.ensure_future(send()), Quiet(), clock=lambda: now
+            files, committer, index, threads, lambda *_: asyncio.ensure_future(send()), LoadGate(), clock=lambda: now
         )
 
         def error() -> str | None:

@@ -13,7 +13,7 @@ import pytest
 
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION, version_of
 from remembrancer.actors.store.upgrades import Upgrades
-from remembrancer.protocol.control import Ping, Pong, StoreVitals
+from remembrancer.protocol.control import Ping, Pong, StoreHealth
 from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.writes import BatchApplied
 from tests.actors.store_process import START_S, StoreRig, store_rig
@@ -43,9 +43,9 @@ def held(path: Path) -> Iterator[None]:
 async def upgrading(rig: StoreRig) -> tuple[str, ...]:
     """What the store says in answer to a heartbeat."""
     await rig.launcher.tell(rig.store, Ping())
-    vitals = (await rig.launcher.expect(Pong)).vitals
-    assert isinstance(vitals, StoreVitals)
-    return vitals.upgrading
+    health = (await rig.launcher.expect(Pong)).health
+    assert isinstance(health, StoreHealth)
+    return health.upgrading
 
 
 async def test_a_long_upgrade_of_the_users_file_is_not_taken_for_a_start_that_hangs(rig: StoreRig) -> None:

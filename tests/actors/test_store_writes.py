@@ -14,7 +14,7 @@ import pytest
 
 from remembrancer.actors.launch import EXIT_ORPHANED, EXIT_START_FAILED, EXIT_STOPPED
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import Ping, Pong, Ready, StartFailed, StoreVitals
+from remembrancer.protocol.control import Ping, Pong, Ready, StartFailed, StoreHealth
 from remembrancer.protocol.errors import (
     InvalidInput,
     PeerLost,
@@ -282,9 +282,9 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         assert (await gateway.ask(GetMemory(OTHER_PROJECT, SESSION, user), MemoryShown)).memory.id == user
         assert bad.read_bytes() == before
         await rig.launcher.tell(rig.store, Ping())
-        vitals = (await rig.launcher.expect(Pong)).vitals
-        assert isinstance(vitals, StoreVitals)
-        assert [str(bad) in reason for reason in vitals.unusable] == [True]
+        health = (await rig.launcher.expect(Pong)).health
+        assert isinstance(health, StoreHealth)
+        assert [str(bad) in reason for reason in health.unusable] == [True]
 
 
 @pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])

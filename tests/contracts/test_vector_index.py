@@ -7,11 +7,11 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import numpy as np
 import pytest
-from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings as ChromaSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -231,10 +231,10 @@ def test_a_collection_of_an_earlier_release_is_searched_as_thoroughly_as_a_new_o
     first = ChromaIndex(folder)
     first.collection(NAME, DIMENSIONS).upsert(passages(range(1, 3001), vectors))
     first.close()
-    earlier = chromadb.PersistentClient(str(folder), settings=ChromaSettings(anonymized_telemetry=False))
+    earlier: Any = chromadb.PersistentClient(str(folder), settings=ChromaSettings(anonymized_telemetry=False))
     with pytest.warns(DeprecationWarning, match="legacy embedding function"):
         earlier.get_collection(NAME, embedding_function=None).modify(configuration={"hnsw": {"ef_search": 1}})
-    SharedSystemClient.clear_system_cache()
+    earlier.close()
     again = ChromaIndex(folder)
     queries, exact = unit(50, seed=3), ExactCollection()
     exact.upsert(passages(range(1, 3001), vectors))

@@ -19,13 +19,13 @@ from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
 from remembrancer.commands import command_line
 from remembrancer.commands.runtime_commands import up
 from remembrancer.protocol.control import (
-    ConsolidatorVitals,
-    EmbedderVitals,
-    GatewayVitals,
+    ConsolidatorHealth,
+    EmbedderHealth,
+    GatewayHealth,
     PeerFailed,
     PeerGone,
-    StoreVitals,
-    Vitals,
+    ProcessHealth,
+    StoreHealth,
 )
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
@@ -61,19 +61,19 @@ class BadlyBehaved(Actor):
             raise RuntimeError("on purpose")
         await anyio.sleep_forever()
 
-    def vitals(self) -> Vitals:
+    def health(self) -> ProcessHealth:
         match self.spec.role:
             case "gateway":
                 sessions = self._directory / "sessions"
                 count = int(sessions.read_text()) if sessions.exists() else 0
-                return GatewayVitals(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
+                return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
             case "store":
                 summary = EmbeddingSummary("onnx", "test", 384, pending=0, workers=1, vectors_ready=True)
-                return StoreVitals(counts=Counts(total=7), embedding=summary)
+                return StoreHealth(counts=Counts(total=7), embedding=summary)
             case "embedder":
-                return EmbedderVitals(model="test", embedded_passages=0)
+                return EmbedderHealth(model="test", embedded_passages=0)
             case "consolidator":
-                return ConsolidatorVitals()
+                return ConsolidatorHealth()
 
     async def drain(self, reason: str) -> None:
         self._note("heard", f"stop: {reason}")

@@ -111,8 +111,8 @@ async def test_it_is_asked_about_the_end_of_a_session(home: Path) -> None:
                 await gateway.submit(change_operation(name, change))
 
         def has_tried() -> bool:
-            vitals = status(home)["consolidator"]
-            return bool(vitals["finished"] or vitals["failed"])
+            health = status(home)["consolidator"]
+            return bool(health["finished"] or health["failed"])
 
         until(has_tried)
 

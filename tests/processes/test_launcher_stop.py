@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from remembrancer.actors.launcher.record import read_record
+from remembrancer.actors.launcher.home import read_record
 from remembrancer.protocol.control import GoingDown
 from remembrancer.protocol.locks import FileLock
 from tests.conftest import processes_of

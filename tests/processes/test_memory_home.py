@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from remembrancer.actors.launcher.memory_home import CurrentLock, remove_memory_home, try_lock_memory_home
+from remembrancer.actors.launcher.home import CurrentLock, remove_memory_home, try_lock_memory_home
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import memory_directory
 from remembrancer.protocol.errors import HomeUnusable

@@ -72,7 +72,7 @@ async def test_a_bridge_that_is_killed_ends_no_session(home: Path) -> None:
             await anyio.to_thread.run_sync(client.initialize)
             await until(lambda: len(store.life) == 1)
             client.process.kill()
-            await until(lambda: rig.gateway.vitals().sessions == 0)
+            await until(lambda: rig.gateway.health().sessions == 0)
         with bridge() as another:
             await anyio.to_thread.run_sync(another.initialize)
             await until(lambda: len(store.life) == 2)

@@ -6,11 +6,10 @@ import itertools
 from collections.abc import Iterable
 from typing import TypeVar
 
-from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
-from remembrancer.actors.launcher.lifecycle import Lifecycle
+from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import FromLauncher, ProcessState, Vitals
+from remembrancer.protocol.control import FromLauncher, ProcessHealth, ProcessState
 
 KILLED = -9
 M = TypeVar("M")
@@ -79,9 +78,9 @@ class World:
         self.apply(self.core.on_start_failed(name, self.running[name], "model_unusable", message, self.now))
         self.exit(name, 2)
 
-    def pong(self, name: str, vitals: Vitals | None = None) -> None:
+    def pong(self, name: str, health: ProcessHealth | None = None) -> None:
         """A process answers."""
-        self.apply(self.core.on_pong(name, self.running[name], vitals, self.now))
+        self.apply(self.core.on_pong(name, self.running[name], health, self.now))
 
     def exit(self, name: str, ending: int | str = KILLED) -> None:
         """A process ends."""

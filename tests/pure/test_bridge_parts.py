@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from ulid import ULID
 
 from remembrancer.actors.bridge.bridge import _project_argument, main
-from remembrancer.actors.bridge.greeting import as_ulid, hello_line, new_identity, session_id
-from remembrancer.actors.bridge.lines import LineBuffer
-from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, new_identity, session_id
+from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, LONGEST_PAUSE_S, Backoff
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import find_home

@@ -42,12 +42,12 @@ from remembrancer.commands.checking.running_checks import (
 )
 from remembrancer.commands.status import find_problems
 from remembrancer.protocol.control import (
-    GatewayVitals,
+    GatewayHealth,
     IndexFigures,
     ProcessState,
     ProcessStatus,
     RuntimeStatus,
-    StoreVitals,
+    StoreHealth,
 )
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
@@ -164,8 +164,8 @@ def status_of(state: ProcessState = "ready", *, error: str | None = None, queued
     return RuntimeStatus(
         home=str(HOME),
         processes=(ProcessStatus("store", 7, state, 0, 1.0, 1), ProcessStatus("embedder", 8, "ready", 0, 1.0, 1)),
-        gateway=GatewayVitals(sessions=1, queue_depth=queued, queue_rejected=0, store="connected"),
-        store=StoreVitals(Counts(), msgspec.structs.replace(EMBEDDING, error=error)),
+        gateway=GatewayHealth(sessions=1, queue_depth=queued, queue_rejected=0, store="connected"),
+        store=StoreHealth(Counts(), msgspec.structs.replace(EMBEDDING, error=error)),
     )
 
 

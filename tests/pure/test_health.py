@@ -13,14 +13,14 @@ from rich.console import Console
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.status import ADVICE, duration, exit_code, find_problems, print_status, report
-from remembrancer.protocol.control import GatewayVitals, ProcessState, ProcessStatus, RuntimeStatus, StoreVitals
+from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
 EMBEDDING = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers=1, vectors_ready=True)
-GATEWAY = GatewayVitals(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
+GATEWAY = GatewayHealth(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
 
-UNUSABLE = StoreVitals(Counts(), EMBEDDING, unusable=("p_1/memory.db cannot be read",))
-UPGRADING = StoreVitals(Counts(), msgspec.structs.replace(EMBEDDING, workers=0), upgrading=("user",))
+UNUSABLE = StoreHealth(Counts(), EMBEDDING, unusable=("p_1/memory.db cannot be read",))
+UPGRADING = StoreHealth(Counts(), msgspec.structs.replace(EMBEDDING, workers=0), upgrading=("user",))
 
 
 def process(role: str, state: ProcessState = "ready", error: str | None = None) -> ProcessStatus:
@@ -30,11 +30,11 @@ def process(role: str, state: ProcessState = "ready", error: str | None = None) 
 def runtime(
     *,
     embedder: ProcessStatus | None = None,
-    gateway: GatewayVitals | None = GATEWAY,
+    gateway: GatewayHealth | None = GATEWAY,
     embedding: EmbeddingSummary = EMBEDDING,
 ) -> RuntimeStatus:
     rows = (process("launcher"), process("gateway"), process("store"), embedder or process("embedder"))
-    return RuntimeStatus("/home", rows, gateway, StoreVitals(Counts(total=3), embedding))
+    return RuntimeStatus("/home", rows, gateway, StoreHealth(Counts(total=3), embedding))
 
 
 def test_a_runtime_whose_every_part_works_is_well() -> None:

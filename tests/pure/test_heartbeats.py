@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.heartbeats import Heartbeat
+from remembrancer.actors.launcher.lifecycle import Heartbeat
 
 TIMEOUT_S = 2.5
 INTERVAL_S = 0.5

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.bridge.greeting import hello_line
-from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.places import find_places, hello_line
 from remembrancer.config.home import find_home, locate, memory_directory
 from remembrancer.protocol.paths import RuntimePaths
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.launcher.idle import IdleWatch
+from remembrancer.actors.launcher.supervision import IdleWatch
 
 
 def test_a_runtime_that_no_session_joins_ends_after_the_timeout() -> None:

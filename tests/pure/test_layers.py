@@ -1,4 +1,7 @@
-"""Who may import whom: actors share the protocol and nothing else, and the bridge is light. Read from the source."""
+"""The bridge is light: what it imports, read from the source and seen when it runs.
+
+Who else may import whom is in pyproject.toml, held by import-linter.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 import remembrancer
 
 ROOT = Path(remembrancer.__file__).parent
-SHELL = ("remembrancer.actors.shell", "remembrancer.actors.launch", "remembrancer.actors.logs")
-COMMON = ("remembrancer.protocol", "remembrancer.config")
-ACTORS = sorted(path.name for path in (ROOT / "actors").iterdir() if (path / "__init__.py").exists())
 BRIDGE_MAY = (
     "remembrancer.actors.bridge",
     "remembrancer.protocol.paths",
@@ -55,36 +53,6 @@ def imports(path: Path) -> Iterator[str]:
 def is_within(name: str, allowed: tuple[str, ...]) -> bool:
     """Whether a module is one of these, or inside one."""
     return any(name == each or name.startswith(each + ".") for each in allowed)
-
-
-def strangers(paths: list[Path], allowed: tuple[str, ...]) -> list[str]:
-    """Imports of ours that are not allowed, with who makes them. The package itself has only its version."""
-    return [
-        f"{module_of(path)} imports {name}"
-        for path in paths
-        for name in imports(path)
-        if is_within(name, ("remembrancer",)) and name != "remembrancer" and not is_within(name, allowed)
-    ]
-
-
-def test_the_protocol_knows_nobody() -> None:
-    assert strangers(sources("protocol"), ("remembrancer.protocol",)) == []
-
-
-def test_the_configuration_knows_the_protocol_alone() -> None:
-    assert strangers(sources("config"), COMMON) == []
-
-
-def test_the_shell_knows_no_actor() -> None:
-    files = [path for name in ("shell", "launch", "logs") for path in sources("actors", name)]
-    assert len(files) == 3
-    assert strangers(files, (*COMMON, *SHELL)) == []
-
-
-@pytest.mark.parametrize("actor", ACTORS)
-def test_an_actor_knows_the_protocol_the_configuration_the_shell_and_itself(actor: str) -> None:
-    assert {"bridge", "embedder", "gateway", "launcher", "store"} <= set(ACTORS)
-    assert strangers(sources("actors", actor), (*COMMON, *SHELL, f"remembrancer.actors.{actor}")) == []
 
 
 def test_the_bridge_imports_the_standard_library_and_very_little_of_ours() -> None:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.launcher.ladder import ASK_S, KILL_S, STARTING_S, TERM_S
-from remembrancer.actors.launcher.lifecycle import describe_ending
-from remembrancer.actors.launcher.restarts import BUDGET, DELAYS_S, FREE_RESTARTS, SLOW_S, STABLE_S
+from remembrancer.actors.launcher.lifecycle import (
+    ASK_S,
+    BUDGET,
+    DELAYS_S,
+    FREE_RESTARTS,
+    KILL_S,
+    SLOW_S,
+    STABLE_S,
+    STARTING_S,
+    TERM_S,
+    describe_ending,
+)
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import EmbedderVitals, PeerFailed, Stop
+from remembrancer.protocol.control import EmbedderHealth, PeerFailed, Stop
 from tests.pure.launcher_world import World
 
 
@@ -142,13 +151,13 @@ def test_a_launcher_that_was_suspended_kills_nobody() -> None:
     assert world.signals == []
 
 
-def test_an_answer_with_vitals_stands_for_a_lost_ready() -> None:
+def test_an_answer_with_health_stands_for_a_lost_ready() -> None:
     world = World()
     world.begin()
     world.exit("embedder-1")
     world.pong("embedder-1")
     assert world.state("embedder-1") == "starting"
-    world.pong("embedder-1", EmbedderVitals("m", 0))
+    world.pong("embedder-1", EmbedderHealth("m", 0))
     assert world.state("embedder-1") == "ready"
 
 

@@ -126,7 +126,6 @@ def test_the_thresholds_of_promotion_are_those_in_force() -> None:
     assert rules.session_end_score == settings.promotion_session_end_score
     assert f"for {settings.session_grace_s:g} seconds" in text
     assert f"more than {settings.consolidation_threshold} new active memories" in text
-    assert f"at most {settings.sampling_calls} calls of {settings.sampling_length} tokens" in text
 
 
 def test_the_numbers_of_maintenance_are_those_in_force() -> None:

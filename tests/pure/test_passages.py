@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.embedder.model_files import default_tokenizer
 from remembrancer.actors.embedder.passages import MeasuredPassage, TokenCounter, TokenSpans, split_passages
-from remembrancer.actors.embedder.wordpiece import default_tokenizer
 
 WORD_PIECES = default_tokenizer()
 SENTENCES = (

@@ -53,15 +53,6 @@ def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
     }
 
 
-def test_a_text_that_was_given_for_a_cluster_is_its_content_and_a_blank_one_is_not() -> None:
-    sources = observations()
-    (made,) = summed_up(sources)
-    (told,) = plan_summaries(sources, NOW, RULES.clusters, {made.memory.id: " The queue fills up in the morning. "})
-    assert told.memory.content == "The queue fills up in the morning."
-    (blank,) = plan_summaries(sources, NOW, RULES.clusters, {made.memory.id: "  "})
-    assert blank.memory == made.memory
-
-
 def test_the_id_of_what_is_made_changes_with_its_sources() -> None:
     sources = observations()
     changed = [msgspec.structs.replace(sources[0], version=2), *sources[1:]]

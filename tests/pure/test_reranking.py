@@ -9,13 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.embedder.reranking import TOO_LATE, reranked
-from remembrancer.actors.gateway.memory_toolset.client_order import prompt_of, read_order
-from remembrancer.actors.gateway.toolkit.client_model import SamplingFailed
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranking import excerpt, merged
 from remembrancer.actors.store.retrieval.shortlist import Place
-from remembrancer.commands.checking.reranker_check import RerankerFacts, check_reranker, cost_of
-from remembrancer.protocol.control import RerankerFigures
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.work import PassagesReranked, RerankPassages
 
@@ -126,57 +122,3 @@ def test_a_worker_stops_reading_for_one_who_has_gone() -> None:
     assert slow.read == 16
     answer = reranked(slow, RerankPassages(8, "q", ("p",) * 40, answer_by=100.0), lambda: clock[0])
     assert answer == PassagesReranked(8, (0.5,) * 40)
-
-
-@pytest.mark.parametrize("answer", ["3, 1", " 3 > 1 ", "[3], [1].", "3\n1"])
-def test_an_order_is_a_list_of_numbers(answer: str) -> None:
-    assert read_order(answer, 3) == [2, 0]
-
-
-@pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        ("", "no list"),
-        ("Note 3 is best", "no list"),
-        ("3, 3", "twice"),
-        ("4, 1", "there is not"),
-        ("0", "there is not"),
-        ("3; 1", "no list"),
-        ("-1", "no list"),
-    ],
-)
-def test_anything_else_is_none(answer: str, why: str) -> None:
-    with pytest.raises(SamplingFailed, match=why):
-        read_order(answer, 3)
-
-
-@given(st.text(max_size=200))
-def test_no_answer_whatever_names_what_is_not_there(answer: str) -> None:
-    try:
-        places = read_order(answer, 5)
-    except SamplingFailed:
-        return
-    assert len(places) == len(set(places)) > 0
-    assert set(places) <= set(range(5))
-
-
-def test_a_note_cannot_end_itself() -> None:
-    prompt = prompt_of("q", ["a </note> b", "c"], "5ec7e7")
-    assert prompt.count("</note-5ec7e7>") == 3
-
-
-def test_the_doctor_says_what_a_reranker_costs_or_why_there_is_none() -> None:
-    assert check_reranker(RerankerFacts("off", "none", sampling=False)).status == "ok"
-    missing = check_reranker(RerankerFacts("cross-encoder", "/x", sampling=False, error="/x is not a directory"))
-    assert (missing.status, missing.found) == ("problem", "/x is not a directory")
-    assert check_reranker(RerankerFacts("client", "none", sampling=False)).status == "problem"
-    assert check_reranker(RerankerFacts("client", "none", sampling=True)).status == "ok"
-    figures = RerankerFigures("cross-encoder", "ready", "m", 20, 3, 1, 51.4, 48.0)
-    found = check_reranker(RerankerFacts("cross-encoder", "/x", sampling=False, figures=figures)).found
-    assert found == (
-        "m reads the first 20 candidates of each recall: the last recall waited 51 ms for it, the median is 48 ms; "
-        "1 of 3 kept their order"
-    )
-    assert cost_of(RerankerFigures("cross-encoder", "loading")) == "cross-encoder is loading"
-    failed = RerankerFigures("cross-encoder", "failed", error="no folder")
-    assert check_reranker(RerankerFacts("cross-encoder", "/x", sampling=False, figures=failed)).status == "problem"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.restarts import BUDGET, DELAYS_S, SLOW_S, STABLE_S, WINDOW_S, Restarts, Retry
+from remembrancer.actors.launcher.lifecycle import BUDGET, DELAYS_S, SLOW_S, STABLE_S, WINDOW_S, Restarts, Retry
 
 
 def deaths_at_once(policy: Restarts, number: int, *, now: float = 0.0) -> list[Retry]:

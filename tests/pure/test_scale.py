@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.scale import check_embedders, parse_scale, plan_scale
+from remembrancer.actors.launcher.supervision import check_embedders, parse_scale, plan_scale
 from remembrancer.protocol.errors import InvalidInput
 
 

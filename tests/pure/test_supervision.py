@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.launcher.restarts import FREE_RESTARTS
+from remembrancer.actors.launcher.lifecycle import FREE_RESTARTS
 from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayVitals, PeerFailed, PeerGone, Stop
+from remembrancer.protocol.control import GatewayHealth, PeerFailed, PeerGone, Stop
 from tests.pure.launcher_world import World
 
 
-def sessions(count: int) -> GatewayVitals:
-    return GatewayVitals(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
+def sessions(count: int) -> GatewayHealth:
+    return GatewayHealth(sessions=count, queue_depth=0, queue_rejected=0, store="connected")
 
 
 def test_gateway_and_store_start_first_and_side_by_side() -> None:

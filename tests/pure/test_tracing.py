@@ -9,7 +9,7 @@ import time
 import pytest
 from rich.console import Console
 
-from remembrancer.actors.launcher.trace_gathering import TraceGathering
+from remembrancer.actors.launcher.runtime_status import TraceGathering
 from remembrancer.commands.trace import CallTrace, choose, join, print_call, print_calls
 from remembrancer.protocol.control import ProcessTraces, TracesGathered
 from remembrancer.protocol.sockets import Speaker

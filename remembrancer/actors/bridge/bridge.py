@@ -16,10 +16,8 @@ import stat
 import sys
 import time
 
-from remembrancer.actors.bridge.greeting import hello_line, new_identity, session_id
-from remembrancer.actors.bridge.lines import LineBuffer
-from remembrancer.actors.bridge.places import Places, find_places
-from remembrancer.actors.bridge.replay import Conversation, error_line
+from remembrancer.actors.bridge.places import Places, find_places, hello_line, new_identity, session_id
+from remembrancer.actors.bridge.replay import Conversation, LineBuffer, error_line
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.hello import (
     BYE,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import sys
 
-from remembrancer.actors.bridge.greeting import SESSION_VARIABLES
+from remembrancer.actors.bridge.places import SESSION_VARIABLES
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

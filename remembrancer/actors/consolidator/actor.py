@@ -18,7 +18,7 @@ from remembrancer.actors.consolidator.duty_loop import DutyLoop
 from remembrancer.actors.consolidator.store_link import StoreLink
 from remembrancer.actors.consolidator.work.registry import HANDLERS
 from remembrancer.actors.shell import Actor, LaunchSpec
-from remembrancer.protocol.control import ConsolidatorVitals
+from remembrancer.protocol.control import ConsolidatorHealth
 
 NICENESS: Final = 10
 """Of 19: a client's request goes first, and the work still gets done on a busy machine."""
@@ -41,9 +41,9 @@ class ConsolidatorActor(Actor):
             task_status.started()
             await self._loop.run()
 
-    def vitals(self) -> ConsolidatorVitals:
-        """See `Actor.vitals`."""
-        return self._loop.vitals()
+    def health(self) -> ConsolidatorHealth:
+        """See `Actor.health`."""
+        return self._loop.health()
 
 
 def step_back() -> None:

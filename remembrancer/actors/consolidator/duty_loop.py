@@ -27,7 +27,7 @@ from remembrancer.protocol.consolidation import (
     Reflected,
     SessionEndDuty,
 )
-from remembrancer.protocol.control import ConsolidatorVitals
+from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
 
 Work = SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty
@@ -58,9 +58,9 @@ class DutyLoop:
         self._failed = 0
         self._error: str | None = None
 
-    def vitals(self) -> ConsolidatorVitals:
+    def health(self) -> ConsolidatorHealth:
         """What is done now, and what was."""
-        return ConsolidatorVitals("; ".join(self._duties.values()) or None, self._finished, self._failed, self._error)
+        return ConsolidatorHealth("; ".join(self._duties.values()) or None, self._finished, self._failed, self._error)
 
     async def run(self) -> None:
         """Work until cancelled."""

@@ -13,8 +13,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
-from remembrancer.actors.embedder.engine import Engine, load_engine
-from remembrancer.actors.embedder.questions import QuestionThread
+from remembrancer.actors.embedder.engine import Engine
 from remembrancer.actors.embedder.reranker import Reranker, load_reranker
 from remembrancer.actors.embedder.reranking import RerankThread
 from remembrancer.actors.embedder.workers import (
@@ -23,12 +22,14 @@ from remembrancer.actors.embedder.workers import (
     Loaded,
     PassageThread,
     QuestionAnswers,
+    QuestionThread,
     RerankerAnswer,
     Unusable,
     WorkEvent,
+    load_engine,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
-from remembrancer.protocol.control import EmbedderVitals
+from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import InternalError, PeerUnavailable
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer
@@ -92,10 +93,10 @@ class EmbedderActor(Actor):
             finally:
                 self._finish_threads()
 
-    def vitals(self) -> EmbedderVitals:
-        """See `Actor.vitals`."""
+    def health(self) -> EmbedderHealth:
+        """See `Actor.health`."""
         model = self.spec.settings.model if self._engine is None else self._engine.identity.model
-        return EmbedderVitals(model=model, embedded_passages=self._embedded_passages, error=self._error)
+        return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 
     async def drain(self, reason: str) -> None:
         """Take leave of the store, and answer what the batch under way finishes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,17 +67,6 @@ def load_cross_encoder(model: str, threads: int) -> CrossEncoderReranker:
     except Exception as error:  # whatever a model's files can do to the library
         raise ModelUnusable(f"sentence-transformers cannot load the cross-encoder in {directory}: {error}") from error
     raise ModelUnusable(f"{directory} holds a model with {outputs} outputs, and a reranker has one: choose another")
-
-
-def find_fault(model: str) -> str | None:
-    """Why no reranker can be loaded, so far as that is seen without loading it; None: nothing is wrong."""
-    try:
-        _directory_of(model)
-    except ModelUnusable as error:
-        return error.message
-    if importlib.util.find_spec("sentence_transformers") is None:
-        return f"the sentence-transformers library is not installed: {EXTRA}"
-    return None
 
 
 def _directory_of(model: str) -> Path:

@@ -1,4 +1,4 @@
-"""An embedding engine: one small Protocol, and the choice between those that keep it."""
+"""An embedding engine: one small Protocol."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.passages import TokenCounter
-from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ModelIdentity
 
 Vector = NDArray[np.float32]
@@ -38,25 +37,6 @@ class Engine(Protocol):
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """The same for questions: some models want another prompt before those."""
-
-
-def load_engine(settings: Settings, threads: int) -> Engine:
-    """The engine that the settings ask for, computing with `threads` threads. Takes a fraction of a second or seconds.
-
-    Raises:
-        ModelUnusable: its library, weights or vocabulary are missing or are not what was pinned; the message says
-            what to do.
-    """
-    # Imported here: a process pays for the library of the one engine that it runs.
-    match settings.engine:
-        case "onnx":
-            from remembrancer.actors.embedder.onnx import load_onnx
-
-            return load_onnx(settings.model, threads)
-        case "sentence-transformers":
-            from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
-
-            return load_sentence_transformer(settings.model, threads)
 
 
 def unit_rows(rows: Vectors) -> Vectors:

@@ -19,8 +19,13 @@ from numpy.typing import NDArray
 
 from remembrancer.actors.embedder.engine import Vector, Vectors, unit_rows
 from remembrancer.actors.embedder.int8_graph import PRECISION, int8_graph
-from remembrancer.actors.embedder.weights import sha256_of, verify_sha256
-from remembrancer.actors.embedder.wordpiece import TextTokenizer, default_tokenizer, local_tokenizer
+from remembrancer.actors.embedder.model_files import (
+    TextTokenizer,
+    default_tokenizer,
+    local_tokenizer,
+    sha256_of,
+    verify_sha256,
+)
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from remembrancer.actors.embedder.footprint import give_back_memory
 from remembrancer.actors.embedder.reranker import Reranker
 from remembrancer.actors.embedder.workers import (
     FIRST_RETRY_S,
@@ -18,6 +17,7 @@ from remembrancer.actors.embedder.workers import (
     Finish,
     RerankerAnswer,
     WorkEvent,
+    give_back_memory,
     in_words,
 )
 from remembrancer.protocol.errors import ModelUnusable

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from remembrancer.actors.embedder.engine import Vectors, unit_rows
-from remembrancer.actors.embedder.weights import sha256_of, verify_sha256
-from remembrancer.actors.embedder.wordpiece import TextTokenizer
+from remembrancer.actors.embedder.model_files import TextTokenizer, sha256_of, verify_sha256
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 

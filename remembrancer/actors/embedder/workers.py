@@ -1,13 +1,15 @@
-"""The thread that loads the model and embeds passages, and what it has in common with the one that answers questions.
+"""The threads of an embedder: one loads the model and embeds passages, one answers questions at the same time.
 
 Both speak to the event loop through one function, `post`, which may be called from any thread, and are spoken to
-through their inboxes.
-"""
+through their inboxes."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
+import os
 import queue
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,12 +19,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from remembrancer.actors.embedder.batching import BatchSize, JobTable, Row, RowQueue
-from remembrancer.actors.embedder.engine import Engine, Vector, Vectors
-from remembrancer.actors.embedder.footprint import give_back_memory, yield_to_others
+from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, unit_rows
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
+from remembrancer.protocol.tracing import NO_TRACE, Trace
 from remembrancer.protocol.wire import RerankerMessage
-from remembrancer.protocol.work import JobFailed, Passage, PassageJob, PassagesEmbedded, QueryEmbedded
+from remembrancer.protocol.work import EmbedQuery, JobFailed, Passage, PassageJob, PassagesEmbedded, QueryEmbedded
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
@@ -33,6 +36,25 @@ SPLIT_AT_ONCE_CHARACTERS: Final = 65_536
 """Text that is split between two batches, so that the model does not wait for the splitting of every job in hand."""
 
 logger = logging.getLogger(__name__)
+
+
+def load_engine(settings: Settings, threads: int) -> Engine:
+    """The engine that the settings ask for, computing with `threads` threads. Takes a fraction of a second or seconds.
+
+    Raises:
+        ModelUnusable: its library, weights or vocabulary are missing or are not what was pinned; the message says
+            what to do.
+    """
+    # Imported here: a process pays for the library of the one engine that it runs.
+    match settings.engine:
+        case "onnx":
+            from remembrancer.actors.embedder.onnx import load_onnx
+
+            return load_onnx(settings.model, threads)
+        case "sentence-transformers":
+            from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
+
+            return load_sentence_transformer(settings.model, threads)
 
 
 class Loaded(NamedTuple):
@@ -246,3 +268,109 @@ def _finite(vectors: Vectors) -> Vectors:
 def in_words(error: Exception) -> str:
     """What an answer says of an error."""
     return error.message if isinstance(error, RemembrancerError) else f"{type(error).__name__}: {error}"[:200]
+
+
+QUESTIONS_AT_ONCE: Final = 16
+
+
+class QuestionThread(threading.Thread):
+    """Answers questions as they come, at the same time as passages are embedded; those that wait go together."""
+
+    def __init__(self, engine: Engine, post: Post) -> None:
+        super().__init__(name="questions", daemon=True)
+        self._engine = engine
+        self._post = post
+        self._inbox: queue.SimpleQueue[tuple[int, EmbedQuery, Trace] | Finish] = queue.SimpleQueue()
+
+    def submit(self, generation: int, question: EmbedQuery, trace: Trace = NO_TRACE) -> None:
+        """Take a question in hand."""
+        self._inbox.put((generation, question, trace))
+
+    def finish(self) -> None:
+        """End after the questions that came before this."""
+        self._inbox.put(Finish())
+
+    def run(self) -> None:
+        """The thread's life."""
+        try:
+            self._work()
+        except Exception:
+            logger.exception("crashed", extra={"thread_name": self.name})
+            self._post(Crashed(self.name))
+
+    def _work(self) -> None:
+        finished = False
+        while not finished:
+            items = [self._inbox.get()]
+            while len(items) < QUESTIONS_AT_ONCE and not self._inbox.empty():
+                items.append(self._inbox.get())
+            questions = [item for item in items if not isinstance(item, Finish)]
+            finished = len(questions) < len(items)
+            if questions:
+                for _, _, trace in questions:
+                    trace.mark("thread took it")
+                answers = answer_questions(self._engine, [question for _, question, _ in questions])
+                generations = [generation for generation, _, _ in questions]
+                for _, _, trace in questions:
+                    trace.end("vector made")
+                self._post(QuestionAnswers(list(zip(generations, answers, strict=True))))
+
+
+def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[QueryEmbedded]:
+    """The vector of each question, or why there is none.
+
+    A question longer than the window is the mean of its parts: the first two and the last two, where what is asked
+    usually stands.
+    """
+    texts: list[str] = []
+    parts: list[range | str] = []
+    for question in questions:
+        try:
+            passages = split_passages(question.text, engine.tokenizer, engine.passage_budget)
+        except Exception as error:
+            logger.exception("a question cannot be split")
+            parts.append(in_words(error))
+            continue
+        if len(passages) > 4:
+            passages = passages[:2] + passages[-2:]
+        parts.append(range(len(texts), len(texts) + len(passages)))
+        texts.extend(question.text[each.start : each.end] for each in passages)
+    results = embed_each(engine.embed_questions, texts) if texts else []
+    return [
+        _question_answer(question.query_id, [part] if isinstance(part, str) else [results[index] for index in part])
+        for question, part in zip(questions, parts, strict=True)
+    ]
+
+
+def _question_answer(query_id: int, parts: Sequence[Vector | str]) -> QueryEmbedded:
+    vectors: list[Vector] = []
+    for part in parts:
+        if isinstance(part, str):
+            return QueryEmbedded(query_id, b"", part)
+        vectors.append(part)
+    (unit,) = unit_rows(np.mean(vectors, axis=0, keepdims=True))
+    return QueryEmbedded(query_id, unit.astype("<f4").tobytes())
+
+
+NICENESS: Final = 10
+"""For the thread that embeds passages: they can wait, and the store and the gateway should not wait for them."""
+
+
+def yield_to_others() -> None:
+    """Lower the priority of the calling thread, and of the threads that it starts. On Linux; nothing elsewhere.
+
+    Linux knows a niceness for each thread (sched(7)); questions are answered by another thread, which keeps its own.
+    """
+    if sys.platform == "linux":
+        try:
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        except OSError as error:
+            logger.debug("priority not lowered", extra={"reason": str(error)})
+
+
+def give_back_memory() -> None:
+    """Return freed memory to the system, where the C library can (glibc). Loading a model frees about 80 MB."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)

@@ -16,7 +16,6 @@ from remembrancer.actors.gateway.memory_toolset.context_tools import ContextTool
 from remembrancer.actors.gateway.memory_toolset.early_vocabulary import EarlyVocabulary
 from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
 from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
-from remembrancer.actors.gateway.memory_toolset.ordered_recall import OrderedRecall
 from remembrancer.actors.gateway.memory_toolset.reflect_tools import ReflectTools
 from remembrancer.actors.gateway.server import build_server
 from remembrancer.actors.gateway.session_life import SessionLife
@@ -31,7 +30,7 @@ from remembrancer.actors.gateway.store_access.writes import WritePath
 from remembrancer.actors.gateway.toolkit.tools import Caller, Toolbox, Toolset
 from remembrancer.actors.launch import ORPHANED, LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
-from remembrancer.protocol.control import GatewayVitals, PeerFailed
+from remembrancer.protocol.control import GatewayHealth, PeerFailed
 from remembrancer.protocol.locks import FileLock
 
 
@@ -47,7 +46,6 @@ class GatewayActor(Actor):
         self._life: SessionLife | None = None
         self.happenings = Happenings()
         self.reads: ReadPath
-        self._ordered: OrderedRecall | None = None
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         settings, paths = self.spec.settings, self.spec.paths
@@ -63,7 +61,6 @@ class GatewayActor(Actor):
                 memory = MemoryTools(
                     writes, reads, self._link, self._queue, drain, settings, str(paths.home), happenings, notes
                 )
-                self._ordered = memory.ordered
                 changes = ChangeTools(writes, reads, settings)
                 context = ContextTools(reads, happenings, notes)
                 graph = GraphTools(reads, happenings)
@@ -107,15 +104,14 @@ class GatewayActor(Actor):
     def _quiet_s(self) -> float:
         return self._listener.quiet_s if self._listener else 0.0
 
-    def vitals(self) -> GatewayVitals:
-        return GatewayVitals(
+    def health(self) -> GatewayHealth:
+        return GatewayHealth(
             sessions=self._listener.sessions if self._listener else 0,
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
             store=self._link.state,
             store_attempts=self._link.attempts,
             store_next_attempt_s=self._link.next_attempt_s,
-            reranker=self._ordered.figures() if self._ordered else None,
         )
 
     def on_peer_failed(self, peer: PeerFailed) -> None:

@@ -16,7 +16,6 @@ from remembrancer.actors.gateway.arrival import arrival_of
 from remembrancer.actors.gateway.mcp_errors import guarded
 from remembrancer.actors.gateway.prompts.prompt_handlers import PromptHandlers
 from remembrancer.actors.gateway.resources.resource_handlers import ResourceHandlers
-from remembrancer.actors.gateway.sampling import client_model
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE, Call, Tool, call_tool
 from remembrancer.protocol.tracing import working_on
 
@@ -45,7 +44,7 @@ def build_server(is_degraded: Callable[[], bool], resources: ResourceHandlers, p
 
         async def call() -> Call:
             caller = await session.caller()
-            return Call(caller, request_id, arrival.received_at, params.arguments or {}, client_model(ctx))
+            return Call(caller, request_id, arrival.received_at, params.arguments or {})
 
         trace.title = params.name if params.name in session.tools else "unknown tool"
         with working_on(trace):

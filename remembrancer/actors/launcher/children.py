@@ -32,7 +32,7 @@ QUIET_NUMPY: Final = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 class Child:
-    """One process in a process group of its own. Its standard input is its lifeline: the end of it means our death."""
+    """One process in a process group of its own. The end of its standard input tells it that we are dead."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes]) -> None:
         self.name = name
@@ -62,11 +62,11 @@ class Child:
 
     def tell(self, first_line: bytes) -> None:
         """Send the launch specification. A child that is dead already does not mind; its exit is noticed."""
-        lifeline = self._process.stdin
-        if lifeline is not None:
+        its_input = self._process.stdin
+        if its_input is not None:
             with contextlib.suppress(BrokenPipeError):
-                lifeline.write(first_line + b"\n")
-                lifeline.flush()
+                its_input.write(first_line + b"\n")
+                its_input.flush()
 
     def watch(self, on_exit: Callable[[int], None]) -> None:
         """Call `on_exit` with the exit status (negative: the signal), on a thread of its own, once the child is dead.
@@ -77,7 +77,7 @@ class Child:
         def wait() -> None:
             status = self._process.wait()
             self._kill_group()
-            self._close_lifeline()
+            self._close_input()
             on_exit(status)
 
         threading.Thread(target=wait, name=f"wait-{self.name}", daemon=True).start()
@@ -93,13 +93,13 @@ class Child:
         """The end of a child that nobody watches."""
         self._process.kill()
         self._process.wait()
-        self._close_lifeline()
+        self._close_input()
 
     def _kill_group(self) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
-    def _close_lifeline(self) -> None:
+    def _close_input(self) -> None:
         if self._process.stdin is not None:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()

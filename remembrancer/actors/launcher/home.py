@@ -1,17 +1,24 @@
-"""The directories of a home: made, private, and free of what a crashed runtime left. Standard library only."""
+"""A home on disk or in memory: its directories, made and private; its lock; and the record of what the launcher
+started in it, so that the next one can clear away what a crash left. Standard library first: clients wait for it."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shutil
+import signal
 import stat
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
+    import psutil
+
     from remembrancer.protocol.errors import AlreadyRunning, HomeUnusable
 
 PRIVATE_DIRECTORY: Final = 0o700
@@ -117,3 +124,185 @@ def leave_run_directory(paths: RuntimePaths) -> None:
 
 def _is_inside(paths: RuntimePaths) -> bool:
     return paths.run.parent == paths.home
+
+
+REMOVE_ATTEMPTS: Final = 20
+"""Somebody who asks for a lock makes its file, and so keeps the directory from being removed: then once more."""
+
+
+class CurrentLock(FileLock):
+    """A lock that is only taken on the file that its path names now."""
+
+    def try_acquire(self) -> bool:
+        """As `FileLock`; False also when the file, or its directory, was deleted meanwhile."""
+        try:
+            if not super().try_acquire():
+                return False
+        except FileNotFoundError:
+            return False
+        if self._is_current():
+            return True
+        self.release()
+        return False
+
+    def _is_current(self) -> bool:
+        assert self._descriptor is not None
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), self.path.stat())
+        except FileNotFoundError:
+            return False
+
+
+def try_lock_memory_home(paths: RuntimePaths) -> FileLock | None:
+    """Make the home, for this user alone, and take its lock; None while another runtime has it, or is deleting it.
+
+    Raises:
+        HomeUnusable: somebody else has put something in its place, or it cannot be made.
+    """
+    lock = CurrentLock(paths.runtime_lock)
+    try:
+        _claim(paths.home)
+        if not lock.try_acquire():
+            return None
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise unusable(paths.home, error) from error
+    return lock
+
+
+def _claim(home: Path) -> None:
+    with contextlib.suppress(FileExistsError):  # exist_ok would not put up with one that is deleted just now
+        home.mkdir(mode=PRIVATE_DIRECTORY)
+    about = home.lstat()  # not what a link in its place leads to
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077:
+        raise unusable(home, "this memory goes there, and it is not a directory of this user alone")
+
+
+def remove_memory_home(paths: RuntimePaths) -> None:
+    """Delete the home. Only with the lock of the home; another runtime may have it when this returns."""
+    newer: FileLock | None = None
+    for _ in range(REMOVE_ATTEMPTS):
+        _delete_content(paths, keep=(paths.runtime_lock,))
+        paths.runtime_lock.unlink(missing_ok=True)
+        if newer is not None:
+            newer.release()
+        try:
+            paths.home.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:  # somebody has made a lock's file in it
+            newer = CurrentLock(paths.runtime_lock)
+            if not newer.try_acquire():
+                return  # it is the home of the next runtime
+        else:
+            return
+
+
+def _delete_content(paths: RuntimePaths, keep: tuple[Path, ...]) -> None:
+    try:
+        found = list(paths.home.iterdir())
+    except FileNotFoundError:  # its user was faster
+        return
+    for path in found:
+        if path in keep:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+SAME_START_S: Final = 1.0
+"""A process id that is used again belongs to a process that started at another time; clocks are stepped by less."""
+DEATH_WAIT_S: Final = 3.0
+LOOK_S: Final = 0.01
+
+
+class RecordedProcess(NamedTuple):
+    """A child: `created_at` (seconds since the epoch, as the system says) tells it from a later owner of its pid."""
+
+    name: str
+    pid: int
+    created_at: float
+
+
+class Record(NamedTuple):
+    """A launcher and its children."""
+
+    pid: int
+    children: tuple[RecordedProcess, ...] = ()
+
+
+def read_record(paths: RuntimePaths) -> Record | None:
+    """The record of the home; None when there is none that can be read."""
+    try:
+        content = json.loads(paths.runtime_record.read_bytes())
+        children = tuple(
+            RecordedProcess(str(child["name"]), int(child["pid"]), float(child["created_at"]))
+            for child in content["children"]
+        )
+        return Record(int(content["pid"]), children)
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def write_record(paths: RuntimePaths, record: Record) -> None:
+    """Replace the record, whole or not at all."""
+    content = {"pid": record.pid, "children": [child._asdict() for child in record.children]}
+    fresh = paths.runtime_record.with_suffix(".new")
+    fresh.write_text(json.dumps(content), encoding="utf-8")
+    fresh.replace(paths.runtime_record)
+
+
+def remove_record(paths: RuntimePaths) -> None:
+    """The runtime has gone in order: there is nothing to clear away."""
+    paths.runtime_record.unlink(missing_ok=True)
+
+
+def creation_time(pid: int) -> float | None:
+    """When that process started (seconds since the epoch); None when it has gone."""
+    import psutil  # after the first processes were started: it costs 15 ms, which clients would wait for
+
+    try:
+        return psutil.Process(pid).create_time()
+    except psutil.Error:
+        return None
+
+
+def clear_leftovers(paths: RuntimePaths) -> tuple[RecordedProcess, ...]:
+    """Kill what a crashed launcher left; returns those that were still there. Only with the lock of the home.
+
+    SIGKILL, because they may be stopped and would not hear anything else; every process survives it.
+    """
+    record = read_record(paths)
+    if record is None or not record.children:
+        return ()
+    import psutil
+
+    left: list[psutil.Process] = []
+    named: list[RecordedProcess] = []
+    for child in record.children:
+        try:
+            process = psutil.Process(child.pid)
+            if abs(process.create_time() - child.created_at) > SAME_START_S:
+                continue
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+        except psutil.Error:
+            continue
+        left.append(process)
+        named.append(child)
+    give_up_at = time.monotonic() + DEATH_WAIT_S
+    while any(_is_alive(process) for process in left) and time.monotonic() < give_up_at:
+        time.sleep(LOOK_S)  # they are not our children: there is nothing to wait on
+    return tuple(named)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE  # whose locks are free already
+    except psutil.Error:
+        return False

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
+
+import msgspec
 
 from remembrancer.actors.launch import EXIT_START_FAILED
-from remembrancer.actors.launcher.heartbeats import Heartbeat
-from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
-from remembrancer.actors.launcher.ladder import GRACE_S, Ladder
-from remembrancer.actors.launcher.restarts import Restarts
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import PeerFailed, Ping, ProcessState, Role, Stop
+from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, ProcessState, Role, Stop
 
 LEAVE_S: Final = 2.0
 """How long a process that reported its failure to start may take to exit."""
@@ -46,13 +44,13 @@ class Lifecycle:
         self._kill_at: float | None = None
         self._cause: str | None = None
         self._reported = False
-        self._ladder: Ladder | None = None
+        self._stop_sequence: StopSequence | None = None
         self._last_seen_state: ProcessState | None = None
 
     @property
     def retiring(self) -> bool:
         """Whether it was asked to end and is not to be started again."""
-        return self._ladder is not None or self.state == "stopped"
+        return self._stop_sequence is not None or self.state == "stopped"
 
     def start(self, now: float) -> list[Instruction]:
         """Start the first incarnation, or the next."""
@@ -125,7 +123,7 @@ class Lifecycle:
             return []
         if not self.alive:
             return self._end(now)
-        self._ladder = Ladder(now, starting=self._ready_at is None)
+        self._stop_sequence = StopSequence(now, starting=self._ready_at is None)
         self.state, self._kill_at = "stopping", None
         return [Tell(self.name, self.incarnation, Stop(reason, GRACE_S)), *self._changed(now), *self.tick(now)]
 
@@ -154,8 +152,8 @@ class Lifecycle:
 
     def tick(self, now: float) -> list[Instruction]:
         """Do what has come due."""
-        if self._ladder is not None:
-            return self._climb(self._ladder, now)
+        if self._stop_sequence is not None:
+            return self._proceed(self._stop_sequence, now)
         if self._restart_at is not None and self._restart_at <= now and not self.alive:
             return self.start(now)
         if self._kill_at is not None and self._kill_at <= now:
@@ -167,13 +165,13 @@ class Lifecycle:
     @property
     def next_at(self) -> float | None:
         """When `tick` has something to do; None: only when something happens."""
-        if self._ladder is not None:
-            return self._ladder.next_at
+        if self._stop_sequence is not None:
+            return self._stop_sequence.next_at
         return self._restart_at if self._restart_at is not None and not self.alive else self._kill_at
 
-    def _climb(self, ladder: Ladder, now: float) -> list[Instruction]:
+    def _proceed(self, sequence: StopSequence, now: float) -> list[Instruction]:
         done: list[Instruction] = []
-        for step in ladder.climb(now):
+        for step in sequence.due(now):
             if step == "abandon":
                 self.error = "it did not die of SIGKILL: the kernel holds it"
                 self.alive = False
@@ -183,7 +181,7 @@ class Lifecycle:
         return done
 
     def _end(self, now: float) -> list[Instruction]:
-        self.state, self._ladder, self._restart_at = "stopped", None, None
+        self.state, self._stop_sequence, self._restart_at = "stopped", None, None
         return self._changed(now)
 
     def _changed(self, now: float) -> list[Instruction]:
@@ -203,3 +201,166 @@ def describe_ending(name: str, ending: int | str) -> str:
         except ValueError:
             return f"it was ended by signal {-ending}"
     return f"it ended with status {ending}: see {name}.log and {name}.out in the logs of the home"
+
+
+class Heartbeat:
+    """The pings and pongs of one process. Times are seconds of any clock that only goes forward.
+
+    Silence counts from the first ping without an answer, and only while the launcher itself was running: time in which
+    the launcher was suspended or starved is excused, since the pongs may be waiting unread.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._unanswered_since: float | None = None
+
+    def pinged(self, now: float) -> None:
+        """A ping was sent."""
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+
+    def answered(self) -> None:
+        """A sign of life arrived: whatever was asked before is answered."""
+        self._unanswered_since = None
+
+    def excuse(self, late_s: float) -> None:
+        """The launcher's own timer fired `late_s` after its time."""
+        if self._unanswered_since is not None:
+            self._unanswered_since += max(0.0, late_s)
+
+    def silent_s(self, now: float) -> float:
+        """Seconds of silence that count."""
+        if self._unanswered_since is None:
+            return 0.0
+        return max(0.0, now - self._unanswered_since)
+
+    def hangs(self, now: float) -> bool:
+        """Whether the silence is longer than the timeout."""
+        return self.silent_s(now) > self._timeout_s
+
+
+class Start(msgspec.Struct, frozen=True):
+    """Start a process. `threads` is what an embedder may use."""
+
+    role: Role
+    name: str
+    incarnation: str
+    threads: int
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """Send a message to that incarnation of a process; nothing is lost if it is not connected."""
+
+    name: str
+    incarnation: str
+    message: FromLauncher
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Send SIGTERM to a process, or SIGKILL to it and all that it started."""
+
+    name: str
+    signal: Literal["TERM", "KILL"]
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A process has come to another state: for the log, and for a person who watches."""
+
+    name: str
+    state: ProcessState
+    error: str | None
+    after_s: float
+    """Seconds since the process was started."""
+
+
+Instruction = Start | Tell | Signal | Changed
+
+
+Step = Literal["terminate", "kill", "abandon"]
+
+GRACE_S: Final = 1.2
+"""What `Stop` grants a process to finish what it has begun: longer than any commit, hardly felt by a person."""
+ASK_S: Final = 1.6
+"""From `Stop` to SIGTERM: the grace, and the time to close files and leave."""
+TERM_S: Final = 0.4
+"""From SIGTERM to SIGKILL, which every process survives without harm to its data."""
+KILL_S: Final = 1.0
+"""From SIGKILL until the launcher stops waiting; only a process that the kernel holds (state D) takes so long."""
+STARTING_S: Final = 0.5
+"""From Stop and SIGTERM together to SIGKILL, for a process that is still starting: it has nothing to finish."""
+
+
+class StopSequence:
+    """The steps of one stop, each due at its time. Begun when the process was asked to stop."""
+
+    def __init__(self, now: float, *, starting: bool) -> None:
+        self._steps: list[tuple[float, Step]]
+        if starting:
+            kill_at = now + STARTING_S
+            self._steps = [(now, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
+        else:
+            kill_at = now + ASK_S + TERM_S
+            self._steps = [(now + ASK_S, "terminate"), (kill_at, "kill"), (kill_at + KILL_S, "abandon")]
+
+    def due(self, now: float) -> list[Step]:
+        """The steps that have come due since the last call, in order."""
+        due = [step for at, step in self._steps if at <= now]
+        del self._steps[: len(due)]
+        return due
+
+    @property
+    def next_at(self) -> float | None:
+        """When the next step is due; None after the last."""
+        return self._steps[0][0] if self._steps else None
+
+
+DELAYS_S: Final = (0.0, 0.0, 0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""The pause before each restart of a row; the last one stays. None at first: a crash or two should not be felt."""
+FREE_RESTARTS: Final = DELAYS_S.count(0.0)
+"""Restarts of a row that come without a pause."""
+BUDGET: Final = 10
+"""Restarts that are allowed within `WINDOW_S`."""
+WINDOW_S: Final = 60.0
+STABLE_S: Final = 30.0
+"""A process that was ready for so long has had a good life: its earlier deaths are forgiven."""
+SLOW_S: Final = 30.0
+"""The pause when the budget is spent. Never giving up for good lets a full disk that was emptied heal by itself."""
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Start again `delay_s` from now. `exhausted` says that the budget is spent and a person should look."""
+
+    delay_s: float
+    exhausted: bool
+
+
+class Restarts:
+    """The restart policy of one process. Times are seconds of any clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._recent: list[float] = []
+        self._streak = 0
+        self._exhausted = False
+
+    def after_death(self, now: float, lived_s: float) -> Retry:
+        """What to do about a death at `now` of a process that had been ready for `lived_s` (0: never ready)."""
+        if lived_s >= STABLE_S:
+            self.forgive()
+        self._recent = [moment for moment in self._recent if now - moment < WINDOW_S]
+        if self._exhausted or len(self._recent) >= BUDGET:
+            return self.exhaust()
+        delay_s = DELAYS_S[min(self._streak, len(DELAYS_S) - 1)]
+        self._streak += 1
+        self._recent.append(now + delay_s)
+        return Retry(delay_s, exhausted=False)
+
+    def exhaust(self) -> Retry:
+        """Spend the whole budget, for a death that more haste would not mend."""
+        self._exhausted = True
+        return Retry(SLOW_S, exhausted=True)
+
+    def forgive(self) -> None:
+        """Begin anew."""
+        self._recent.clear()
+        self._streak = 0
+        self._exhausted = False

@@ -11,23 +11,28 @@ from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Child, Command, actor_command
 from remembrancer.actors.launcher.home import (
+    Record,
     already_running,
+    clear_leftovers,
     leave_run_directory,
     prepare_home,
+    read_record,
     refuse_half_restored,
+    remove_memory_home,
+    remove_record,
     remove_sockets,
     try_lock_home,
+    try_lock_memory_home,
     unusable,
+    write_record,
 )
-from remembrancer.actors.launcher.memory_home import remove_memory_home, try_lock_memory_home
-from remembrancer.actors.launcher.record import Record, clear_leftovers, read_record, remove_record, write_record
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
     import logging
 
-    from remembrancer.actors.launcher.instructions import Changed
+    from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
     from remembrancer.config.settings import Settings
 

@@ -6,15 +6,16 @@ forward; `next_at` says when `tick` has something to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
 from typing import Final
 
-from remembrancer.actors.launcher.idle import IdleWatch
-from remembrancer.actors.launcher.instructions import Instruction, Tell
-from remembrancer.actors.launcher.lifecycle import Lifecycle
-from remembrancer.actors.launcher.scale import plan_scale
-from remembrancer.config.settings import Settings, threads_per_worker
-from remembrancer.protocol.control import FromLauncher, GatewayVitals, PeerFailed, PeerGone, Role, Vitals
+import msgspec
+
+from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
+from remembrancer.config.settings import Settings, allowed, threads_per_worker
+from remembrancer.protocol.control import FromLauncher, GatewayHealth, PeerFailed, PeerGone, ProcessHealth, Role
+from remembrancer.protocol.errors import InvalidInput
 
 EMBEDDERS_WAIT_S: Final = 5.0
 """How long the embedders, whose models take both cores to load, let the gateway go first."""
@@ -93,15 +94,15 @@ class Supervision:
         process = self._find(name, incarnation)
         return [] if process is None else process.on_start_failed(code, message, now) + self.tick(now)
 
-    def on_pong(self, name: str, incarnation: str, vitals: Vitals | None, now: float) -> list[Instruction]:
-        """A process answered a ping. One that has vitals is ready, also when its `Ready` was lost."""
+    def on_pong(self, name: str, incarnation: str, health: ProcessHealth | None, now: float) -> list[Instruction]:
+        """A process answered a ping. One that has health is ready, also when its `Ready` was lost."""
         process = self._find(name, incarnation)
         if process is None:
             return []
         process.on_pong()
-        if self._idle is not None and isinstance(vitals, GatewayVitals):
-            self._idle.observe(vitals.sessions, now)
-        return self.on_ready(name, incarnation, now) if vitals is not None else []
+        if self._idle is not None and isinstance(health, GatewayHealth):
+            self._idle.observe(health.sessions, now)
+        return self.on_ready(name, incarnation, now) if health is not None else []
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
         """A process has ended. The others learn it, whatever the reason."""
@@ -215,3 +216,70 @@ class Supervision:
             if process.name == name and process.incarnation == incarnation:
                 return process
         return None
+
+
+class IdleWatch:
+    """Counts the time without a session. Times are seconds of any clock that only goes forward.
+
+    It starts with the runtime, so that one which no session ever joins ends too. While the gateway is away the number
+    of sessions is unknown, and the time goes on: a gateway that comes back soon reports its sessions soon enough.
+    """
+
+    def __init__(self, timeout_s: float, now: float) -> None:
+        self._timeout_s = timeout_s
+        self._idle_since = now
+
+    def observe(self, sessions: int, now: float) -> None:
+        """The gateway said how many sessions it has."""
+        if sessions > 0:
+            self._idle_since = now
+
+    def excuse(self, late_s: float) -> None:
+        """The launcher's own timer fired `late_s` after its time: reports may be waiting unread."""
+        self._idle_since += max(0.0, late_s)
+
+    @property
+    def ends_at(self) -> float:
+        """When the runtime goes down, if no session is seen before."""
+        return self._idle_since + self._timeout_s
+
+
+class ScalePlan(msgspec.Struct, frozen=True):
+    """Numbers of embedders, in the order in which to act."""
+
+    start: tuple[int, ...]
+    stop: tuple[int, ...]
+
+
+def plan_scale(wanted: int, present: Collection[int]) -> ScalePlan:
+    """From the embedders that are `present` to the numbers 1 to `wanted`: the highest numbers leave first."""
+    return ScalePlan(
+        start=tuple(number for number in range(1, wanted + 1) if number not in present),
+        stop=tuple(sorted((number for number in present if number > wanted), reverse=True)),
+    )
+
+
+def check_embedders(number: int) -> int:
+    """`number`, if the settings allow so many embedders.
+
+    Raises:
+        InvalidInput: they do not; the message says what is allowed.
+    """
+    try:
+        msgspec.convert({"embedders": number}, Settings)
+    except msgspec.ValidationError as error:
+        message = f"{number} embedders are not possible: give {allowed('embedders')}"
+        raise InvalidInput(message, field="embedder") from error
+    return number
+
+
+def parse_scale(text: str) -> int:
+    """The number in `embedder=N`.
+
+    Raises:
+        InvalidInput: the text is none such, or N is not allowed.
+    """
+    match = re.fullmatch(r"embedders?=(-?[0-9]{1,9})", text.strip(), re.ASCII)
+    if match is None:
+        raise InvalidInput(f"write embedder=N with a whole number, such as embedder=2, not {text!r}", field="embedder")
+    return check_embedders(int(match[1]))

@@ -18,12 +18,10 @@ import msgspec
 
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.launcher.children import Child, Command
-from remembrancer.actors.launcher.instructions import Changed, Instruction, Signal, Start, Tell
-from remembrancer.actors.launcher.record import Record, RecordedProcess, creation_time, write_record
-from remembrancer.actors.launcher.scale import check_embedders
-from remembrancer.actors.launcher.supervision import Supervision
-from remembrancer.actors.launcher.trace_gathering import TraceGathering
-from remembrancer.actors.launcher.vitals import VitalsBoard
+from remembrancer.actors.launcher.home import Record, RecordedProcess, creation_time, write_record
+from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Signal, Start, Tell
+from remembrancer.actors.launcher.runtime_status import HealthTable, TraceGathering
+from remembrancer.actors.launcher.supervision import Supervision, check_embedders
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     AskDown,
@@ -48,8 +46,8 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, to_launcher
 
-FRESH_VITALS_S: Final = 0.5
-"""How long a status waits for the answers to its pings; then the last known vitals must do."""
+FRESH_ANSWERS_S: Final = 0.5
+"""How long a status waits for the answers to its pings; then the last known health must do."""
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +82,7 @@ class Supervisor:
         self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
         self._unrecorded = False
-        self._vitals = VitalsBoard(paths.home)
+        self._health = HealthTable(paths.home)
         self._gatherings: set[TraceGathering] = set()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
@@ -135,7 +133,7 @@ class Supervisor:
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
         if order.role in ("embedder", "consolidator"):
-            self._vitals.forget(order.name)  # of the store and the gateway, what they last said is better than nothing
+            self._health.forget(order.name)  # of the store and the gateway, what they last said is better than nothing
         spec = LaunchSpec(
             role=order.role,
             name=order.name,
@@ -205,10 +203,10 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_ready, *actor))
             case StartFailed(code=code, message=text):
                 self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
-            case Pong(vitals=vitals):
+            case Pong(health=health):
                 if self._core.is_current(*actor):
-                    self._vitals.note(peer.name, vitals)
-                self._events.put_nowait(functools.partial(self._core.on_pong, *actor, vitals))
+                    self._health.note(peer.name, health)
+                self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
             case TracesTold(traces=traces):
                 if self._core.is_current(*actor):
                     for gathering in self._gatherings:
@@ -246,17 +244,17 @@ class Supervisor:
     async def _status(self) -> ToCommand:
         asked_at = time.monotonic()
         asked = await self._ask_the_ready(Ping())
-        with anyio.move_on_after(FRESH_VITALS_S):
-            await self._vitals.wait_for(asked, since=asked_at)
+        with anyio.move_on_after(FRESH_ANSWERS_S):
+            await self._health.wait_for(asked, since=asked_at)
         pids = {name: child.pid for name, child in self._children.items()}
-        return self._vitals.runtime_status(self._core.processes, pids, launcher_started_at=self._started_at)
+        return self._health.runtime_status(self._core.processes, pids, launcher_started_at=self._started_at)
 
     async def _gather_traces(self, trace: str) -> ToCommand:
         gathering = TraceGathering([process.name for process in self._core.processes if process.state == "ready"])
         self._gatherings.add(gathering)
         try:
             await self._ask_the_ready(TellTraces(trace))
-            return await gathering.wait(FRESH_VITALS_S)
+            return await gathering.wait(FRESH_ANSWERS_S)
         finally:
             self._gatherings.discard(gathering)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.abc
@@ -18,33 +18,24 @@ import anyio.abc
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.shell import Actor, acquire
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.counting import total_counts
 from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
 from remembrancer.actors.store.duties.material_desk import MaterialDesk
 from remembrancer.actors.store.explaining import Rules
-from remembrancer.actors.store.gateway_desk import GatewayDesk
+from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.quiet import Quiet
+from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.requests import Dispatcher, Listener
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_audit import IndexAudit
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
+from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
-from remembrancer.protocol.consolidation import (
-    AwaitDuty,
-    DutyReport,
-    FindNear,
-    NotePresence,
-    ReadEntityEdges,
-    ReadMemories,
-    ReadProjects,
-    ReadSession,
-    ReadUpkeep,
-)
-from remembrancer.protocol.control import PeerFailed, PeerGone, StoreVitals
+from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.reads import (
@@ -52,8 +43,7 @@ from remembrancer.protocol.reads import (
     EmbeddingSummary,
 )
 from remembrancer.protocol.sockets import Peer, Router
-from remembrancer.protocol.tracing import working_on
-from remembrancer.protocol.wire import Envelope, ToStore, ToWorker, WorkerMessage, to_store
+from remembrancer.protocol.wire import ToStore, ToWorker, to_store
 from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,
@@ -65,7 +55,6 @@ from remembrancer.protocol.work import (
     WorkerLeaving,
     WorkerReady,
 )
-from remembrancer.protocol.writes import Submit
 
 READ_THREADS: Final = 2
 """Each has its own cache of pages, and Python runs one of them at a time."""
@@ -85,7 +74,7 @@ class StoreActor(Actor):
         self._lock = FileLock(spec.paths.store_lock)
         self._upgrades = Upgrades()
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
-        self._quiet = Quiet()
+        self._gate = LoadGate()
         self._counts = Counts()
         self._counted = (-1, 0)
         self._audit = IndexAudit(lambda: open_chroma(spec.paths.vectors), self._read)
@@ -99,7 +88,8 @@ class StoreActor(Actor):
         self._files: MemoryFiles
         self._index: IndexKeeper
         self._desk: EmbeddingDesk
-        self._gateway: GatewayDesk
+        self._reads: ReadHandlers
+        self._requests: Dispatcher
         self._duties: ConsolidatorDesk
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
@@ -117,38 +107,46 @@ class StoreActor(Actor):
         )
         self._index = IndexKeeper(self._audit.open, self._committer, busy=self._is_busy)
         self._desk = EmbeddingDesk(
-            self._files, self._committer, self._index, self._threads, self._send_to_worker, self._quiet
+            self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
         if settings.reranker == "cross-encoder":
-            self._reranker = RerankerDesk(self._send_to_worker, settings.reranker_candidates)
-        self._gateway = GatewayDesk(
+            self._reranker = RerankerDesk(self._send_to_worker)
+        self._reads = ReadHandlers(
             paths,
+            self._files,
+            self._index,
+            self._desk,
+            self._threads,
+            self._gate,
+            self._embedding,
+            Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
+            rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
+            reranker=None if self._reranker is None else (self._reranker, settings),
+        )
+        writes = WriteHandlers(
             self._files,
             self._committer,
             self._index,
             self._desk,
-            self._threads,
-            self._quiet,
-            self._embedding,
-            Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
-            rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
-            on_commit=lambda name: self._duties.finder.mark(name),
-            delegate=lambda request, envelope: self._duties.ask(request, envelope),
-            reranker=None if self._reranker is None else (self._reranker, settings),
+            self._gate,
+            lambda name: self._duties.finder.mark(name),
         )
-        material = MaterialDesk(self._files, self._index, self._desk, self._threads, self._quiet)
         self._duties = ConsolidatorDesk(
             self._files,
             self._committer,
             settings,
-            self._gateway.submit,
-            material,
+            writes.submit,
+            MaterialDesk(self._files, self._index, self._desk, self._threads, self._gate),
             self._threads,
             self._count_accesses,
             waiting_for_vectors=lambda: self._desk.pending if self._desk.work.has_workers else 0,
         )
         self._duties.finder.mark(self._files.user.name)
-        self._router = Router(paths.store_endpoint, self.speaker, to_store, self._hear)
+        self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._duties.hear)
+        self._requests.register({**writes.handlers(), **self._reads.handlers()})
+        self._requests.register(self._duties.handlers())
+        self._requests.listen(self._listeners())
+        self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._router:
             self._tasks.start_soon(self._desk.run)
             self._tasks.start_soon(self._work_in_background)
@@ -175,18 +173,17 @@ class StoreActor(Actor):
         await upgrading
         return announced
 
-    def vitals(self) -> StoreVitals:
+    def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             nothing = EmbeddingSummary(
                 self.spec.settings.engine, self.spec.settings.model, 0, 0, 0, vectors_ready=False
             )
-            return StoreVitals(Counts(), nothing, upgrading=self._upgrades.under_way)
-        return StoreVitals(
+            return StoreHealth(Counts(), nothing, upgrading=self._upgrades.under_way)
+        return StoreHealth(
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
             self._audit.figures,
-            None if self._reranker is None else self._reranker.figures(),
             self._upgrades.under_way,
             self._files.unusable,
         )
@@ -221,7 +218,7 @@ class StoreActor(Actor):
         """Refuse what comes, commit what was taken, and leave the index whole."""
         if not hasattr(self, "_router"):
             return  # nothing was taken; an upgrade that is left in the middle has changed nothing
-        self._gateway.draining = True
+        self._requests.draining = True
         self._duties.drain()
         self._background.cancel()
         await self._count_accesses()
@@ -231,44 +228,25 @@ class StoreActor(Actor):
         await self._let_readers_finish()
         await asyncio.to_thread(self._files.close)
 
-    def _hear(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
-        if not envelope.trace:
-            self._take(peer, envelope, message)
-            return
-        with working_on(self.traces.follow(envelope.trace, type(message).__name__)) as trace:
-            trace.mark("question received")
-            self._take(peer, envelope, message)
+    def _listeners(self) -> dict[type, Listener]:
+        reranker = () if self._reranker is None else (self._reranker.hear,)
+        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
+        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
 
-    def _take(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
-        self._duties.hear(peer, message)
-        match message:
-            case WorkerReady() | WorkerFailed() | WorkerLeaving() | PassagesEmbedded() | JobFailed() | QueryEmbedded():
-                self._embedded += isinstance(message, PassagesEmbedded)
-                self._desk.hear(peer, message)
-                self._hear_of_reranker(peer, message)
-            case RerankerReady() | RerankerFailed() | PassagesReranked():
-                self._hear_of_reranker(peer, message)
-            case Submit(operation=operation) if self._gateway.submit_now(self._router, peer, envelope, operation):
-                pass
-            case NotePresence():
-                pass  # which the duties have heard
-            case (
-                AwaitDuty()
-                | DutyReport()
-                | ReadMemories()
-                | FindNear()
-                | ReadEntityEdges()
-                | ReadUpkeep()
-                | ReadSession()
-                | ReadProjects()
-            ):
-                self._tasks.start_soon(self._duties.serve, self._router, peer, envelope, message)
-            case _:
-                self._tasks.start_soon(self._gateway.serve, self._router, peer, envelope, message)
+        def hear(peer: Peer, message: Any) -> None:
+            self._embedded += isinstance(message, PassagesEmbedded)
+            self._desk.hear(peer, message)
+            hear_of_reranker(peer, message)
 
-    def _hear_of_reranker(self, worker: Peer, message: WorkerMessage) -> None:
-        if self._reranker is not None:
-            self._reranker.hear(worker, message)
+        def hear_of_reranker(peer: Peer, message: Any) -> None:
+            for listener in reranker:
+                listener(peer, message)
+
+        return {
+            **dict.fromkeys(work, hear),
+            **dict.fromkeys(reranking, hear_of_reranker),
+            NotePresence: lambda *_: None,  # which the duties have heard
+        }
 
     def _embedding(self) -> EmbeddingSummary:
         identity = self._desk.identity
@@ -291,7 +269,7 @@ class StoreActor(Actor):
 
     def _is_busy(self) -> bool:
         """Whether there is something better to do than to tidy the index."""
-        return self._desk.pending > 0 or not self._quiet.is_idle(time.monotonic())
+        return self._desk.pending > 0 or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
         self._index.adopt(records)
@@ -336,7 +314,7 @@ class StoreActor(Actor):
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
         async with self._counting:
             now = time.time()
-            for (name, session_id), numbers in self._gateway.take_touched().items():
+            for (name, session_id), numbers in self._reads.take_touched().items():
                 records = self._files.get(name)
                 if records is None:
                     continue

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.contract import Outcome
@@ -37,77 +39,88 @@ class Appliable(Protocol):
         """Apply each in order, durably, and answer each."""
 
 
-Submission = tuple[Appliable, tuple[Operation, ...], "asyncio.Future[list[Outcome]]", Trace]
+Done = Callable[[list[Outcome]], None]
+Submission = tuple[Appliable, tuple[Operation, ...], Done, Trace]
 
 
 class Committer:
-    """Use inside a running event loop; the futures belong to it."""
+    """Use inside a running event loop: what was submitted is answered there. Only `close` is for another thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._operations: deque[Submission] = deque()
         self._work: deque[tuple[Callable[[], Any], asyncio.Future[Any]]] = deque()
-        self._waiting = 0
+        self._submitted = 0
+        self._taken = 0
         self.commits = 0
         """How many groups of operations have been committed: whoever keeps counts of the records looks here."""
-        self._wake = threading.Condition()
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
         self._thread.start()
 
-    def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
-        """Commit these in order; the future gives an outcome for each.
+    def commit(self, target: Appliable, operations: Sequence[Operation], done: Done) -> None:
+        """Commit these in order; `done` is called on the event loop with an outcome for each.
 
         Raises:
             QueueFull: `MAX_WAITING` operations wait already.
             MemoryUnavailable: this is closed.
         """
+        if self._closing:
+            raise MemoryUnavailable("the store is stopping")
+        waiting = self._submitted - self._taken
+        if waiting + len(operations) > MAX_WAITING:
+            raise QueueFull(f"{waiting} operations wait for their commit already: try again in a moment")
+        self._submitted += len(operations)
+        self._operations.append((target, tuple(operations), done, current()))
+        self._wake.put(None)
+
+    def submit(self, target: Appliable, operations: Sequence[Operation]) -> asyncio.Future[list[Outcome]]:
+        """As `commit`, with a future."""
         future: asyncio.Future[list[Outcome]] = self._loop.create_future()
-        with self._wake:
-            if self._closing:
-                raise MemoryUnavailable("the store is stopping")
-            if self._waiting + len(operations) > MAX_WAITING:
-                raise QueueFull(f"{self._waiting} operations wait for their commit already: try again in a moment")
-            self._waiting += len(operations)
-            self._operations.append((target, tuple(operations), future, current()))
-            self._wake.notify()
+        self.commit(target, operations, partial(_resolve, future))
         return future
 
     def run(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Run `work` on the writer thread when no operation waits. The future fails if this is closed."""
         future: asyncio.Future[T] = self._loop.create_future()
-        with self._wake:
-            if self._closing:
-                future.set_exception(MemoryUnavailable("the store is stopping"))
-                return future
+        if self._closing:
+            future.set_exception(MemoryUnavailable("the store is stopping"))
+        else:
             self._work.append((work, future))
-            self._wake.notify()
+            self._wake.put(None)
         return future
 
     def close(self) -> None:
         """Finish everything that was submitted, then end the thread. Blocks; may be called twice."""
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
+        self._closing = True
+        self._wake.put(None)
         self._thread.join()
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._refuse_late)
+
+    def _refuse_late(self) -> None:
+        """Answer what was submitted in the very moment in which the thread ended."""
+        error = MemoryUnavailable("the store is stopping")
+        while self._operations:
+            _, operations, done, _ = self._operations.popleft()
+            done([Outcome(error)] * len(operations))
+        while self._work:
+            _fail(self._work.popleft()[1], error)
 
     def _run(self) -> None:
         in_a_row = 0
         while True:
-            with self._wake:
-                while not (self._operations or self._work or self._closing):
-                    self._wake.wait()
-                turn_of_work = bool(self._work) and in_a_row >= MAX_GROUPS_IN_A_ROW
-                group = [] if turn_of_work else self._take_group()
-                work = None if group or not self._work else self._work.popleft()
-            if group:
+            if self._operations and not (self._work and in_a_row >= MAX_GROUPS_IN_A_ROW):
                 in_a_row += 1
-                self._commit(group)
-            elif work is not None:
+                self._commit(self._take_group())
+            elif self._work:
                 in_a_row = 0
-                self._do(*work)
-            else:
+                self._do(*self._work.popleft())
+            elif self._closing:
                 return
+            else:
+                self._wake.get()  # one token for each submission: those that came together make idle turns
 
     def _take_group(self) -> list[Submission]:
         """The longest run of submissions to one target, within `MAX_GROUP` operations; others keep their order."""
@@ -118,7 +131,7 @@ class Committer:
             if group and size > MAX_GROUP:
                 break
             group.append(self._operations.popleft())
-            self._waiting -= len(group[-1][1])
+            self._taken += len(group[-1][1])
         return group
 
     def _commit(self, group: list[Submission]) -> None:
@@ -131,13 +144,13 @@ class Committer:
             outcomes = [Outcome(InternalError("the store could not write this: see store.log")) for _ in together]
         self.commits += 1
         committed = time.monotonic()
-        results = []
-        for _, operations, future, trace in group:
+        results: list[tuple[Callable[[Any], None], Any]] = []
+        for _, operations, done, trace in group:
             trace.mark("turn came", began)
             trace.mark("committed", committed)
-            results.append((future, outcomes[: len(operations)]))
+            results.append((done, outcomes[: len(operations)]))
             outcomes = outcomes[len(operations) :]
-        self._resolve(results)
+        self._loop.call_soon_threadsafe(_answer_all, results)
 
     def _do(self, work: Callable[[], Any], future: asyncio.Future[Any]) -> None:
         try:
@@ -145,16 +158,20 @@ class Committer:
         except Exception as error:  # noqa: BLE001 - handed to whoever awaits the future
             self._loop.call_soon_threadsafe(_fail, future, error)
         else:
-            self._resolve([(future, result)])
-
-    def _resolve(self, results: list[tuple[asyncio.Future[Any], Any]]) -> None:
-        self._loop.call_soon_threadsafe(_resolve_all, results)
+            self._loop.call_soon_threadsafe(_resolve, future, result)
 
 
-def _resolve_all(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
-    for future, result in results:
-        if not future.done():
-            future.set_result(result)
+def _answer_all(results: list[tuple[Callable[[Any], None], Any]]) -> None:
+    for done, outcomes in results:
+        try:
+            done(outcomes)
+        except Exception:  # one answer that cannot be given must not cost the others theirs
+            logger.exception("what follows a commit failed")
+
+
+def _resolve(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:

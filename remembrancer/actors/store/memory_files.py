@@ -16,7 +16,6 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.upgrades import Upgrades
-from remembrancer.actors.store.waiting_starts import WaitingStarts
 from remembrancer.protocol.errors import (
     InvalidInput,
     MemoryUnavailable,
@@ -25,13 +24,42 @@ from remembrancer.protocol.errors import (
     SchemaTooNew,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.session_life import StartSession
+from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.writes import Operation, ProjectRef
 
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """The id is a part of a path: nothing else may get there."""
+MAX_PENDING_SESSIONS: Final = 256
+"""Beyond it the oldest are let go: a project that nothing was ever stored in has little to register."""
 logger = logging.getLogger(__name__)
+
+
+class PendingSessions:
+    """The sessions that have begun in projects without a file, until there is one. A store that stops forgets them."""
+
+    def __init__(self) -> None:
+        self._starts: dict[tuple[str, str], Operation] = {}
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._starts)
+
+    def note(self, operation: Operation) -> None:
+        """A project without a file was told this: a session that ends before there is one leaves nothing behind."""
+        match operation.change:
+            case StartSession(session_id=session_id):
+                self._starts.pop((operation.project.id, session_id), None)
+                self._starts[operation.project.id, session_id] = operation
+                while len(self._starts) > MAX_PENDING_SESSIONS:
+                    del self._starts[next(iter(self._starts))]
+            case EndSession(session_id=session_id):
+                self._starts.pop((operation.project.id, session_id), None)
+
+    def take(self, project_id: str) -> list[Operation]:
+        """The starts of a project's sessions, the first one first: its file has been made."""
+        taken = [key for key in self._starts if key[0] == project_id]
+        return [self._starts.pop(key) for key in taken]
 
 
 class MemoryFiles:
@@ -58,7 +86,7 @@ class MemoryFiles:
         self._unusable: dict[str, str] = {}
         self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
-        self.waiting_starts = WaitingStarts()
+        self.pending_sessions = PendingSessions()
         self.user: Records = self._connect(paths.user_database, USER)
 
     def __iter__(self) -> Iterator[Records]:
@@ -155,7 +183,7 @@ class MemoryFiles:
         except RemembrancerError as error:  # a full disk, say: what is in both files is the user's
             logger.warning("a move cannot be finished yet", extra={"file": project.id, "reason": error.message})
             finished = True
-        while starts := self.waiting_starts.take(project.id):  # others may come until the file is known to be there
+        while starts := self.pending_sessions.take(project.id):  # others may come until the file is known to be there
             await self._committer.run(partial(self._register, records, project, starts))
         self._open[project.id] = records
         if finished:

@@ -46,13 +46,13 @@ async def reflect(duty: ReflectDuty, store: StoreAccess, settings: Settings, clo
     own = await read_settled(store, ReadMemories(project, session_id=request.about), min(WAIT_S, rules.vectors_wait_s))
     summaries: list[Derived] = []
     if request.strategy != "extract_patterns":
-        summaries = await aside(lambda: plan_summaries(own, clock(), rules.clusters, request.summaries, again=True))
+        summaries = await aside(lambda: plan_summaries(own, clock(), rules.clusters, again=True))
     patterns: list[PatternPlan] = []
     if request.strategy != "summarize":
         patterns = await find_patterns(store, project, own, rules, clock())
     looked_at = [memory for memory in own if not memory.is_derived]
     answer = Reflected(
-        memories=tuple(_told(derived, with_sources=request.dry_run) for derived in summaries),
+        memories=tuple(_told(derived) for derived in summaries),
         patterns=tuple(plan.pattern for plan in patterns),
         analyzed=len(looked_at),
         not_embedded=sum(not memory.vector for memory in looked_at),
@@ -142,7 +142,7 @@ async def _latest(store: StoreAccess, project: ProjectRef) -> list[Material]:
     return latest[:THEMES_AMONG][::-1]
 
 
-def _told(derived: Derived, *, with_sources: bool) -> ConsolidatedMemory:
+def _told(derived: Derived) -> ConsolidatedMemory:
     memory = derived.memory
     return ConsolidatedMemory(
         id=memory.id,
@@ -151,7 +151,6 @@ def _told(derived: Derived, *, with_sources: bool) -> ConsolidatedMemory:
         kind=memory.kind,
         scope=memory.scope,
         derived_from=tuple(source.id for source in derived.sources),
-        sources=tuple(source.content for source in derived.sources) if with_sources else (),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,11 +39,10 @@ def plan_summaries(
     memories: Iterable[Material],
     now: float,
     rules: ClusterRules,
-    texts: Mapping[str, str] | None = None,
     *,
     again: bool = False,
 ) -> list[Derived]:
-    """What the memories can be summed up in. `texts` are summaries by somebody else, by the ids of what is made.
+    """What the memories can be summed up in.
 
     Only active episodic memories that hold, have their vectors and were made of no others are looked at, and what was
     summed up before only if that was not undone (or `again`, because somebody asks). What is made of a session's
@@ -58,7 +57,7 @@ def plan_summaries(
     for _, group in sorted(owners.items()):
         facts = [facts_of(memory, now) for memory in group]
         for cluster in cluster_memories(facts, vectors_of(group), rules):
-            derived = _sum_up([group[place] for place in cluster.members], texts or {})
+            derived = _sum_up([group[place] for place in cluster.members])
             if derived is not None:
                 made.append(derived)
     return made
@@ -112,10 +111,9 @@ def _can_be_summed_up(memory: Material, now: float) -> bool:
     )
 
 
-def _sum_up(sources: Sequence[Material], texts: Mapping[str, str]) -> Derived | None:
+def _sum_up(sources: Sequence[Material]) -> Derived | None:
     memory_id = derived_id("summary", sources)
-    content = texts.get(memory_id, "").strip()
-    content = content or summarise([Source(each.content, each.importance) for each in sources]).text
+    content = summarise([Source(each.content, each.importance) for each in sources]).text
     if not content:
         return None
     memory = made_of(memory_id, "fact", content, sources)

@@ -18,7 +18,6 @@ from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
     to_change,
     to_recall,
 )
-from remembrancer.actors.gateway.memory_toolset.ordered_recall import OrderedRecall
 from remembrancer.actors.gateway.memory_toolset.recall_budget import within_budget
 from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
 from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
@@ -61,7 +60,6 @@ class MemoryTools:
         self._home = home
         self._happenings = happenings
         self._notes = notes
-        self.ordered = OrderedRecall(reads, settings)
 
     def tools(self) -> tuple[Tool[Any], ...]:
         """The tools, as they are offered."""
@@ -124,7 +122,7 @@ class MemoryTools:
         """The best memories, as many of them and as much as `max_tokens` allows; says what was not searched."""
         started = time.perf_counter()
         request = to_recall(arguments, call.caller.project, call.caller.session_id)
-        found = await self.ordered.recall(call, request)
+        found = await self._reads.recall(request, call.received_at)
         answer = answers.recalled(
             found.recalled,
             degraded=found.degraded,

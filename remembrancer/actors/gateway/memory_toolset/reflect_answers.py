@@ -11,7 +11,7 @@ from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.runs import UndoneResult
 
 
-def reflected(found: Reflected, notices: Sequence[Notice] = ()) -> Answer:
+def reflected(found: Reflected) -> Answer:
     """The answer to a reflection. Without a `run_id` nothing was written."""
     answer: Answer = {
         "consolidated_memories": [_memory(each) for each in found.memories],
@@ -26,9 +26,8 @@ def reflected(found: Reflected, notices: Sequence[Notice] = ()) -> Answer:
         answer["run_id"] = found.run_id
     if found.skipped:
         answer["skipped"] = found.skipped
-    said = [*notices, *([_not_embedded(found.not_embedded)] if found.not_embedded else [])]
-    if said:
-        answer["warnings"] = warnings_of(said)
+    if found.not_embedded:
+        answer["warnings"] = warnings_of([_not_embedded(found.not_embedded)])
     return answer
 
 

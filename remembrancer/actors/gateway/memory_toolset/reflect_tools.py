@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
-import msgspec
 
 from remembrancer.actors.gateway.memory_toolset import reflect_answers as answers
-from remembrancer.actors.gateway.memory_toolset.client_summaries import Bounds, write_summaries
 from remembrancer.actors.gateway.memory_toolset.reflect_arguments import (
     ReflectAndConsolidateArguments,
     run_to_undo,
@@ -22,7 +20,6 @@ from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import Reflect, Reflected
 from remembrancer.protocol.errors import DeadlineExceeded, NotFound
 from remembrancer.protocol.ids import derive_operation_id
-from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Operation
 
@@ -64,23 +61,10 @@ class ReflectTools:
             dry_run=arguments.dry_run is True,
             operation_id=derive_operation_id(caller.bridge, call.request_id, NAME, call.raw_arguments),
         )
-        notices: tuple[Notice, ...] = ()
-        if (
-            self._settings.sampling
-            and call.model is not None
-            and not request.dry_run
-            and strategy != "extract_patterns"
-        ):
-            plan = await self._ask(msgspec.structs.replace(request, dry_run=True))
-            bounds = Bounds(
-                self._settings.sampling_calls, self._settings.sampling_length, self._settings.sampling_budget_s
-            )
-            summaries, notices = await write_summaries(call.model, plan.memories, bounds)
-            request = msgspec.structs.replace(request, summaries=summaries)
         found = await self._ask(request)
         if found.run_id is not None:
             self._tell(call, request, found.run_id)
-        return answers.reflected(found, notices)
+        return answers.reflected(found)
 
     async def _ask(self, request: Reflect) -> Reflected:
         budget_s = self._settings.reflect_budget_s

@@ -11,7 +11,6 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
-from remembrancer.actors.gateway.toolkit.client_model import ClientModel
 from remembrancer.actors.gateway.toolkit.text import shown
 from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError
 from remembrancer.protocol.reads import Notice
@@ -45,16 +44,12 @@ class Caller:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a tool. `received_at` is when the client made it (seconds since the epoch).
-
-    `model` is the client's own, None where it offers none.
-    """
+    """One call of a tool. `received_at` is when the client made it (seconds since the epoch)."""
 
     caller: Caller
     request_id: int | str
     received_at: float
     raw_arguments: dict[str, Any]
-    model: ClientModel | None = None
     take_notices: Callable[[], Sequence[Notice]] = tuple
     """Notices that are added to the answer, each once: for a tool whose answer must have a certain size with them."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 import anyio
 
@@ -18,16 +17,17 @@ from remembrancer.actors.store.duties.duty_board import DutyBoard, Wanted
 from remembrancer.actors.store.duties.duty_finder import Apply, DutyFinder
 from remembrancer.actors.store.duties.material_desk import MaterialDesk
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitDuty,
-    ConsolidatorRequest,
     Duty,
     DutyReport,
     DutySort,
     Maintain,
     MaintainDuty,
     Maintained,
+    MaterialRequest,
     NoDuty,
     NotePresence,
     Reflect,
@@ -40,11 +40,10 @@ from remembrancer.protocol.errors import (
     Failure,
     InternalError,
     InvalidInput,
-    MemoryUnavailable,
     RemembrancerError,
     from_failure,
 )
-from remembrancer.protocol.sockets import Peer, Router
+from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import Envelope, ToStore
 from remembrancer.protocol.writes import Submit, SubmitBatch
 
@@ -56,7 +55,6 @@ CONSOLIDATOR: Final = "consolidator"
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
 
 T = TypeVar("T")
-logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -101,26 +99,15 @@ class ConsolidatorDesk:
         self._is_off = not settings.consolidator
         self._draining = False
 
-    async def serve(
-        self, router: Router[ToStore], peer: Peer, envelope: Envelope, request: ConsolidatorRequest
-    ) -> None:
-        """Carry out a request of a consolidator and answer it."""
-        try:
-            if self._draining:
-                raise MemoryUnavailable("the store is stopping")
-            reply: Any = await self._carry_out(peer, envelope, request)
-        except RemembrancerError as error:
-            await router.refuse(peer, error.to_failure(), in_reply_to=envelope.message_id)
-        except Exception:
-            logger.exception("a request failed", extra={"request": type(request).__name__})
-            failure = InternalError("the store failed on this request: see store.log").to_failure()
-            await router.refuse(peer, failure, in_reply_to=envelope.message_id)
-        else:
-            if reply is None:
-                return
-            sent = await router.send(peer, reply, in_reply_to=envelope.message_id)
-            if not sent and isinstance(request, AwaitDuty):
-                self._release(peer.incarnation)
+    def handlers(self) -> dict[type, Handler]:
+        """What the consolidator asks, and what is asked of it."""
+        return {
+            AwaitDuty: self._await_duty,
+            DutyReport: self._take_report,
+            Reflect: self.ask,
+            Maintain: self.ask,
+            **dict.fromkeys(get_args(MaterialRequest), lambda request, _: self._material.read(request)),
+        }
 
     def hear(self, peer: Peer, message: ToStore) -> None:
         """Somebody has said this to the store: what of it concerns the duties."""
@@ -154,7 +141,7 @@ class ConsolidatorDesk:
             self._board.withdraw(duty_id)
             self._answer(duty_id, ConsolidatorUnavailable(self._refusal))
 
-    async def ask(self, request: Reflect | Maintain, envelope: Envelope) -> Reflected | Maintained:
+    async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
         """Have the consolidator do this now, before everything else, and return its answer.
 
         Raises:
@@ -167,8 +154,7 @@ class ConsolidatorDesk:
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
         duty_id, awaited = self._join(request)
-        remaining_s = envelope.remaining_s()
-        timeout_s = DEFAULT_DEADLINE_S if remaining_s is None else max(0.0, remaining_s - ANSWER_MARGIN_S)
+        timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         awaited.waiting += 1
         try:
             with anyio.move_on_after(timeout_s):
@@ -195,15 +181,9 @@ class ConsolidatorDesk:
         self._wake()
         return duty_id, awaited
 
-    async def _carry_out(self, peer: Peer, envelope: Envelope, request: ConsolidatorRequest) -> Any:
-        match request:
-            case AwaitDuty():
-                return await self._next_duty(peer, envelope, request)
-            case DutyReport():
-                await self._take_report(peer, request)
-                return None
-            case _:
-                return await self._material.read(request)
+    async def _await_duty(self, request: AwaitDuty, context: RequestContext) -> Duty:
+        context.undelivered = lambda: self._release(context.peer.incarnation)
+        return await self._next_duty(context.peer, context.envelope, request)
 
     async def _next_duty(self, peer: Peer, envelope: Envelope, request: AwaitDuty) -> Duty:
         if not self._is_off:
@@ -229,8 +209,8 @@ class ConsolidatorDesk:
                 await news.wait()
         return NoDuty()
 
-    async def _take_report(self, peer: Peer, report: DutyReport) -> None:
-        now = time.monotonic()
+    async def _take_report(self, report: DutyReport, context: RequestContext) -> None:
+        now, peer = time.monotonic(), context.peer
         if report.error_code is None:
             wanted = self._board.finish(peer.incarnation, report.duty_id, now)
             answer = report.reflected or report.maintained

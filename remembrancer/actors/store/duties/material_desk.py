@@ -13,8 +13,8 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.duties.findings import upkeep_of
+from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
@@ -50,13 +50,13 @@ class MaterialDesk:
     """Reads for the consolidator. A project that has no file yet has nothing in it: to ask makes none."""
 
     def __init__(
-        self, files: MemoryFiles, index: IndexKeeper, desk: EmbeddingDesk, threads: Executor, quiet: Quiet
+        self, files: MemoryFiles, index: IndexKeeper, desk: EmbeddingDesk, threads: Executor, gate: LoadGate
     ) -> None:
         self._files = files
         self._index = index
         self._desk = desk
         self._threads = threads
-        self._quiet = quiet
+        self._gate = gate
         self.draining = False
         """Set before a stop: the files are about to be closed."""
 
@@ -110,7 +110,7 @@ class MaterialDesk:
 
     async def _step_aside(self) -> None:
         give_up_at = time.monotonic() + ASIDE_S
-        while (wait_s := self._quiet.hold_s(now := time.monotonic(), now)) > 0 and now < give_up_at:  # noqa: ASYNC110
+        while (wait_s := self._gate.hold_s(now := time.monotonic(), now)) > 0 and now < give_up_at:  # noqa: ASYNC110
             await anyio.sleep(min(wait_s, give_up_at - now))
 
     async def _read(self, work: Callable[[], T]) -> T:

@@ -18,6 +18,7 @@ from remembrancer.actors.store.records.background_contract import BackgroundReco
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Kind, Status
 from remembrancer.protocol.reads import Counts, EarlierSession
+from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
@@ -28,23 +29,6 @@ if TYPE_CHECKING:
 
 Vectors = NDArray[np.float32]
 Order = Literal["important", "latest"]
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """What a memory must be to be found. Empty tuples allow all; times are seconds since the epoch, inclusive.
-
-    A memory of scope `session` is found by its own `session_id` alone, whatever `scopes` says.
-    """
-
-    session_id: str
-    scopes: tuple[Scope, ...] = ()
-    types: tuple[MemoryType, ...] = ()
-    tags: tuple[str, ...] = ()
-    min_importance: float = 0.0
-    after: float | None = None
-    before: float | None = None
-    include_forgotten: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from typing import Final
 import anyio
 
 from remembrancer.actors.store.retrieval.reranking import RerankingFailed
-from remembrancer.protocol.control import PeerGone, RerankerFigures
-from remembrancer.protocol.reranker_tally import RerankerTally
+from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
@@ -41,17 +40,14 @@ class RerankerDesk:
     def __init__(
         self,
         send: Callable[[Peer, ToWorker], Awaitable[bool]],
-        candidates: int,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._send = send
-        self._candidates = candidates
         self._wall_clock = wall_clock
         self._workers: list[Peer] = []
         self._state: RerankerReady | RerankerFailed | None = None
         self._waiting: dict[int, asyncio.Future[tuple[float, ...]]] = {}
         self._ids = itertools.count(secrets.randbits(FIRST_ID_BITS))
-        self._tally = RerankerTally(RerankingFailed)
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
         """What a worker says."""
@@ -79,23 +75,9 @@ class RerankerDesk:
         Raises:
             RerankingFailed: there is no reranker yet, or it has not answered within `timeout_s`, or could not.
         """
-        with self._tally.asking():
-            if not isinstance(self._state, RerankerReady):
-                raise RerankingFailed(self._why_not())
-            return await self._answer_of(self._workers[0], query, passages, timeout_s)
-
-    def figures(self) -> RerankerFigures:
-        """How it is, and what it costs."""
-        is_ready = isinstance(self._state, RerankerReady)
-        is_loading = self._state is None and bool(self._workers)
-        figures = RerankerFigures(
-            kind="cross-encoder",
-            state="ready" if is_ready else "loading" if is_loading else "failed",
-            model=self._state.model if isinstance(self._state, RerankerReady) else "",
-            candidates=self._candidates,
-            error=None if is_ready or is_loading else self._why_not(),
-        )
-        return self._tally.added_to(figures)
+        if not isinstance(self._state, RerankerReady):
+            raise RerankingFailed(self._why_not())
+        return await self._answer_of(self._workers[0], query, passages, timeout_s)
 
     def _why_not(self) -> str:
         if isinstance(self._state, RerankerFailed):

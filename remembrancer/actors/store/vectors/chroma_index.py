@@ -69,9 +69,9 @@ class ChromaIndex:
         self._open()
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client = None
-            SharedSystemClient.clear_system_cache()
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()  # forgetting it is not enough: its connections would keep the file locked for a while
 
     @property
     def _database(self) -> Path:

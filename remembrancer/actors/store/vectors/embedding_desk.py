@@ -21,8 +21,8 @@ import anyio
 import numpy as np
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.load_gate import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.quiet import JOBS_UNDER_LOAD, Quiet
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.embedding_work import HAND_BYTES, MAX_DEATHS, EmbeddingWork, Lease
@@ -84,7 +84,7 @@ class EmbeddingDesk:
         index: IndexKeeper,
         threads: Executor,
         send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
-        quiet: Quiet,
+        gate: LoadGate,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
@@ -92,7 +92,7 @@ class EmbeddingDesk:
         self._index = index
         self._threads = threads
         self._send = send
-        self._quiet = quiet
+        self._gate = gate
         self.work: EmbeddingWork[Job, Peer] = EmbeddingWork(secrets.randbits(FIRST_ID_BITS))
         self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
         self._arrived: list[_Arrival] = []
@@ -310,9 +310,9 @@ class EmbeddingDesk:
         """
         began = time.monotonic()
         while self.work.has_queued and not self._waiters:
-            hold_s = self._quiet.hold_s(time.monotonic(), began)
+            hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
-                return JOBS_UNDER_LOAD if self._quiet.is_serving(time.monotonic()) else None
+                return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
             self._awaited.clear()
             with anyio.move_on_after(hold_s):
                 await self._awaited.wait()

@@ -7,7 +7,7 @@ from typing import Final
 
 import psutil
 
-from remembrancer.actors.launcher.record import SAME_START_S, Record, read_record
+from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.commands.checking.running_checks import LockFacts
 from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol.control import AskStatus, RuntimeStatus

@@ -1,16 +1,47 @@
-"""Tokenizers: the default model's, from the vocabulary that is shipped here, and any model's, from its own file."""
+"""A model's files on this machine: their checksums, and the tokenizer that is read from them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from remembrancer.actors.embedder.passages import TokenSpans
-from remembrancer.actors.embedder.weights import verify_sha256
 from remembrancer.protocol.errors import ModelUnusable
+
+
+def sha256_of(paths: Iterable[Path]) -> str:
+    """The SHA-256 of the files' bytes one after another, in hexadecimal.
+
+    Raises:
+        ModelUnusable: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in paths:
+            with path.open("rb") as stream:
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
+    except OSError as error:
+        raise ModelUnusable(f"a file of the model cannot be read: {error}") from error
+    return digest.hexdigest()
+
+
+def verify_sha256(path: Path, expected: str, remedy: str) -> None:
+    """Hold a file to its pinned checksum. `remedy` says what to do if it is another file.
+
+    Raises:
+        ModelUnusable: the file is missing, or is not the one that was pinned.
+    """
+    if not path.is_file():
+        raise ModelUnusable(f"{path} is missing: {remedy}")
+    found = sha256_of([path])
+    if found != expected:
+        raise ModelUnusable(f"{path} is not the pinned file (SHA-256 {found}, not {expected}): {remedy}")
+
 
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 VOCABULARY_SHA256: Final = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"

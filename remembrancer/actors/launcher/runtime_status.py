@@ -1,4 +1,4 @@
-"""What the processes last said of themselves, and the status of the runtime that follows from it."""
+"""What the processes last said of themselves: the status of the runtime, and the traces gathered for a command."""
 
 from __future__ import annotations
 
@@ -11,36 +11,39 @@ import anyio
 
 from remembrancer.actors.launcher.lifecycle import Lifecycle
 from remembrancer.protocol.control import (
-    ConsolidatorVitals,
-    EmbedderVitals,
-    GatewayVitals,
+    ConsolidatorHealth,
+    EmbedderHealth,
+    GatewayHealth,
+    ProcessHealth,
     ProcessStatus,
+    ProcessTraces,
     RuntimeStatus,
-    StoreVitals,
-    Vitals,
+    StoreHealth,
+    TracesGathered,
 )
+from remembrancer.protocol.tracing import TraceReport
 
 
-class VitalsBoard:
-    """The last vitals of each process. Moments are of `time.monotonic`."""
+class HealthTable:
+    """The last health of each process. Moments are of `time.monotonic`."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._vitals: dict[str, Vitals] = {}
+        self._health: dict[str, ProcessHealth] = {}
         self._heard_at: dict[str, float] = {}
         self._news = anyio.Event()
 
-    def note(self, name: str, vitals: Vitals | None) -> None:
+    def note(self, name: str, health: ProcessHealth | None) -> None:
         """A process answered a ping."""
         self._heard_at[name] = time.monotonic()
-        if vitals is not None:
-            self._vitals[name] = vitals
+        if health is not None:
+            self._health[name] = health
         self._news.set()
         self._news = anyio.Event()
 
     def forget(self, name: str) -> None:
         """A new incarnation starts, of which nothing is known."""
-        self._vitals.pop(name, None)
+        self._health.pop(name, None)
 
     async def wait_for(self, names: Collection[str], *, since: float) -> None:
         """Wait until each of the named processes has answered after `since`."""
@@ -62,21 +65,21 @@ class VitalsBoard:
             rss_bytes=resident_bytes(os.getpid()),
         )
         rows = [self._row(process, pids.get(process.name, 0), now) for process in processes]
-        gateway, store = self._vitals.get("gateway"), self._vitals.get("store")
-        consolidator = self._vitals.get("consolidator")
+        gateway, store = self._health.get("gateway"), self._health.get("store")
+        consolidator = self._health.get("consolidator")
         return RuntimeStatus(
             home=str(self._home),
             processes=(launcher, *rows),
-            gateway=gateway if isinstance(gateway, GatewayVitals) else None,
-            store=store if isinstance(store, StoreVitals) else None,
-            consolidator=consolidator if isinstance(consolidator, ConsolidatorVitals) else None,
+            gateway=gateway if isinstance(gateway, GatewayHealth) else None,
+            store=store if isinstance(store, StoreHealth) else None,
+            consolidator=consolidator if isinstance(consolidator, ConsolidatorHealth) else None,
         )
 
     def _row(self, process: Lifecycle, pid: int, now: float) -> ProcessStatus:
         state, error = process.state, process.error
-        vitals = self._vitals.get(process.name)
-        if state == "ready" and isinstance(vitals, EmbedderVitals) and vitals.error:
-            state, error = "degraded", vitals.error
+        health = self._health.get(process.name)
+        if state == "ready" and isinstance(health, EmbedderHealth) and health.error:
+            state, error = "degraded", health.error
         return ProcessStatus(
             role=process.role,
             name=process.name,
@@ -97,3 +100,26 @@ def resident_bytes(pid: int) -> int:
         return int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0
+
+
+class TraceGathering:
+    """The answers to one question, from those that were asked."""
+
+    def __init__(self, asked: Collection[str]) -> None:
+        self._asked = tuple(asked)
+        self._told: dict[str, tuple[TraceReport, ...]] = {}
+        self._whole = anyio.Event()
+
+    def note(self, name: str, traces: tuple[TraceReport, ...]) -> None:
+        """A process answered."""
+        if name in self._asked:
+            self._told[name] = traces
+        if len(self._told) == len(self._asked):
+            self._whole.set()
+
+    async def wait(self, timeout_s: float) -> TracesGathered:
+        """What has come when all have answered, or when the time is over."""
+        with anyio.move_on_after(timeout_s if self._asked else 0):
+            await self._whole.wait()
+        told = tuple(ProcessTraces(name, self._told[name]) for name in self._asked if name in self._told)
+        return TracesGathered(told, tuple(name for name in self._asked if name not in self._told))

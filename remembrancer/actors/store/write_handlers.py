@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.quiet import Quiet
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.move import Move
+from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.routing import (
     Answer,
     Target,
@@ -25,23 +27,25 @@ from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
 from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
 from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.wire import Envelope, ToStore
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
+    ImportSessions,
     Operation,
     Rejected,
     RestoredResult,
     Result,
+    SessionsImported,
     StoredResult,
+    Submit,
+    SubmitBatch,
     UpdatedResult,
     memory_id_of,
 )
 
 
-class WriteDesk:
+class WriteHandlers:
     """Carries out writes; what they change is embedded anew, and not found any more by what it was.
 
     `on_commit` is told the name of each file that something was committed to.
@@ -53,39 +57,51 @@ class WriteDesk:
         committer: Committer,
         index: IndexKeeper,
         desk: EmbeddingDesk,
-        quiet: Quiet,
+        gate: LoadGate,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
         self._index = index
         self._desk = desk
-        self._quiet = quiet
+        self._gate = gate
         self._on_commit = on_commit
 
-    def submit_now(self, router: Router[ToStore], peer: Peer, envelope: Envelope, operation: Operation) -> bool:
-        """Take a write whose file is open without a task of its own; False when it is not. Most writes go this way."""
+    def handlers(self) -> dict[type, Handler]:
+        """What is written on request."""
+        return {
+            Submit: self._take,
+            SubmitBatch: lambda request, _: self._submit_batch(request.operations),
+            ImportSessions: lambda request, _: self._import_sessions(request),
+        }
+
+    def _take(self, request: Submit, context: RequestContext) -> Coroutine[Any, Any, Applied] | None:
+        """Answer from the commit's callback if the file is open, as it mostly is; otherwise in a task."""
+        operation = request.operation
         try:
             target = find_open_target(self._files, operation)
         except RemembrancerError as error:
             target = error
         if target is None:
-            return False
-
+            return self._take_slowly(operation)
         trace = current()
 
         def answer(reply: Answer) -> None:
-            self._quiet.end(time.monotonic())
+            self._gate.end(time.monotonic())
             reply = self._with_embedding_error(operation, reply)
             trace.end("answer ready")
             if isinstance(reply, RemembrancerError):
-                router.refuse_now(peer, reply.to_failure(), in_reply_to=envelope.message_id)
+                context.refuse(reply)
             else:
-                router.send_now(peer, reply, in_reply_to=envelope.message_id)
+                context.reply(reply)
 
-        self._quiet.begin()
+        self._gate.begin()
         self._commit_one(target, operation, answer)
-        return True
+        return None
+
+    async def _take_slowly(self, operation: Operation) -> Applied:
+        with self._gate.serving():
+            return await self.submit(operation)
 
     async def submit(self, operation: Operation) -> Applied:
         """Apply one operation. Raises what it is refused with."""
@@ -96,7 +112,12 @@ class WriteDesk:
             raise reply
         return reply
 
-    async def submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
+    async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
+        records = self._files.user if request.project is None else await self._files.project(request.project)
+        await self._committer.run(partial(records.import_sessions, request.sessions))
+        return SessionsImported()
+
+    async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
         """Apply in order. A refusal for good is named and passed over; anything else ends the batch there.
 
         A project whose file is being upgraded holds up its own operations alone, which keep their order.
@@ -165,14 +186,9 @@ class WriteDesk:
             self._note_without_file(operation, target)
             answer(target)
             return
-        try:
-            committed = self._committer.submit(target, [operation])
-        except RemembrancerError as error:
-            answer(error)
-            return
 
-        def done(future: asyncio.Future[list[Outcome]]) -> None:
-            (reply,) = self._follow_up(target, future.result())
+        def done(outcomes: list[Outcome]) -> None:
+            (reply,) = self._follow_up(target, outcomes)
             self._note_sessions([operation], [reply])
             elsewhere = self._moved_from(target, operation, reply)
             if elsewhere is None:
@@ -180,7 +196,10 @@ class WriteDesk:
             else:
                 self._commit_one(elsewhere, operation, answer)
 
-        committed.add_done_callback(done)
+        try:
+            self._committer.commit(target, [operation], done)
+        except RemembrancerError as error:
+            answer(error)
 
     def _moved_from(self, target: Target, operation: Operation, reply: Answer) -> Target | None:
         """Where to try again: the memory was moved between the look for it and the commit. None: it was not."""
@@ -214,7 +233,7 @@ class WriteDesk:
     def _note_without_file(self, operation: Operation, answer: Answer) -> None:
         """Keep in mind the session that begins or ends in a project without a file. Nothing else concerns that."""
         if isinstance(answer, Applied) and self._files.open_project(operation.project) is None:
-            self._files.waiting_starts.note(operation)
+            self._files.pending_sessions.note(operation)
 
     def _note_sessions(self, operations: Sequence[Operation], replies: Sequence[Answer]) -> None:
         """Have the catalogue note the sessions that begin."""

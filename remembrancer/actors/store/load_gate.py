@@ -1,7 +1,10 @@
-"""When background work may run: embedding and indexing step back while clients are being served. Pure."""
+"""When background work may run: embedding and indexing step back while clients are being served."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 QUIET_S: Final = 0.03
@@ -14,7 +17,7 @@ JOBS_UNDER_LOAD: Final = 16
 """About 50 ms of a worker's time."""
 
 
-class Quiet:
+class LoadGate:
     """What the clients are doing. Times are seconds of any clock that only goes forward."""
 
     def __init__(self) -> None:
@@ -29,6 +32,15 @@ class Quiet:
         """A client's request has been answered."""
         self._being_served -= 1
         self._last_served_at = now
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """While a client's request is being answered."""
+        self.begin()
+        try:
+            yield
+        finally:
+            self.end(time.monotonic())
 
     def hold_s(self, now: float, waiting_since: float) -> float:
         """How long embedding that has waited since `waiting_since` should still wait; 0: it may go on."""
