@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from remembrancer.actors.launcher.runtime_status import TraceGathering
-from remembrancer.commands.call_traces import CallTrace, choose, join
-from remembrancer.commands.trace_table import print_call, print_calls
+from remembrancer.commands.trace import CallTrace, choose, join, print_call, print_calls
 from remembrancer.protocol.control import ProcessTraces, TracesGathered
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
