@@ -327,7 +327,7 @@ class StoreActor(Actor):
 
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
         sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        sent.set_result(self._router.send_now(worker, message))  # at once: a task of its own would wait for its turn
+        sent.set_result(self._router.send(worker, message))  # at once: a task of its own would wait for its turn
         return sent
 
     async def _read(self, work: Callable[[], T]) -> T:
