@@ -19,7 +19,6 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "processes": [_process(process) for process in status.processes] if status else [],
         "write_queue": _write_queue(status.gateway if status else None),
         "embedding": _embedding(status.store if status else None),
-        "upgrading": list(status.store.upgrading) if status and status.store else [],
         "unusable": list(status.store.unusable) if status and status.store else [],
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),
