@@ -19,8 +19,8 @@ from remembrancer.commands.checking import checks, data_checks, running_checks
 from remembrancer.commands.checking.checks import Check
 from remembrancer.commands.checking.examination import clients, databases, model, places, running
 from remembrancer.commands.clients import Surroundings
-from remembrancer.commands.health import find_problems
 from remembrancer.commands.runtime_client import paths_here
+from remembrancer.commands.status import find_problems
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import RuntimeStatus

@@ -25,20 +25,13 @@ class Notice(msgspec.Struct, frozen=True):
     message: str
 
 
-class Recall(msgspec.Struct, frozen=True, tag=True):
-    """Find memories. Empty `scopes` or `types` mean all. Times are seconds since the epoch.
+class Filters(msgspec.Struct, frozen=True):
+    """What a memory must be to be found. Empty tuples allow all; times are seconds since the epoch, inclusive.
 
-    A session's memories are found by `session_id` alone, a project's by `project` alone. `profile` None: it is chosen
-    from the query. `reference_time` is when "yesterday" in the query was the day before (None: now), and `utc_offset_s`
-    of which zone's days (None: UTC's with a `reference_time`, else those of this machine's zone). With `with_passages`
-    each memory names its best passages. Answered by `Recalled`.
+    A memory of scope `session` is found by its own `session_id` alone, whatever `scopes` says.
     """
 
-    project: ProjectRef
     session_id: str
-    query: str
-    strategy: Strategy = "hybrid"
-    limit: int = 10
     scopes: tuple[Scope, ...] = ()
     types: tuple[MemoryType, ...] = ()
     tags: tuple[str, ...] = ()
@@ -46,6 +39,25 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
     after: float | None = None
     before: float | None = None
     include_forgotten: bool = False
+
+    @property
+    def filters(self) -> Filters:
+        """The filters alone, of a request that has more to it."""
+        return Filters(*(getattr(self, name) for name in Filters.__struct_fields__))
+
+
+class Recall(Filters, frozen=True, tag=True, kw_only=True):
+    """Find memories of `project`, of the user, and of the session. Times are seconds since the epoch.
+
+    `profile` None: it is chosen from the query. `reference_time` is when "yesterday" in the query was the day before
+    (None: now), and `utc_offset_s` of which zone's days (None: UTC's with a `reference_time`, else those of this
+    machine's zone). With `with_passages` each memory names its best passages. Answered by `Recalled`.
+    """
+
+    project: ProjectRef
+    query: str
+    strategy: Strategy = "hybrid"
+    limit: int = 10
     profile: ProfileName | None = None
     reference_time: float | None = None
     utc_offset_s: float | None = None

@@ -200,7 +200,7 @@ class PlayedStore:
 
 
 async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int) -> None:
-    await router.send(peer, body, in_reply_to=in_reply_to)
+    router.send(peer, body, in_reply_to=in_reply_to)
 
 
 def content_of(operation: Operation) -> str:

@@ -116,7 +116,7 @@ class Launcher:
 
     async def tell(self, child: Launched, message: Ping | Stop | PeerGone | PeerFailed) -> None:
         """Send to a child that has said something already."""
-        assert await self._router.send(self._peers[child.spec.incarnation], message)
+        assert self._router.send(self._peers[child.spec.incarnation], message)
 
     async def __aenter__(self) -> Launcher:
         await self._router.__aenter__()
@@ -162,7 +162,7 @@ class Gateway:
     async def recall(
         self, query: str, *, project: ProjectRef = PROJECT, session_id: str = SESSION, **fields: Any
     ) -> Recalled:
-        return await self.ask(Recall(project, session_id, query, **fields), Recalled)
+        return await self.ask(Recall(session_id, project=project, query=query, **fields), Recalled)
 
     async def found(self, query: str, **fields: Any) -> list[str]:
         """The ids of what is recalled, the best first."""
@@ -270,7 +270,7 @@ class Worker:
 
     async def _send(self) -> None:
         while True:
-            await self.dealer.send(await self._outbox.get())
+            self.dealer.send(await self._outbox.get())
 
     async def __aenter__(self) -> Worker:
         await self.dealer.__aenter__()

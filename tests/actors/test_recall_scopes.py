@@ -111,7 +111,7 @@ class Files:
         return [Source(each, self.indexes[each.name]) for each in (self.project, self.user)]
 
     async def recall(self, query: str, session_id: str = SESSION, **fields: Any) -> Recalled:
-        request = Recall(PROJECT, session_id, query, **fields)
+        request = Recall(session_id, project=PROJECT, query=query, **fields)
         answer, _ = await recall(request, self.sources(), _vector, self.threads, NOW)
         return answer
 
@@ -376,7 +376,7 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
         return vector_of(text)
 
     monkeypatch.setattr(files.project, "keyword_hits", search_and_say)
-    request = Recall(PROJECT, SESSION, "brass lantern")
+    request = Recall(SESSION, project=PROJECT, query="brass lantern")
     answer, _ = await recall(request, files.sources(), once_words_are_searched, files.threads, NOW)
     assert [memory.id for memory in answer.memories] == [lantern]
     assert answer.memories[0].scores.vector is not None

@@ -413,7 +413,7 @@ async def no_vectors(_: str) -> Vectors:
 
 
 async def recalled(files: list[SqliteRecords], weights: Weights, **fields: Any) -> Recalled:
-    request = Recall(PROJECT, SESSION, "lantern", **fields)
+    request = Recall(SESSION, project=PROJECT, query="lantern", **fields)
     sources = [Source(records, None) for records in files]
     with ThreadPoolExecutor(1) as threads:
         answer, seen = await recall(request, sources, no_vectors, threads, REQUESTED_AT, weights)

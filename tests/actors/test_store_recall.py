@@ -166,7 +166,7 @@ async def test_recalls_and_facts_are_counted_after_the_answer(rig: StoreRig) -> 
     memory_id = await gateway.store("a lantern", related_entities=(entity,), source=SourceRef("editor", "/a.py", 3))
     for _ in range(3):
         await gateway.recall("lantern")
-    with_count = await _recall_until(rig, Recall(PROJECT, SESSION, "lantern"), least_accesses=3)
+    with_count = await _recall_until(rig, Recall(SESSION, project=PROJECT, query="lantern"), least_accesses=3)
     memory = the(with_count.memories, memory_id)
     assert memory.source == SourceRef("editor", "/a.py", 3)
     described = await gateway.describe()

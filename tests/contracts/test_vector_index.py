@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageVectors, Records, SavedEmbeddings, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
-from remembrancer.actors.store.vectors.index_keeper import open_chroma
-from remembrancer.actors.store.vectors.passage_index import MAX_NEWEST, RECONCILE_PAGE, PassageIndex
-from remembrancer.actors.store.vectors.vector_index import (
+from remembrancer.actors.store.vectors.index_manager import open_chroma
+from remembrancer.actors.store.vectors.passage_index import (
+    MAX_NEWEST,
+    RECONCILE_PAGE,
     Collection,
     ExactCollection,
     IndexLost,
+    PassageIndex,
     VectorHit,
     VectorIndex,
 )

@@ -150,6 +150,6 @@ def accessed(home: Path) -> bool:
 
 def recall(home: Path, query: str, **fields: Any) -> list[str]:
     """The ids that a question finds, the best first."""
-    (answer,) = ask(home, Recall(PROJECT, SESSION, query, **fields))
+    (answer,) = ask(home, Recall(SESSION, project=PROJECT, query=query, **fields))
     assert isinstance(answer, Recalled)
     return [memory.id for memory in answer.memories]

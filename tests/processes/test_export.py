@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.portability.export_format import (
+from remembrancer.commands.export import (
     EndLine,
     Line,
     MemoryLine,

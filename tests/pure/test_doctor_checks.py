@@ -40,7 +40,7 @@ from remembrancer.commands.checking.running_checks import (
     check_orphans,
     check_processes,
 )
-from remembrancer.commands.health import find_problems
+from remembrancer.commands.status import find_problems
 from remembrancer.protocol.control import (
     GatewayHealth,
     IndexFigures,

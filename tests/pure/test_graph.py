@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.graph.mentions import alike, is_paraphrased, longest, read
-from remembrancer.actors.store.graph.walk import (
+from remembrancer.actors.store.graph.entity_names import alike, is_paraphrased, longest, read
+from remembrancer.actors.store.graph.joined_graph import (
     Edge,
     Expansion,
     Node,
     Reached,
     Sighting,
     connection,
-    fair_share,
     nearness,
     walk,
 )
+from remembrancer.actors.store.graph.sqlite_graph import fair_share
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.protocol.reads import Direction
 

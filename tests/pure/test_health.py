@@ -12,9 +12,7 @@ import pytest
 from rich.console import Console
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.health import ADVICE, exit_code, find_problems
-from remembrancer.commands.report import report
-from remembrancer.commands.status_table import duration, print_status
+from remembrancer.commands.status import ADVICE, duration, exit_code, find_problems, print_status, report
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 

@@ -16,7 +16,7 @@ def empty(below: int = 0) -> Recalled:
 
 
 def recall(**fields: Any) -> Recall:
-    return Recall(ProjectRef("p_0123456789ab", "/code"), "session:s", "query", **fields)
+    return Recall("session:s", project=ProjectRef("p_0123456789ab", "/code"), query="query", **fields)
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,8 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Dispatcher, Listener
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
-from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.vectors.index_audit import IndexAudit
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexAudit, IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import NotePresence
@@ -82,8 +81,8 @@ class StoreActor(Actor):
         self._router: Router[ToStore]
         self._committer: Committer
         self._files: MemoryFiles
-        self._index: IndexKeeper
-        self._desk: EmbeddingDesk
+        self._index: IndexManager
+        self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
         self._duties: ConsolidatorDesk
@@ -99,8 +98,8 @@ class StoreActor(Actor):
             limit_bytes=self.spec.settings.database_limit_bytes,
             on_open=self._file_opened,
         )
-        self._index = IndexKeeper(self._audit.open, self._committer, busy=self._is_busy)
-        self._desk = EmbeddingDesk(
+        self._index = IndexManager(self._audit.open, self._committer, busy=self._is_busy)
+        self._scheduler = EmbeddingScheduler(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
         if settings.reranker == "cross-encoder":
@@ -109,7 +108,7 @@ class StoreActor(Actor):
             paths,
             self._files,
             self._index,
-            self._desk,
+            self._scheduler,
             self._threads,
             self._gate,
             self._embedding,
@@ -121,7 +120,7 @@ class StoreActor(Actor):
             self._files,
             self._committer,
             self._index,
-            self._desk,
+            self._scheduler,
             self._gate,
             lambda name: self._duties.finder.mark(name),
         )
@@ -130,10 +129,10 @@ class StoreActor(Actor):
             self._committer,
             settings,
             writes.submit,
-            MaterialDesk(self._files, self._index, self._desk, self._threads, self._gate),
+            MaterialDesk(self._files, self._index, self._scheduler, self._threads, self._gate),
             self._threads,
             self._count_accesses,
-            waiting_for_vectors=lambda: self._desk.pending if self._desk.work.has_workers else 0,
+            waiting_for_vectors=lambda: self._scheduler.pending if self._scheduler.queue.has_workers else 0,
         )
         self._duties.finder.mark(self._files.user.name)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._duties.hear)
@@ -142,12 +141,12 @@ class StoreActor(Actor):
         self._requests.listen(self._listeners())
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._router:
-            self._tasks.start_soon(self._desk.run)
+            self._tasks.start_soon(self._scheduler.run)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
             task_status.started()
-            if self._desk.identity is not None:
-                self._index.use_model(self._desk.identity, list(self._files))
+            if self._scheduler.identity is not None:
+                self._index.use_model(self._scheduler.identity, list(self._files))
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
             await anyio.sleep_forever()
@@ -184,7 +183,7 @@ class StoreActor(Actor):
         if peer.role == "consolidator":
             self._duties.consolidator_gone(peer.incarnation)
         else:
-            self._desk.peer_gone(peer)
+            self._scheduler.peer_gone(peer)
             if self._reranker is not None:
                 self._reranker.peer_gone(peer)
 
@@ -213,7 +212,7 @@ class StoreActor(Actor):
 
         def hear(peer: Peer, message: Any) -> None:
             self._embedded += isinstance(message, PassagesEmbedded)
-            self._desk.hear(peer, message)
+            self._scheduler.hear(peer, message)
             hear_of_reranker(peer, message)
 
         def hear_of_reranker(peer: Peer, message: Any) -> None:
@@ -227,36 +226,36 @@ class StoreActor(Actor):
         }
 
     def _embedding(self) -> EmbeddingSummary:
-        identity = self._desk.identity
+        identity = self._scheduler.identity
         settings = self.spec.settings
         return EmbeddingSummary(
             engine=identity.engine if identity else settings.engine,
             model=identity.model if identity else settings.model,
             dimensions=identity.dimensions if identity else 0,
-            pending=self._desk.pending,
-            workers=len(self._desk.work.workers),
+            pending=self._scheduler.pending,
+            workers=len(self._scheduler.queue.workers),
             vectors_ready=self._index.ready,
-            error=self._desk.error or self._index.error,
-            given_up=len(self._desk.given_up),
-            given_up_error=self._desk.given_up.last_reason,
+            error=self._scheduler.error or self._index.error,
+            given_up=len(self._scheduler.dead_letters),
+            given_up_error=self._scheduler.dead_letters.last_reason,
         )
 
     def _revision(self) -> tuple[int, int, int, int]:
         """What changes when anything in the records or in their vectors may have."""
-        return self._committer.commits, self._embedded, self._desk.pending, len(list(self._files))
+        return self._committer.commits, self._embedded, self._scheduler.pending, len(list(self._files))
 
     def _is_busy(self) -> bool:
         """Whether there is something better to do than to tidy the index."""
-        return self._desk.pending > 0 or not self._gate.is_idle(time.monotonic())
+        return self._scheduler.pending > 0 or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
         self._index.adopt(records)
         self._duties.finder.mark(records.name)
-        self._tasks.start_soon(self._desk.enqueue_missing, records)
+        self._tasks.start_soon(self._scheduler.enqueue_missing, records)
 
     async def _find_pending(self) -> None:
         """Open the projects that are known, the last used first: what they left pending is embedded now."""
-        await self._desk.enqueue_missing(self._files.user)
+        await self._scheduler.enqueue_missing(self._files.user)
         for project in self._files.catalog.projects():
             if not self._files.exists(project):
                 continue
@@ -286,7 +285,9 @@ class StoreActor(Actor):
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             if not self._is_busy():
-                await self._audit.count(lambda: list(self._files), self._index, self._desk.identity, self._revision)
+                await self._audit.count(
+                    lambda: list(self._files), self._index, self._scheduler.identity, self._revision
+                )
 
     async def _count_accesses(self) -> None:
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
@@ -311,7 +312,7 @@ class StoreActor(Actor):
 
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
         sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        sent.set_result(self._router.send_now(worker, message))  # at once: a task of its own would wait for its turn
+        sent.set_result(self._router.send(worker, message))  # at once: a task of its own would wait for its turn
         return sent
 
     async def _read(self, work: Callable[[], T]) -> T:

@@ -23,8 +23,8 @@ from remembrancer.actors.store.routing import (
     find_target,
     stays_in,
 )
-from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
@@ -55,15 +55,15 @@ class WriteHandlers:
         self,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexKeeper,
-        desk: EmbeddingDesk,
+        index: IndexManager,
+        scheduler: EmbeddingScheduler,
         gate: LoadGate,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
         self._index = index
-        self._desk = desk
+        self._scheduler = scheduler
         self._gate = gate
         self._on_commit = on_commit
 
@@ -209,7 +209,7 @@ class WriteHandlers:
         """The reply with what keeps its text from being embedded, as it is now: it is no part of what was done."""
         if isinstance(reply, RemembrancerError) or not _wants_vectors(reply.result):
             return reply
-        error = self._desk.error
+        error = self._scheduler.error
         if error is None or (reply.replayed and self._has_vectors(operation)):
             return reply
         return msgspec.structs.replace(reply, embedding_error=error)
@@ -219,7 +219,7 @@ class WriteHandlers:
         memory_id = memory_id_of(operation.change) or ""
         for records in (self._files.open_project(operation.project), self._files.user):
             number = None if records is None else records.number_of(memory_id)
-            if records is not None and number is not None and self._desk.is_embedded(records, number):
+            if records is not None and number is not None and self._scheduler.is_embedded(records, number):
                 return True
         return False
 
@@ -246,7 +246,7 @@ class WriteHandlers:
         if removed:
             self._index.remove(loses.name, removed)
         if to_embed:
-            self._desk.enqueue(gains.name, to_embed)
+            self._scheduler.enqueue(gains.name, to_embed)
         return [outcome.reply for outcome in outcomes]
 
 

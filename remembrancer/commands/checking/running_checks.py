@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from remembrancer.commands.checking.checks import Check, few
-from remembrancer.commands.health import Problem
+from remembrancer.commands.status import Problem
 from remembrancer.protocol.control import RuntimeStatus
 
 SEVERE_STATES: Final = frozenset({"failed", "degraded", "unresponsive"})

@@ -154,7 +154,7 @@ class StoreLink:
         """Send what wants no answer, if the store is there; else it is dropped."""
         if self.usable:
             with suppress(PeerUnavailable):
-                await self._dealer.send(body)
+                self._dealer.send(body)
 
     async def wait_usable(self, timeout_s: float) -> bool:
         """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""

@@ -25,8 +25,7 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.neighbours import first_of
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
-from remembrancer.actors.store.vectors.passage_index import PassageHit
-from remembrancer.actors.store.vectors.vector_index import IndexLost
+from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Strategy
 

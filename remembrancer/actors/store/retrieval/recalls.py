@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.graph.graph_files import JoinedGraph
-from remembrancer.actors.store.graph.graph_recall import connections
+from remembrancer.actors.store.graph.graph_search import connections
+from remembrancer.actors.store.graph.joined_graph import JoinedGraph
 from remembrancer.actors.store.records.contract import Filters, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.best_passages import passages_of
@@ -64,21 +64,7 @@ With a few memories in the user's file a second thread made a recall a fifth slo
 and not 29.
 """
 
-__all__ = ["Passages", "Source", "filters_of", "recall", "searched_once"]
-
-
-def filters_of(request: Recall) -> Filters:
-    """The filters that a request asks for."""
-    return Filters(
-        session_id=request.session_id,
-        scopes=request.scopes,
-        types=request.types,
-        tags=request.tags,
-        min_importance=request.min_importance,
-        after=request.after,
-        before=request.before,
-        include_forgotten=request.include_forgotten,
-    )
+__all__ = ["Passages", "Source", "recall", "searched_once"]
 
 
 async def recall(
@@ -98,7 +84,7 @@ async def recall(
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
-    filters = filters_of(request)
+    filters = request.filters
     notices: list[Notice] = []
     match = match_expression(request.query)
     trace = current()

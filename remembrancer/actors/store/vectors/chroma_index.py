@@ -18,7 +18,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings as ChromaSettings
 
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
-from remembrancer.actors.store.vectors.vector_index import Collection, IndexLost, VectorHit
+from remembrancer.actors.store.vectors.passage_index import Collection, IndexLost, VectorHit
 
 SEARCH_EFFORT: Final = 150
 """HNSW's ef_search. Among 100,000 mixtures of two real vectors it finds 99.0 % of the true nearest ten in 2 ms.

@@ -13,7 +13,7 @@ from remembrancer.actors.gateway.store_access.queue_file import SCHEMA_VERSION a
 from remembrancer.actors.store.catalog import CATALOG_VERSION
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands.checking.data_checks import FileFacts, QueueFacts
-from remembrancer.commands.checking.examination.read_only import opened
+from remembrancer.commands.home_files import opened
 from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths

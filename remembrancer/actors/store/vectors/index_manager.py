@@ -1,4 +1,4 @@
-"""Keeps the vector index: opens it beside the work, brings it into agreement with the records, mends it when it breaks.
+"""Manages the vector index: opens it beside the work, makes it agree with the records, mends it when it breaks.
 
 All upkeep runs on one thread of its own. Whatever the index does, the records are untouched and keyword search goes on.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,8 +19,8 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records, SavedEmbeddings
 from remembrancer.actors.store.retrieval.ranking import NEAR_DUPLICATE_COSINE
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
-from remembrancer.actors.store.vectors.vector_index import VectorIndex
+from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex, VectorIndex
+from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import ModelIdentity
 
@@ -46,7 +48,7 @@ def open_chroma(folder: Path) -> VectorIndex:
         return ChromaIndex.anew(folder)
 
 
-class IndexKeeper:
+class IndexManager:
     """The indexes of all open files under the present model. `busy` says whether embedding has work to do."""
 
     def __init__(
@@ -229,3 +231,71 @@ class IndexKeeper:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+COUNTING_SHARE: Final = 0.05
+"""The share of the time that counting may take: a large index is counted less often."""
+
+
+class IndexAudit:
+    """`read` runs work on a thread of the readers."""
+
+    def __init__(
+        self,
+        open_index: Callable[[], VectorIndex],
+        read: Callable[[Callable[[], IndexFigures]], Awaitable[IndexFigures]],
+    ) -> None:
+        self._open_index = open_index
+        self._read = read
+        self._index: VectorIndex | None = None
+        self._counted: object = None
+        self._not_before = 0.0
+        self.figures: tuple[IndexFigures, ...] = ()
+        """As counted last."""
+
+    def open(self) -> VectorIndex:
+        """Open the index, for its manager."""
+        self._index = self._open_index()
+        return self._index
+
+    async def count(
+        self,
+        files: Callable[[], Sequence[Records]],
+        manager: IndexManager,
+        identity: ModelIdentity | None,
+        revision: Callable[[], Hashable],
+    ) -> None:
+        """Compare the index with the records, if anything has changed since (`revision` differs then)."""
+        index = self._index
+        if index is None or identity is None or time.monotonic() < self._not_before:
+            return
+        settled, began = _settled(files(), manager), time.monotonic()
+        state = (settled, identity, revision())
+        if state == self._counted:
+            return
+        figures = []
+        for records in files():
+            if records.name in settled:
+                figures.append(await self._read(partial(_compare, records, index, identity)))
+            else:
+                figures.append(IndexFigures(records.name, 0, 0, ready=False))
+        self._not_before = time.monotonic() + (time.monotonic() - began) / COUNTING_SHARE
+        if state == (_settled(files(), manager), identity, revision()):  # or else something came between the two counts
+            self.figures, self._counted = tuple(figures), state
+
+
+def _settled(files: Sequence[Records], manager: IndexManager) -> frozenset[str]:
+    """The files that are whole in the index."""
+    found = [(records.name, manager.searchable(records.name)) for records in files]
+    return frozenset(name for name, file in found if file and file.attached and not file.has_work)
+
+
+def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:
+    """Count the passages of one file in the records and in its collection."""
+    try:
+        indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).count()
+        recorded = records.passage_count(identity.key)
+    except (IndexLost, RemembrancerError) as error:
+        logger.warning("the index was not counted", extra={"file": records.name, "reason": str(error)})
+        return IndexFigures(records.name, 0, 0, ready=False)
+    return IndexFigures(records.name, recorded, indexed, ready=True)
