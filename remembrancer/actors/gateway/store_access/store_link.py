@@ -142,7 +142,7 @@ class StoreLink:
         if isinstance(reply, Refused):
             failure = Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details)
             error = from_failure(failure)
-            if isinstance(error, MemoryUnavailable) and not error.is_of_one_file:
+            if isinstance(error, MemoryUnavailable):
                 self._set_silent()
             else:
                 self._set_answered()
