@@ -37,8 +37,6 @@ ADVICE: Final = {
     "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
 }
 """By the state of a process."""
-UPGRADE_S: Final = 12
-"""Measured for 100,000 memories, from one schema to the next."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -54,7 +52,6 @@ class Problem(msgspec.Struct, frozen=True):
 def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     """Everything that makes the runtime degraded, the most important first; empty when all is well."""
     problems = [_of_process(process) for process in status.processes if process.state != "ready"]
-    problems += _of_upgrades(status)
     problems += _of_files(status)
     problems += _of_gateway(status)
     problems += _of_embedding(status)
@@ -69,16 +66,6 @@ def exit_code(problems: tuple[Problem, ...]) -> int:
 def _of_process(process: ProcessStatus) -> Problem:
     reason = f": {process.error}" if process.error else ""
     return Problem(f"{process.name or process.role} is {process.state}{reason}", ADVICE[process.state])
-
-
-def _of_upgrades(status: RuntimeStatus) -> list[Problem]:
-    return [
-        Problem(
-            f"the records of {file} are being upgraded to this release: until then its writes are queued",
-            f"wait: some {UPGRADE_S} s for 100,000 memories; an upgrade that is interrupted begins again",
-        )
-        for file in (status.store.upgrading if status.store is not None else ())
-    ]
 
 
 def _of_files(status: RuntimeStatus) -> list[Problem]:
@@ -109,8 +96,6 @@ def _of_embedding(status: RuntimeStatus) -> list[Problem]:
     if status.store is None:
         return [] if _not_ready(status, "store") else [Problem("the store has not reported", "ask again")]
     embedding = status.store.embedding
-    if "user" in status.store.upgrading:
-        return []  # the store has heard of nobody yet
     if embedding.error:
         return [Problem(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")]
     embedders = [process for process in status.processes if process.role == "embedder"]
@@ -132,7 +117,6 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "processes": [_process(process) for process in status.processes] if status else [],
         "write_queue": _write_queue(status.gateway if status else None),
         "embedding": _embedding(status.store if status else None),
-        "upgrading": list(status.store.upgrading) if status and status.store else [],
         "unusable": list(status.store.unusable) if status and status.store else [],
         "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
         "gateway": _gateway(status.gateway if status else None),

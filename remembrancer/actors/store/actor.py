@@ -28,7 +28,6 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Dispatcher, Listener
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
-from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexAudit, IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
@@ -58,8 +57,6 @@ from remembrancer.protocol.work import (
 READ_THREADS: Final = 2
 """Each has its own cache of pages, and Python runs one of them at a time."""
 HOUSEKEEPING_S: Final = 1.0
-UPGRADE_PATIENCE_S: Final = 2.0
-"""How long the upgrade of the user's file may hold up the word that the store is there."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -71,7 +68,6 @@ class StoreActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
-        self._upgrades = Upgrades()
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
         self._gate = LoadGate()
         self._counts = Counts()
@@ -94,7 +90,6 @@ class StoreActor(Actor):
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
-        announced = await self._upgrade_user_file(task_status)
         self._committer = Committer()
         self._files = MemoryFiles(
             paths,
@@ -102,7 +97,6 @@ class StoreActor(Actor):
             time.time,
             limit_bytes=self.spec.settings.database_limit_bytes,
             on_open=self._file_opened,
-            upgrades=self._upgrades,
         )
         self._index = IndexManager(self._audit.open, self._committer, busy=self._is_busy)
         self._scheduler = EmbeddingScheduler(
@@ -150,40 +144,24 @@ class StoreActor(Actor):
             self._tasks.start_soon(self._scheduler.run)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
-            if not announced:
-                task_status.started()
+            task_status.started()
             if self._scheduler.identity is not None:
                 self._index.use_model(self._scheduler.identity, list(self._files))
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
             await anyio.sleep_forever()
 
-    async def _upgrade_user_file(self, task_status: anyio.abc.TaskStatus[None]) -> bool:
-        """Upgrade the user's file, without which nothing begins. Whether the store has been announced meanwhile.
-
-        It is while that takes long: the limit of a start is for a store that hangs. Nobody can reach it until its
-        files are open, so that writes are queued, and reads are answered without it.
-        """
-        upgrading = asyncio.ensure_future(self._upgrades.upgrade(self.spec.paths.user_database, USER))
-        await asyncio.wait([upgrading], timeout=UPGRADE_PATIENCE_S)
-        announced = not upgrading.done()
-        if announced:
-            task_status.started()
-        await upgrading
-        return announced
-
     def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             nothing = EmbeddingSummary(
                 self.spec.settings.engine, self.spec.settings.model, 0, 0, 0, vectors_ready=False
             )
-            return StoreHealth(Counts(), nothing, upgrading=self._upgrades.under_way)
+            return StoreHealth(Counts(), nothing)
         return StoreHealth(
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
             self._audit.figures,
-            self._upgrades.under_way,
             self._files.unusable,
         )
 
@@ -216,7 +194,7 @@ class StoreActor(Actor):
     async def drain(self, reason: str) -> None:
         """Refuse what comes, commit what was taken, and leave the index whole."""
         if not hasattr(self, "_router"):
-            return  # nothing was taken; an upgrade that is left in the middle has changed nothing
+            return  # nothing was taken
         self._requests.draining = True
         self._duties.drain()
         self._background.cancel()
@@ -282,7 +260,7 @@ class StoreActor(Actor):
             if not self._files.exists(project):
                 continue
             try:
-                await self._files.make_ready(project)
+                await self._files.project(project)
             except RemembrancerError as error:
                 logger.warning(
                     "a project's records cannot be opened", extra={"project": project.id, "code": error.code}
@@ -334,7 +312,7 @@ class StoreActor(Actor):
 
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
         sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        sent.set_result(self._router.send_now(worker, message))  # at once: a task of its own would wait for its turn
+        sent.set_result(self._router.send(worker, message))  # at once: a task of its own would wait for its turn
         return sent
 
     async def _read(self, work: Callable[[], T]) -> T:

@@ -384,11 +384,7 @@ class Readable(NamedTuple):
 async def readable(
     files: MemoryFiles, project: ProjectRef, *, of_project: bool = True, of_user: bool = True
 ) -> Readable:
-    """The user's file, and the project's if it has one: to ask makes none.
-
-    Raises:
-        MemoryUnavailable: the project's is being upgraded, and that takes a while.
-    """
+    """The user's file, and the project's if it has one: to ask makes none."""
     found = (files.user,) if of_user else ()
     if not of_project or not files.exists(project):
         return Readable(found, files.note_unusable)

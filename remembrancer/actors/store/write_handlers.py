@@ -25,7 +25,7 @@ from remembrancer.actors.store.routing import (
 )
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
+from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
@@ -118,13 +118,9 @@ class WriteHandlers:
         return SessionsImported()
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there.
-
-        A project whose file is being upgraded holds up its own operations alone, which keep their order.
-        """
+        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there."""
         applied: list[str] = []
         rejected: list[Rejected] = []
-        upgrading: set[str] = set()
         left = list(operations)
         while left:
             target, run = await self._next_run(left)
@@ -132,14 +128,11 @@ class WriteHandlers:
             for operation, reply in zip(run, await self._commit_run(target, run), strict=True):
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
-                elif isinstance(reply, MemoryUnavailable) and reply.is_of_one_file:
-                    upgrading.add(operation.project.id)
-                    left = [each for each in left if each.project.id != operation.project.id]
                 elif reply.retry_possible:
-                    return BatchApplied(tuple(applied), tuple(rejected), tuple(upgrading))
+                    return BatchApplied(tuple(applied), tuple(rejected))
                 else:
                     rejected.append(Rejected(operation.operation_id, reply.code, reply.message))
-        return BatchApplied(tuple(applied), tuple(rejected), tuple(upgrading))
+        return BatchApplied(tuple(applied), tuple(rejected))
 
     async def _next_run(self, operations: Sequence[Operation]) -> tuple[Target | Answer, list[Operation]]:
         """The first operations that surely belong together: where a memory is may depend on what comes before."""

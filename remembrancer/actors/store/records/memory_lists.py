@@ -7,9 +7,10 @@ a list costs what it shows, and not what the file holds. A session's own are few
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Final, NamedTuple
+
+import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, Order
 from remembrancer.actors.store.records.history import Query
@@ -90,7 +91,7 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
     """All that passes the filters: the session's own memories, and each sort of the others in the order of an index."""
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
-        condition, arguments = condition_of(replace(filters, scopes=()))
+        condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
         own = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
         yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
     condition, arguments = narrowing_of(filters)
@@ -101,7 +102,7 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
 
 
 def _tagged(filters: Filters) -> _Part:
-    condition, arguments = condition_of(replace(filters, tags=()))
+    condition, arguments = condition_of(msgspec.structs.replace(filters, tags=()))
     its = f"SELECT memory FROM memory_tags WHERE tag IN {places_for(filters.tags)}"  # noqa: S608 - only "?"
     return _Part("memories AS m", f"m.number IN ({its}) AND {condition}", [*filters.tags, *arguments])
 
