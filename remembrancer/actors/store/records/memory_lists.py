@@ -7,9 +7,10 @@ a list costs what it shows, and not what the file holds. A session's own are few
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Order
 from remembrancer.actors.store.records.history import Query

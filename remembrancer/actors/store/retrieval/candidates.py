@@ -10,9 +10,11 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final, Protocol
+
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import (
     Filters,

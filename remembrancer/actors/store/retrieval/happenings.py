@@ -9,8 +9,9 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
