@@ -2,46 +2,75 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import random
 import shutil
+import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import hypothesis.core
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.patience import PATIENCE_S
 
-settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("steady", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
 """No property is judged by how long an example takes: a machine that stalls would make it fail."""
 
-_GARBAGE = "default::pytest.PytestUnraisableExceptionWarning"
+SEED_VARIABLE = "TEST_SEED"
+"""What the random tests of a run begin from. Drawn anew for each run; to see a failure again, set the one it names."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The processes that run tests side by side inherit the seed of the first one."""
+    seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
+    if config.getoption("hypothesis_seed", None) is None:
+        hypothesis.core.global_force_seed = int(seed)  # type: ignore[assignment]
+
+
+def pytest_collection_finish() -> None:
+    """What the imports made is never garbage: left out of every collection from here on."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _leaks_are_charged_to_their_test() -> Iterator[None]:
+    """What a test leaves open is noticed when it is collected as garbage: here, and not during another test."""
+    yield
+    gc.collect()
+
+
+_failed = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a failed test leaves open is noticed when it is collected as garbage, during another test or the second run
-    of its own: neither may fail for it. As long as no test has failed, whatever is left open is an error."""
+    """Say at a failure what a random test began from."""
     report = yield
-    if report.failed and call.excinfo is not None and not _is_of_garbage(call.excinfo.value):
-        warnings.simplefilter("default", pytest.PytestUnraisableExceptionWarning)  # for what is left of this test
-        for each in item.session.items:
-            if not any(mark.args == (_GARBAGE,) for mark in each.iter_markers("filterwarnings")):
-                each.add_marker(pytest.mark.filterwarnings(_GARBAGE))
+    if report.failed:
+        item.stash[_failed] = True
+        report.sections.append(("random seed", f"replay with {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"))
     return report
 
 
-def _is_of_garbage(error: BaseException) -> bool:
-    if isinstance(error, BaseExceptionGroup):
-        return all(_is_of_garbage(each) for each in error.exceptions)
-    return isinstance(error, pytest.PytestUnraisableExceptionWarning)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What a failed test held is kept alive by its traceback: let go of it before the next test begins."""
+    result = yield
+    if item.stash.get(_failed, False):
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            sys.__dict__.pop(name, None)
+        gc.collect()
+    return result
 
 
 PATIENT_ENVIRONMENT = {

@@ -204,7 +204,7 @@ async def _run_until_cancelled(
 
 async def _say(control: Dealer[FromLauncher], message: Ready | StartFailed | Pong | TracesTold) -> None:
     try:
-        await control.send(message)
+        control.send(message)
     except PeerUnavailable:
         logger.debug("the launcher does not listen")  # if it is dead, the parent watchdog notices
 

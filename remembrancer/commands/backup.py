@@ -1,38 +1,237 @@
-"""`remembrancer backup`: all that cannot be made again, in one file, also while the runtime works."""
+"""`remembrancer backup` and `remembrancer restore`: all that cannot be made again, in one tar archive of SQLite files.
+
+A manifest in front says what each file must be. A restore unpacks and checks the whole archive beside the home's files,
+with the home's locks held. Then each database is replaced by one renaming, and what it replaces is kept. A `kill -9` in
+between leaves each file whole, old or new, and a mark in the home; the next restore does it all again.
+"""
 
 from __future__ import annotations
 
 import argparse
+import errno
+import gzip
+import hashlib
+import io
 import json
 import os
+import shutil
 import sqlite3
+import sys
+import tarfile
 import time
-from contextlib import closing
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Literal
 
+import msgspec
+
+from remembrancer import __version__
+from remembrancer.actors.launcher.home import already_running, prepare_home, read_record, try_lock_home, unusable
 from remembrancer.commands import exit_codes
-from remembrancer.commands.portability.archive import (
-    ArchivedFile,
-    Manifest,
-    make_manifest,
-    read_archive,
-    sha256_of,
-    write_archive,
-)
-from remembrancer.commands.portability.home_files import CATALOG, QUEUE, HomeFile, moment, unreadable
-from remembrancer.commands.portability.private_files import (
+from remembrancer.commands.home_files import (
+    CATALOG,
     PRIVATE_UMASK,
+    QUEUE,
     FileUnusable,
+    HomeFile,
     cannot,
+    is_known,
+    moment,
+    names_in,
     new_directory,
     new_file,
+    newest_version,
     stamp,
+    sync_directory,
     target_of,
+    unreadable,
 )
-from remembrancer.commands.runtime_client import paths_here
-from remembrancer.protocol.errors import RecordsUnusable
+from remembrancer.commands.runtime_client import is_up, paths_here
+from remembrancer.config.home import locate
+from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.locks import FileLock
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.wire import UNDECODABLE
+
+FORMAT: Final = "remembrancer-backup"
+FORMAT_VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+SEAL: Final = "manifest.sha256"
+"""The member after the manifest: the checksum of it, as the manifest has those of the others."""
+MAX_MANIFEST_BYTES: Final = 16 * 1024 * 1024
+CHUNK_BYTES: Final = 1024 * 1024
+COMPRESSION_LEVEL: Final = 1
+"""Vectors, the greater part, hardly become smaller however long one tries."""
+_UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
+
+
+class ArchivedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A database of the backup. `counts` says what is in it: memories, queued operations, projects."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    schema_version: int
+    counts: dict[str, int]
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """The first member of the archive."""
+
+    format: Literal["remembrancer-backup"]
+    version: int
+    release: str
+    made_at: str
+    home: str
+    files: tuple[ArchivedFile, ...]
+
+    def total(self, what: str) -> int:
+        """The sum of one count over all files."""
+        return sum(file.counts.get(what, 0) for file in self.files)
+
+
+class _FormatOnly(msgspec.Struct):
+    format: str
+    version: int
+
+
+def make_manifest(home: Path, files: tuple[ArchivedFile, ...], now: float) -> Manifest:
+    """The manifest of a backup that is made at `now` (seconds since the epoch)."""
+    made_at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    return Manifest(FORMAT, FORMAT_VERSION, __version__, made_at, str(home), files)
+
+
+def decode_manifest(content: bytes) -> Manifest:
+    """The manifest.
+
+    Raises:
+        SchemaTooNew: a newer release made the archive.
+        FileUnusable: it is no manifest of a backup, or names what has no place in one.
+    """
+    try:
+        head = msgspec.json.decode(content, type=_FormatOnly)
+        if head.format == FORMAT and head.version > FORMAT_VERSION:
+            raise SchemaTooNew(
+                f"the backup has format {head.version}, and this release reads up to {FORMAT_VERSION}: "
+                "install the newer release that made it"
+            )
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except UNDECODABLE as error:
+        raise FileUnusable(f"it is no backup of Remembrancer: {error}") from error
+    names = [file.name for file in manifest.files]
+    strange = [name for name in names if not is_known(name)]
+    if strange or len(set(names)) < len(names):
+        raise FileUnusable(f"it is no backup of Remembrancer: it names {', '.join(map(repr, strange or names))}")
+    return manifest
+
+
+def write_archive(file: IO[bytes], staged: Path, manifest: Manifest, *, compress: bool) -> None:
+    """Write the manifest, then the files that it names from the directory `staged`."""
+    with (
+        tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION_LEVEL, format=tarfile.PAX_FORMAT)
+        if compress
+        else tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive
+    ):
+        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+        seal = hashlib.sha256(content).hexdigest().encode()
+        archive.addfile(_member(MANIFEST, len(content)), io.BytesIO(content))
+        archive.addfile(_member(SEAL, len(seal)), io.BytesIO(seal))
+        for each in manifest.files:
+            with (staged / each.name).open("rb") as source:
+                archive.addfile(_member(each.name, each.size_bytes), source)
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of an archive, without a look at the rest. Raises as `read_archive`."""
+    with _opened(path) as archive:
+        return _first_member(archive)
+
+
+def read_archive(path: Path, unpack: Callable[[ArchivedFile], IO[bytes]] | None = None) -> Manifest:
+    """Read all of an archive and hold it to its manifest. `unpack` gives the file that a database is written into.
+
+    Raises:
+        SchemaTooNew: a newer release made it.
+        FileUnusable: it is damaged, or no backup; or what is unpacked cannot be written.
+    """
+    with _opened(path) as archive:
+        manifest = _first_member(archive)
+        awaited = {file.name: file for file in manifest.files}
+        for member in archive:
+            if member.name in (MANIFEST, SEAL):
+                continue
+            expected = awaited.pop(member.name, None)
+            source = archive.extractfile(member) if member.isreg() else None
+            if expected is None or source is None or member.size != expected.size_bytes:
+                raise FileUnusable(f"{path} is damaged: {member.name!r} is not what its manifest says")
+            if unpack is None:
+                digest = _digest(source)
+            else:
+                with unpack(expected) as target:
+                    digest = _digest(source, target)
+            if digest != expected.sha256:
+                raise FileUnusable(f"{path} is damaged: the checksum of {member.name} is wrong")
+        if awaited:
+            raise FileUnusable(f"{path} is damaged: {', '.join(awaited)} is missing from it")
+        return manifest
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return _digest(file)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[tarfile.TarFile]:
+    """The one place where what is wrong with an archive becomes an error of ours."""
+    try:
+        with tarfile.open(path, mode="r:*") as archive:
+            yield archive
+    except _UNREADABLE as error:
+        said = str(error).partition("\n")[0].rstrip(":")  # below it each way to read an archive says what it missed
+        raise FileUnusable(f"{path} is damaged, or no backup: {said}") from error
+    except OSError as error:
+        raise cannot("read", path, error) from error
+
+
+def _first_member(archive: tarfile.TarFile) -> Manifest:
+    """The manifest, which may be damaged like anything else: the seal says."""
+    content = _small_member(archive, MANIFEST)
+    manifest = decode_manifest(content)
+    if _small_member(archive, SEAL) != hashlib.sha256(content).hexdigest().encode():
+        raise FileUnusable(f"{archive.name!s} is damaged: the checksum of its manifest is wrong")
+    return manifest
+
+
+def _small_member(archive: tarfile.TarFile, name: str) -> bytes:
+    member = archive.next()
+    source = archive.extractfile(member) if member is not None and member.isreg() else None
+    if member is None or source is None or member.name != name or member.size > MAX_MANIFEST_BYTES:
+        raise FileUnusable(f"{archive.name!s} is no backup of Remembrancer: it does not begin with its manifest")
+    return source.read()
+
+
+def _digest(source: IO[bytes], target: IO[bytes] | None = None) -> str:
+    """The SHA-256 of what is read, which is written to `target` as well."""
+    digest = hashlib.sha256()
+    while chunk := source.read(CHUNK_BYTES):
+        digest.update(chunk)
+        if target is not None:
+            target.write(chunk)
+    return digest.hexdigest()
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    member.mode = 0o600
+    member.mtime = int(time.time())
+    return member
+
 
 COUNTED: Final = {
     CATALOG: {"projects": "SELECT count(*) FROM projects"},
@@ -137,4 +336,269 @@ def _in_words(target: Path, manifest: Manifest) -> str:
         f"{target.stat().st_size / 2**20:.1f} MiB, read back and checked.\n"
         "Not in it: keys/ (the keys of sockets), logs, and the vector index, which is made again from the records.\n"
         "It is readable by you alone, and not encrypted: keep it as private as the memories."
+    )
+
+
+STAGING: Final = "restore.staging"
+LOCK_WAIT_S: Final = 3.0
+"""How long to wait for locks: a status takes one for a moment, and what a crashed runtime left is about to die."""
+LOOK_S: Final = 0.02
+BESIDE_A_DATABASE: Final = ("-wal", "-shm", "-journal")
+SPARE_BYTES: Final = 16 * 1024 * 1024
+
+
+@contextmanager
+def locked(paths: RuntimePaths) -> Iterator[None]:
+    """The home to ourselves: no runtime is up, none starts, and no process of a crashed one has the files open.
+
+    Raises:
+        AlreadyRunning: a runtime is up.
+        HomeUnusable: the home cannot be made or locked.
+    """
+    prepare_home(paths)
+    with ExitStack() as stack:
+        runtime = _wait_for_home(paths)
+        if runtime is None:
+            record = read_record(paths)
+            raise already_running(paths, None if record is None else record.pid)
+        stack.callback(runtime.release)
+        for path in (paths.store_lock, paths.gateway_lock):
+            lock = stack.enter_context(FileLock(path))
+            if not _wait_for(lock):
+                raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait for its end")
+        yield
+
+
+def check_manifest(archive: Path) -> Manifest:
+    """What an archive says of itself, if this release can restore it. Raises as `read_archive`."""
+    manifest = read_manifest(archive)
+    for file in manifest.files:
+        if file.schema_version > newest_version(file.name):
+            raise SchemaTooNew(
+                f"{archive}: {file.name} has schema version {file.schema_version}, and this release "
+                f"({manifest.release} made it) reads up to {newest_version(file.name)}: install that release"
+            )
+    return manifest
+
+
+def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, Path | None]:
+    """Put the files of an archive in place; returns its manifest, and where the files are that were there before.
+
+    `now` is seconds since the epoch. Only inside `locked`.
+
+    Raises:
+        FileUnusable: the archive is damaged, or the home has no room for it: nothing was changed.
+        SchemaTooNew: a newer release made it: nothing was changed.
+    """
+    staging = paths.home / STAGING
+    try:
+        _remove_tree(staging)
+        manifest = _unpack(archive, staging)
+        aside = _unused(paths.home / f"before-restore-{stamp(now)}")
+        return manifest, _put_in_place(paths, archive, staging, manifest, aside)
+    except OSError as error:
+        raise cannot("changed", paths.home, error) from error
+    finally:
+        with suppress(OSError):
+            _remove_tree(staging)
+
+
+def _unpack(archive: Path, staging: Path) -> Manifest:
+    """Everything from the archive, checked and durable. Its names are ours alone: see `is_known`."""
+    manifest = check_manifest(archive)
+    staging.mkdir(mode=0o700)
+    needed = sum(file.size_bytes for file in manifest.files) + SPARE_BYTES
+    if (free := shutil.disk_usage(staging).free) < needed:
+        raise FileUnusable(f"{staging.parent} has {free / 2**20:,.0f} MiB free, and {needed / 2**20:,.0f} are needed")
+    read_archive(archive, lambda file: _new(staging / file.name))
+    for file in manifest.files:
+        _check_database(staging / file.name, file, archive)
+    for directory in sorted({(staging / file.name).parent for file in manifest.files}):
+        sync_directory(directory)
+    return manifest
+
+
+def _new(path: Path) -> IO[bytes]:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path.open("xb")
+
+
+def _check_database(path: Path, file: ArchivedFile, archive: Path) -> None:
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        found, version = str(error), file.schema_version
+    if found != "ok" or version != file.schema_version:
+        raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({found})")
+
+
+def _put_in_place(paths: RuntimePaths, archive: Path, staging: Path, manifest: Manifest, aside: Path) -> Path | None:
+    """From the mark on, a kill leaves work for the next restore; each file is whole at any moment."""
+    home = paths.home
+    _mark(paths, {"archive": str(archive.absolute()), "set_aside": str(aside)})
+    aside.mkdir(mode=0o700)
+    _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
+    restored = {file.name for file in manifest.files}
+    for name in sorted({*names_in(paths), *restored}):
+        _set_aside(home, aside, name, stays=name in restored)
+    for name in sorted(restored):
+        (home / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (staging / name).replace(home / name)
+    for directory in {home, paths.projects, *((home / name).parent for name in restored)}:
+        if directory.is_dir():
+            sync_directory(directory)
+    kept = any(aside.iterdir())
+    if not kept:
+        aside.rmdir()
+    paths.restore_mark.unlink()
+    sync_directory(home)
+    return aside if kept else None
+
+
+def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
+    """Keep a database that is there, with all that lies beside it: a log of the old one would spoil the new one.
+
+    One that `stays` has its name in the home until the new one takes it.
+    """
+    if (home / name).exists():
+        _fold_log(home / name, newest_version(name))
+        if stays:
+            (aside / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _link_or_copy(home / name, aside / name)
+        else:
+            _rename(home / name, aside / name)
+    for ending in BESIDE_A_DATABASE:
+        _rename(home / f"{name}{ending}", aside / f"{name}{ending}")
+
+
+def _fold_log(path: Path, newest: int) -> None:
+    """Move a database's write-ahead log into it, so that the file alone is whole. What is damaged stays as it is."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        if connection.execute("PRAGMA user_version").fetchone()[0] <= newest:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _mark(paths: RuntimePaths, content: dict[str, Any]) -> None:
+    fresh = paths.restore_mark.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(msgspec.json.encode(content))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(paths.restore_mark)
+    sync_directory(paths.home)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Two names for one file: the next renaming takes the first one away. A copy where there are no hard links."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
+            raise
+        shutil.copy2(source, target)
+
+
+def _rename(source: Path, target: Path) -> None:
+    if os.path.lexists(source):
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        source.rename(target)
+
+
+def _unused(directory: Path) -> Path:
+    """That path, or with a number behind it when it is taken."""
+    found, number = directory, 2
+    while os.path.lexists(found):
+        found, number = directory.with_name(f"{directory.name}-{number}"), number + 1
+    return found
+
+
+def _remove_tree(directory: Path) -> None:
+    if os.path.lexists(directory):
+        shutil.rmtree(directory)
+
+
+def _wait_for_home(paths: RuntimePaths) -> FileLock | None:
+    give_up_at = time.monotonic() + LOCK_WAIT_S / 10
+    while (lock := try_lock_home(paths)) is None and time.monotonic() < give_up_at:
+        time.sleep(LOOK_S)  # flock has no event to wait for
+    return lock
+
+
+def _wait_for(lock: FileLock) -> bool:
+    give_up_at = time.monotonic() + LOCK_WAIT_S
+    try:
+        while not lock.try_acquire():
+            if time.monotonic() >= give_up_at:
+                return False
+            time.sleep(LOOK_S)
+    except OSError as error:
+        raise unusable(lock.path.parent, error) from error
+    return True
+
+
+def restore_main(argv: list[str]) -> int:
+    """Restore a backup; says what is there now and where the former files are."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer restore",
+        description="Put a backup in the place of what the home has. Nothing is deleted: what was there is moved into "
+        "before-restore-<time> in the home. The vector index is made again at the next start.",
+        epilog="exit status: 0 restored, 1 not confirmed, 2 --yes is missing, 5 a runtime is up, "
+        "6 the home cannot be used, 10 the backup is damaged or of a newer release",
+    )
+    parser.add_argument("file", metavar="FILE", help="what 'remembrancer backup' has written")
+    parser.add_argument("--home", metavar="DIR", help="restore into this home (default: the one of the environment)")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument("--json", action="store_true", help="for programs")
+    arguments = parser.parse_args(argv)
+    os.umask(PRIVATE_UMASK)
+    archive = Path(arguments.file).expanduser()
+    paths = paths_here() if arguments.home is None else RuntimePaths(Path(arguments.home).expanduser().resolve())
+    if arguments.home is None and locate(os.environ).in_memory:
+        raise InvalidInput("this memory is kept in memory only, and ends with its runtime: restore with --home DIR")
+    manifest = check_manifest(archive)
+    if not is_up(paths) and not arguments.yes and not _confirmed(paths, manifest):
+        print("Nothing was changed.", file=sys.stderr)
+        return exit_codes.FAILED
+    with locked(paths):
+        manifest, aside = restore(paths, archive, time.time())
+    said = _restored_summary(paths, archive, manifest, aside)
+    print(json.dumps(said) if arguments.json else _restored_in_words(paths, manifest, aside), flush=True)
+    return exit_codes.OK
+
+
+def _confirmed(paths: RuntimePaths, manifest: Manifest) -> bool:
+    if not sys.stdin.isatty():
+        raise InvalidInput("there is no terminal to ask on: say --yes to restore")
+    there = names_in(paths)
+    kept = f" The {len(there)} databases that are there now are kept beside them." if there else ""
+    print(
+        f"The backup of {manifest.made_at} has {manifest.total('memories'):,} memories. "
+        f"They take the place of what {paths.home} has.{kept}",
+        file=sys.stderr,
+    )
+    print("Restore it? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
+def _restored_summary(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path | None) -> dict[str, Any]:
+    return {
+        "home": str(paths.home),
+        "archive": str(archive),
+        "made_at": manifest.made_at,
+        "memories": manifest.total("memories"),
+        "queued": manifest.total("queued"),
+        "files": [file.name for file in manifest.files],
+        "set_aside": None if aside is None else str(aside),
+    }
+
+
+def _restored_in_words(paths: RuntimePaths, manifest: Manifest, aside: Path | None) -> str:
+    kept = "" if aside is None else f"\nWhat was there before is in {aside}: delete it when you do not need it."
+    return (
+        f"{paths.home} has the {manifest.total('memories'):,} memories of the backup of {manifest.made_at}. "
+        f"The vector index is made again at the next start.{kept}"
     )

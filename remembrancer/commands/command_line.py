@@ -12,7 +12,7 @@ from remembrancer.commands import exit_codes
 
 
 def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
-    """Run the command that the arguments name; returns its exit status. `commands`: name to module and help."""
+    """Run the command that the arguments name; returns its exit status. `commands`: see `COMMANDS`."""
     parser = _parser(commands)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         parser.error(_unknown(arguments[0], list(commands)))
@@ -21,7 +21,8 @@ def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
         return exit_codes.USAGE
     name = parser.parse_args(arguments[:1]).command  # what follows is for the command's own parser
     try:
-        return int(importlib.import_module(commands[name][0]).main(arguments[1:]))
+        module, _, function = commands[name][0].partition(":")
+        return int(getattr(importlib.import_module(module), function or "main")(arguments[1:]))
     except KeyboardInterrupt:
         print(f"remembrancer {name}: interrupted", file=sys.stderr)
         return exit_codes.INTERRUPTED

@@ -1,25 +1,311 @@
-"""`remembrancer export`: the memories as JSON Lines, for other programs, and for `remembrancer import`."""
+"""`remembrancer export`: the memories as JSON Lines, for other programs, and for `remembrancer import`.
+
+The first line says what the file is; then come projects, each before what belongs to it, memories and sessions; the
+last line counts them, so that a file that was cut off is noticed. `docs/backup.md` describes the lines for others.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import re
+import sqlite3
 import sys
 import time
+from codecs import BOM_UTF8
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cache, partial
 from pathlib import Path
-from typing import IO, Any
+from tempfile import TemporaryDirectory
+from typing import IO, Any, Final
 
+import msgspec
+
+from remembrancer import __version__
+from remembrancer.actors.store.records.portable import read_portable
+from remembrancer.actors.store.records.schema import SCHEMA_VERSION, migrate
+from remembrancer.actors.store.records.session_registry import read_sessions
 from remembrancer.commands import exit_codes
-from remembrancer.commands.portability.export_format import PROJECT_ID, encode_header, encode_line
-from remembrancer.commands.portability.exporting import Choice, export_lines
-from remembrancer.commands.portability.home_files import QUEUE, HomeFile, moment
-from remembrancer.commands.portability.private_files import PRIVATE_UMASK, FileUnusable, new_file, stamp, target_of
+from remembrancer.commands.home_files import (
+    CATALOG,
+    PRIVATE_UMASK,
+    QUEUE,
+    USER_RECORDS,
+    FileUnusable,
+    HomeFile,
+    moment,
+    new_file,
+    stamp,
+    target_of,
+    unreadable,
+)
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.config.project import project_of
+from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.wire import UNDECODABLE
+from remembrancer.protocol.writes import PortableMemory, Scope
+
+FORMAT: Final = "remembrancer-export"
+FORMAT_VERSION: Final = 1
+MAX_LINE_BYTES: Final = 48 * 1024 * 1024
+"""A memory has to fit into one message to the store."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line. `exported_at` is seconds since the epoch."""
+
+    format: str
+    version: int
+    release: str
+    exported_at: float
+
+
+class ProjectLine(msgspec.Struct, frozen=True, tag="project", tag_field="line", forbid_unknown_fields=True):
+    """A project whose memories or sessions follow."""
+
+    id: str
+    path: str
+
+
+class MemoryLine(msgspec.Struct, frozen=True, tag="memory", tag_field="line", forbid_unknown_fields=True):
+    """A memory whole. `project` is None for the user's."""
+
+    memory: PortableMemory
+    project: str | None = None
+
+
+class SessionLine(msgspec.Struct, frozen=True, tag="session", tag_field="line", forbid_unknown_fields=True):
+    """When a session was active in a project, or (None) with the user's memories."""
+
+    session: SessionEntry
+    project: str | None = None
+
+
+class EndLine(msgspec.Struct, frozen=True, tag="end", tag_field="line", forbid_unknown_fields=True):
+    """The last line: how many there were."""
+
+    projects: int
+    memories: int
+    sessions: int
+
+
+Line = ProjectLine | MemoryLine | SessionLine | EndLine
+PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
+_encoder: Final = msgspec.json.Encoder()
+_message_encoder: Final = msgspec.msgpack.Encoder()
+_header_decoder: Final = msgspec.json.Decoder(Header)
+
+
+def encode_header(now: float) -> bytes:
+    """The first line of an export that is made at `now` (seconds since the epoch)."""
+    return encode_line(Header(FORMAT, FORMAT_VERSION, __version__, now))
+
+
+def encode_line(line: Line | Header) -> bytes:
+    """A line with its end."""
+    return _encoder.encode(line) + b"\n"
+
+
+def decode_header(line: bytes) -> Header:
+    """What the first line says.
+
+    Raises:
+        SchemaTooNew: a newer release wrote it.
+        FileUnusable: it is no export.
+    """
+    try:
+        header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # which some editors put there
+    except UNDECODABLE as error:
+        raise FileUnusable(f"it is no export of Remembrancer: its first line is none ({error})") from error
+    if header.format != FORMAT:
+        raise FileUnusable(f"it is no export of Remembrancer: its first line says {header.format[:60]!r}")
+    if header.version > FORMAT_VERSION:
+        raise SchemaTooNew(
+            f"the export has format {header.version}, and this release reads up to {FORMAT_VERSION}: "
+            f"release {header.release[:60]} wrote it, install that one or a newer one"
+        )
+    return header
+
+
+def decode_line(line: bytes) -> Line:
+    """What a line says.
+
+    Raises:
+        InvalidInput: it is not as it should be; the message says where.
+    """
+    try:
+        raw = msgspec.json.decode(line)
+        decoded: Line = msgspec.convert(raw, Line)
+    except UNDECODABLE as error:
+        raise InvalidInput(str(error)) from error
+    for unknown in _unknown_fields(raw, decoded, "$"):
+        raise InvalidInput(f"unknown field {unknown}")
+    match decoded:
+        case ProjectLine(id=project_id) if not PROJECT_ID.fullmatch(project_id):
+            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project_id[:60]!r}")
+        case MemoryLine():
+            _check_memory(decoded)
+        case SessionLine(session=session):
+            _check_times("session", session.started_at, session.last_active_at)
+    return decoded
+
+
+def _check_memory(line: MemoryLine) -> None:
+    memory = line.memory
+    if parse_memory_id(memory.id, field="id") != memory.id:
+        raise InvalidInput(f"id must be 'memory:' and a ULID in upper case, not {memory.id!r}")
+    if (memory.scope == "user") != (line.project is None):
+        raise InvalidInput("a memory of the user has no project, and any other memory has one")
+    if not memory.content.strip():
+        raise InvalidInput("content is empty")
+    for importance in (memory.importance, *(entry.record.importance for entry in memory.history)):
+        if not 0.0 <= importance <= 1.0:
+            raise InvalidInput(f"importance must be between 0 and 1, not {importance}")
+    if memory.version < 1 or memory.access_count < 0:
+        raise InvalidInput("version must be 1 or more, and access_count 0 or more")
+    _check_times("memory", memory.created_at, memory.updated_at)
+    try:
+        _message_encoder.encode(memory)
+    except (OverflowError, RecursionError) as error:
+        raise InvalidInput(f"it has a number that is too large, or is nested too deeply: {error}") from error
+    versions = [entry.version for entry in memory.history]
+    if versions != sorted(versions):
+        raise InvalidInput("history must be in the order of its versions")
+
+
+def _check_times(what: str, *times: float) -> None:
+    if not all(map(math.isfinite, times)):
+        raise InvalidInput(f"a time of the {what} is not finite")
+
+
+def _unknown_fields(raw: Any, value: Any, at: str) -> Iterator[str]:
+    """Fields of the JSON that the structs which were made of it do not have: they would be lost in silence."""
+    if isinstance(value, msgspec.Struct):
+        names = _names(type(value))
+        yield from (f"{at}.{name}" for name in raw if name not in names)
+        for name, attribute in names.items():
+            if attribute and name in raw:
+                yield from _unknown_fields(raw[name], getattr(value, attribute), f"{at}.{name}")
+    elif isinstance(value, tuple):
+        for place, (raw_item, item) in enumerate(zip(raw, value, strict=True)):
+            yield from _unknown_fields(raw_item, item, f"{at}[{place}]")
+
+
+@cache
+def _names(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The JSON names of a struct's fields, with its tag's (which belongs to no attribute)."""
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(kind)}
+    tag_field = kind.__struct_config__.tag_field
+    return names if tag_field is None else {**names, tag_field: ""}
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """What is to be exported. `projects` None: all, and the user's memories; else ids, and those of `scopes` alone."""
+
+    projects: frozenset[str] | None = None
+    scopes: frozenset[Scope] = frozenset()
+    forgotten: bool = True
+
+    @property
+    def in_projects(self) -> frozenset[Scope]:
+        """The scopes that are wanted of a project's file."""
+        return (self.scopes or frozenset[Scope](("session", "project"))) - {"user"}
+
+    @property
+    def the_user(self) -> bool:
+        """Whether the user's memories are wanted: not with named projects, unless they are asked for."""
+        return "user" in self.scopes if self.scopes else self.projects is None
+
+    def wants(self, name: str) -> bool:
+        """Whether the file of that name is needed."""
+        if name in (QUEUE, CATALOG):
+            return True
+        return self.the_user if name == USER_RECORDS else bool(self.in_projects)
+
+
+def export_lines(files: Sequence[HomeFile], choice: Choice, counted: Counter[str]) -> Iterator[Line]:
+    """The lines after the header. `counted` is kept up to date: projects, memories, forgotten ones, sessions.
+
+    Raises:
+        InvalidInput: a project that is wanted is not there.
+        RecordsUnusable: a file is damaged.
+    """
+    projects = {file.project_id: file for file in files if file.project_id}
+    missing = sorted((choice.projects or frozenset()) - set(projects))
+    if missing:
+        raise InvalidInput(f"this home has no memories of {', '.join(missing)}: known are {', '.join(projects) or '-'}")
+    paths = next((_project_paths(file) for file in files if file.name == CATALOG), {})
+    user = next((file for file in files if file.name == USER_RECORDS), None)
+    promoted = set() if user is None else {row[0] for row in user.connection.execute("SELECT id FROM memories")}
+    for project_id, file in projects.items():
+        if choice.projects is None or project_id in choice.projects:
+            counted["projects"] += 1
+            yield ProjectLine(project_id, paths.get(project_id, ""))
+            yield from _lines_of(file, project_id, choice.in_projects, choice, promoted, counted)
+    if user is not None and choice.the_user:
+        yield from _lines_of(user, None, frozenset[Scope](("user",)), choice, set(), counted)
+    yield EndLine(counted["projects"], counted["memories"], counted["sessions"])
+
+
+def _lines_of(
+    file: HomeFile,
+    project: str | None,
+    scopes: frozenset[Scope],
+    choice: Choice,
+    promoted: set[str],
+    counted: Counter[str],
+) -> Iterator[Line]:
+    """The sessions and the memories of one file. Those `promoted` are in the user's file already."""
+    try:
+        with _of_this_release(file) as connection:
+            query = partial(_query, connection)
+            for session in read_sessions(query):
+                counted["sessions"] += 1
+                yield SessionLine(session, project)
+            condition = "" if choice.forgotten else "WHERE forgotten_at IS NULL"
+            ids = connection.execute(f"SELECT id, scope FROM memories {condition} ORDER BY number")  # noqa: S608 - fixed
+            for memory_id, scope in ids:
+                if scope not in scopes or memory_id in promoted:
+                    continue
+                memory = read_portable(query, memory_id, None)
+                if memory is not None:
+                    counted["memories"] += 1
+                    counted["forgotten"] += memory.forgotten_at is not None
+                    yield MemoryLine(memory, project)
+    except sqlite3.Error as error:
+        raise unreadable(file.name, error) from error
+    except ValueError as error:  # what the store wrote as JSON does not decode
+        raise RecordsUnusable(f"{file.name} is damaged ({error}): put back a backup of it") from error
+
+
+@contextmanager
+def _of_this_release(file: HomeFile) -> Iterator[sqlite3.Connection]:
+    """The file, or a migrated copy of it when an older release wrote it and no runtime has opened it since."""
+    if file.version == SCHEMA_VERSION:
+        yield file.connection
+        return
+    with (
+        TemporaryDirectory(prefix="remembrancer-export-") as directory,
+        closing(sqlite3.connect(Path(directory) / "memory.db", isolation_level=None)) as copy,
+    ):
+        file.connection.backup(copy)
+        migrate(copy)
+        yield copy
+
+
+def _query(connection: sqlite3.Connection, statement: str, arguments: Sequence[object]) -> list[Any]:
+    return connection.execute(statement, arguments).fetchall()
+
+
+def _project_paths(catalog: HomeFile) -> dict[str, str]:
+    rows: list[tuple[str, str]] = catalog.connection.execute("SELECT id, path FROM projects").fetchall()
+    return dict(rows)
 
 
 def main(argv: list[str]) -> int:

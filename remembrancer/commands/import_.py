@@ -1,16 +1,23 @@
-"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine."""
+"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine.
+
+Every line is checked before anything is sent. The memories go to the store in batches, in the order of the file; the id
+of each operation comes from the content of its line and the place it goes to, so a second import of the same file
+changes nothing, and one that was interrupted goes on.
+"""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
+import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -18,14 +25,291 @@ import anyio
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.portability.home_files import refuse_unfinished
-from remembrancer.commands.portability.import_check import Checked, check, placed_lines
-from remembrancer.commands.portability.importing import Importer, Report
-from remembrancer.commands.portability.private_files import PRIVATE_UMASK, cannot
-from remembrancer.commands.runtime_client import connected_store, paths_here
+from remembrancer.commands.export import (
+    MAX_LINE_BYTES,
+    EndLine,
+    Header,
+    MemoryLine,
+    ProjectLine,
+    SessionLine,
+    decode_header,
+    decode_line,
+)
+from remembrancer.commands.home_files import (
+    PRIVATE_UMASK,
+    USER_RECORDS,
+    cannot,
+    open_file,
+    refuse_unfinished,
+    unreadable,
+)
+from remembrancer.commands.runtime_client import AskStore, connected_store, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.writes import (
+    BatchApplied,
+    ImportMemory,
+    ImportSessions,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+    Submit,
+    SubmitBatch,
+)
+
+MAX_NAMED: Final = 100
+"""Bad lines and refused memories that a report names; the others are only counted."""
+Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
+"""What a line has, and the project that it goes to (None: the user's)."""
+
+
+class BadLine(msgspec.Struct, frozen=True):
+    """A line that cannot be imported; the first line of a file has the number 1."""
+
+    line: int
+    reason: str
+
+
+class Checked(msgspec.Struct):
+    """What a file has, after all of it was looked at."""
+
+    header: Header
+    projects: dict[str, ProjectRef] = {}
+    memories: int = 0
+    sessions: int = 0
+    bad: int = 0
+    first_bad: list[BadLine] = []
+
+    def note_bad(self, line: int, reason: str) -> None:
+        """Count a line that cannot be imported."""
+        self.bad += 1
+        if len(self.first_bad) < MAX_NAMED:
+            self.first_bad.append(BadLine(line, reason))
+
+
+def check(file: IO[bytes]) -> Checked:
+    """Look at every line of a file, from its beginning.
+
+    Raises:
+        FileUnusable: it is no export.
+        SchemaTooNew: a newer release wrote it.
+    """
+    checked = Checked(decode_header(file.readline(MAX_LINE_BYTES + 1)))
+    end: EndLine | None = None
+    number = 1
+    for number, line in _sound_lines(file, checked.projects, checked.note_bad):
+        if end is not None:
+            checked.note_bad(number, "a line after the last one")
+        match line:
+            case EndLine():
+                end = line
+            case MemoryLine():
+                checked.memories += 1
+            case SessionLine():
+                checked.sessions += 1
+    if end is None:
+        checked.note_bad(number, "after this, the file was cut off: the line that counts the others is missing")
+    elif not checked.bad and (checked.memories, checked.sessions) != (end.memories, end.sessions):
+        checked.note_bad(number, f"{end.memories} memories are announced, and {checked.memories} are there")
+    return checked
+
+
+def placed_lines(file: IO[bytes], targets: Mapping[str, ProjectRef]) -> Iterator[Placed]:
+    """Every sound line of a file that `check` has seen, from its beginning, with the project that it goes to.
+
+    `targets` gives that for the projects of the file.
+    """
+    file.seek(0)
+    file.readline()
+    for _, line in _sound_lines(file, {}, lambda _line, _reason: None):
+        match line:
+            case MemoryLine(memory=content) | SessionLine(session=content):
+                yield None if line.project is None else targets[line.project], content
+
+
+def _sound_lines(
+    file: IO[bytes], projects: dict[str, ProjectRef], note_bad: Callable[[int, str], None]
+) -> Iterator[tuple[int, ProjectLine | MemoryLine | SessionLine | EndLine]]:
+    """The lines after the header that can be imported, with their numbers. `projects` is filled."""
+    number = 1
+    while raw := file.readline(MAX_LINE_BYTES + 1):
+        number += 1
+        if len(raw) > MAX_LINE_BYTES:
+            while raw and not raw.endswith(b"\n"):
+                raw = file.readline(MAX_LINE_BYTES)
+            note_bad(number, f"a line may have {MAX_LINE_BYTES} bytes at most")
+            continue
+        try:
+            line = decode_line(raw)
+        except InvalidInput as error:
+            note_bad(number, error.message)
+            continue
+        match line:
+            case ProjectLine():
+                projects[line.id] = ProjectRef(line.id, line.path)
+            case MemoryLine(project=str(named)) | SessionLine(project=str(named)) if named not in projects:
+                note_bad(number, f"no line before this one names the project {named[:60]!r}")
+                continue
+        yield number, line
+
+
+BATCH_OPERATIONS: Final = 100
+BATCH_BYTES: Final = 4 * 1024 * 1024
+NO_PROJECT: Final = ProjectRef("p_000000000000", "")
+"""Stands in an operation on the user's memories, which belong to no project."""
+_canonical: Final = msgspec.json.Encoder(order="deterministic")
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A memory that the store will never take."""
+
+    id: str
+    reason: str
+
+
+class Report(msgspec.Struct):
+    """What came of an import. `present` were there already, and stayed as they were."""
+
+    imported: int = 0
+    present: int = 0
+    rejected: int = 0
+    first_rejected: list[Refusal] = []
+
+    def note_rejected(self, memory_id: str, reason: str) -> None:
+        """Count a memory that the store will not take."""
+        self.rejected += 1
+        if len(self.first_rejected) < MAX_NAMED:
+            self.first_rejected.append(Refusal(memory_id, reason))
+
+
+class Importer:
+    """Puts memories and sessions into a home. `report` says how far it has come, also after an error."""
+
+    def __init__(self, paths: RuntimePaths, ask_store: AskStore | None, now: float) -> None:
+        """`ask_store` None: nothing is sent, only counted. `now` is seconds since the epoch."""
+        self._paths = paths
+        self._ask_store = ask_store
+        self._now = now
+        self.report = Report()
+
+    async def take(self, lines: Iterator[Placed]) -> None:
+        """Import everything, in order.
+
+        Raises:
+            MemoryUnavailable: the store went away, and stayed away.
+            RemembrancerError: it refuses to go on (the disk is full, say).
+        """
+        batch: list[tuple[ProjectRef | None, PortableMemory]] = []
+        sessions: list[tuple[ProjectRef | None, SessionEntry]] = []
+        size = 0
+        for project, content in lines:
+            if isinstance(content, SessionEntry):
+                sessions.append((project, content))
+                if len(sessions) >= BATCH_OPERATIONS:
+                    await self._take_sessions(sessions)
+                    sessions = []
+                continue
+            size += len(_encoder.encode(content))
+            if batch and (len(batch) >= BATCH_OPERATIONS or size > BATCH_BYTES):
+                await self._take_memories(batch)
+                batch, size = [], len(_encoder.encode(content))
+            batch.append((project, content))
+        await self._take_memories(batch)
+        await self._take_sessions(sessions)
+
+    async def _take_memories(self, batch: Sequence[tuple[ProjectRef | None, PortableMemory]]) -> None:
+        fresh = self._without_present(batch)
+        self.report.present += len(batch) - len(fresh)
+        if self._ask_store is None:
+            self.report.imported += len(fresh)
+            return
+        operations = {
+            operation.operation_id: (memory.id, operation)
+            for project, memory in fresh
+            for operation in [import_operation(project, memory, self._now)]
+        }
+        while operations:
+            waiting = [operation for _, operation in operations.values()]
+            answer = await self._ask_store(SubmitBatch(tuple(waiting)))
+            assert isinstance(answer, BatchApplied)
+            for operation_id in answer.applied:
+                if operations.pop(operation_id, None) is not None:
+                    self.report.imported += 1
+            for rejected in answer.rejected:
+                memory_id, _ = operations.pop(rejected.operation_id, ("", None))
+                self.report.note_rejected(memory_id, rejected.message)
+            if not answer.applied and not answer.rejected:
+                await self._take_alone(*operations.pop(waiting[0].operation_id))
+
+    async def _take_alone(self, memory_id: str, operation: Operation) -> None:
+        """The store would not begin a batch: asked about the first operation alone, it says why."""
+        assert self._ask_store is not None
+        try:
+            await self._ask_store(Submit(operation))
+        except RemembrancerError as error:
+            if error.retry_possible:
+                raise
+            self.report.note_rejected(memory_id, error.message)
+        else:
+            self.report.imported += 1
+
+    async def _take_sessions(self, sessions: Sequence[tuple[ProjectRef | None, SessionEntry]]) -> None:
+        by_project: dict[ProjectRef | None, list[SessionEntry]] = {}
+        for project, session in sessions:
+            by_project.setdefault(project, []).append(session)
+        if self._ask_store is not None:
+            for project, spans in by_project.items():
+                await self._ask_store(ImportSessions(project, tuple(spans)))
+
+    def _without_present(
+        self, batch: Sequence[tuple[ProjectRef | None, PortableMemory]]
+    ) -> list[tuple[ProjectRef | None, PortableMemory]]:
+        """Those that are not there: neither in their project nor, promoted since, among the user's. The last of two
+        with the same id counts as there, too."""
+        wanted: dict[str, set[str]] = {}
+        for project, memory in batch:
+            for name in {USER_RECORDS, _file_of(project)}:
+                wanted.setdefault(name, set()).add(memory.id)
+        present = {name: self._present(name, ids) for name, ids in wanted.items()}
+        fresh: list[tuple[ProjectRef | None, PortableMemory]] = []
+        for project, memory in batch:
+            places = [present[USER_RECORDS], present[_file_of(project)]]
+            if not any(memory.id in place for place in places):
+                fresh.append((project, memory))
+                present[_file_of(project)].add(memory.id)
+        return fresh
+
+    def _present(self, name: str, ids: set[str]) -> set[str]:
+        path = self._paths.home / name
+        if not path.is_file():
+            return set()
+        file = open_file(path, name)
+        with closing(file.connection) as connection:
+            if file.version == 0:
+                return set()
+            try:
+                return {
+                    memory_id
+                    for memory_id in ids
+                    if connection.execute("SELECT 1 FROM memories WHERE id = ?", (memory_id,)).fetchone()
+                }
+            except sqlite3.Error as error:
+                raise unreadable(path, error) from error
+
+
+def import_operation(project: ProjectRef | None, memory: PortableMemory, now: float) -> Operation:
+    """The operation that imports a memory. Its id is that of the memory's content and of the place it goes to."""
+    place = "user" if project is None else project.id
+    digest = hashlib.sha256(_canonical.encode(["import", place, memory])).hexdigest()
+    return Operation(digest[:32], project or NO_PROJECT, memory.session_id, now, ImportMemory(memory))
+
+
+def _file_of(project: ProjectRef | None) -> str:
+    return USER_RECORDS if project is None else f"projects/{project.id}/memory.db"
+
 
 CHUNK_BYTES: Final = 1024 * 1024
 _NAMED_TARGET: Final = re.compile("(p_[0-9a-f]{12})=(.+)", re.DOTALL)

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.checking.examination.read_only import opened
+from remembrancer.commands.home_files import opened
 from remembrancer.commands.runtime_client import connected_store, paths_here
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained

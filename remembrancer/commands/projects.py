@@ -13,7 +13,7 @@ from pathlib import PurePath
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.portability.home_files import CATALOG, QUEUE, USER_RECORDS, HomeFile, moment, unreadable
+from remembrancer.commands.home_files import CATALOG, QUEUE, USER_RECORDS, HomeFile, moment, unreadable
 from remembrancer.commands.runtime_client import paths_here
 
 GIT_DIRECTORY = ".git"

@@ -1,4 +1,4 @@
-"""`remembrancer status`: how each process, the write queue and the embedding are."""
+"""`remembrancer status`: how each process, the write queue and the embedding are, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,244 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.health import Problem, exit_code, find_problems
-from remembrancer.commands.report import report
-from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
-from remembrancer.protocol.control import AskStatus, RuntimeStatus
+from remembrancer.commands.runtime_client import ask_status, is_up, nothing_runs, paths_here
+from remembrancer.protocol.control import (
+    ConsolidatorHealth,
+    GatewayHealth,
+    ProcessState,
+    ProcessStatus,
+    RuntimeStatus,
+    StoreHealth,
+)
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import EmbeddingSummary
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ADVICE: Final = {
+    "starting": "it starts; ask again in a moment",
+    "degraded": "mend what it says; it tries again by itself",
+    "unresponsive": "it hangs and is being replaced",
+    "restarting": "it is being started again",
+    "stopping": "it is being stopped",
+    "stopped": "start the runtime again",
+    "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
+}
+"""By the state of a process."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is not as it should be, and what a person does about it."""
+
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.advice})"
+
+
+def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
+    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
+    problems = [_of_process(process) for process in status.processes if process.state != "ready"]
+    problems += _of_files(status)
+    problems += _of_gateway(status)
+    problems += _of_embedding(status)
+    return tuple(problems)
+
+
+def exit_code(problems: tuple[Problem, ...]) -> int:
+    """The exit status that says the same."""
+    return exit_codes.DEGRADED if problems else exit_codes.OK
+
+
+def _of_process(process: ProcessStatus) -> Problem:
+    reason = f": {process.error}" if process.error else ""
+    return Problem(f"{process.name or process.role} is {process.state}{reason}", ADVICE[process.state])
+
+
+def _of_files(status: RuntimeStatus) -> list[Problem]:
+    advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
+    return [Problem(reason, advice) for reason in (status.store.unusable if status.store is not None else ())]
+
+
+def _of_gateway(status: RuntimeStatus) -> list[Problem]:
+    if status.gateway is None:
+        return [] if _not_ready(status, "gateway") else [Problem("the gateway has not reported", "ask again")]
+    found = []
+    if status.gateway.store != "connected":
+        found.append(
+            Problem(
+                f"the gateway sees the store as {status.gateway.store} after {status.gateway.store_attempts} attempts: "
+                "writes are queued, reads come from the cache",
+                f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains",
+            )
+        )
+    if status.gateway.queue_depth:
+        found.append(
+            Problem(f"{status.gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
+        )
+    return found
+
+
+def _of_embedding(status: RuntimeStatus) -> list[Problem]:
+    if status.store is None:
+        return [] if _not_ready(status, "store") else [Problem("the store has not reported", "ask again")]
+    embedding = status.store.embedding
+    if embedding.error:
+        return [Problem(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")]
+    embedders = [process for process in status.processes if process.role == "embedder"]
+    if embedders and not embedding.workers:
+        return [
+            Problem("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
+        ]
+    return []
+
+
+def _not_ready(status: RuntimeStatus, role: str) -> bool:
+    return any(process.role == role and process.state != "ready" for process in status.processes)
+
+
+def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+    """The object that `status --json` prints; `status` None means that nothing runs or answers."""
+    return {
+        "home": str(home),
+        "processes": [_process(process) for process in status.processes] if status else [],
+        "write_queue": _write_queue(status.gateway if status else None),
+        "embedding": _embedding(status.store if status else None),
+        "unusable": list(status.store.unusable) if status and status.store else [],
+        "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
+        "gateway": _gateway(status.gateway if status else None),
+        "consolidator": _consolidator(status.consolidator if status else None),
+        "warnings": [*(status.warnings if status else ()), *map(str, problems)],
+    }
+
+
+def _process(process: ProcessStatus) -> dict[str, Any]:
+    return {
+        "role": process.role,
+        "name": process.name or process.role,
+        "pid": process.pid,
+        "state": process.state,
+        "restarts": process.restarts,
+        "uptime_s": round(process.uptime_s, 3),
+        "rss_bytes": process.rss_bytes,
+        "error": process.error,
+    }
+
+
+def _write_queue(gateway: GatewayHealth | None) -> dict[str, Any]:
+    return {
+        "depth": gateway.queue_depth if gateway else None,
+        "rejected": gateway.queue_rejected if gateway else None,
+    }
+
+
+def _gateway(gateway: GatewayHealth | None) -> dict[str, Any]:
+    return {
+        "sessions": gateway.sessions if gateway else None,
+        "store": gateway.store if gateway else None,
+        "store_attempts": gateway.store_attempts if gateway else None,
+        "store_next_attempt_s": gateway.store_next_attempt_s if gateway else None,
+    }
+
+
+def _consolidator(health: ConsolidatorHealth | None) -> dict[str, Any]:
+    return {
+        "duty": health.duty if health else None,
+        "finished": health.finished if health else None,
+        "failed": health.failed if health else None,
+        "error": health.error if health else None,
+    }
+
+
+def _embedding(store: StoreHealth | None) -> dict[str, Any]:
+    if store is not None:
+        return dict(msgspec.structs.asdict(store.embedding))
+    return dict.fromkeys(EmbeddingSummary.__struct_fields__)
+
+
+COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
+MIB: Final = 1024 * 1024
+
+
+def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: Console | None = None) -> None:
+    """Print the processes, what they have done, and what to do about that which is wrong."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    out = console or Console(highlight=False, soft_wrap=True)
+    out.print(f"[bold]Remembrancer[/bold], home {escape(status.home)}")
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("process", "state"):
+        table.add_column(heading)
+    for heading in ("pid", "restarts", "up", "memory"):
+        table.add_column(heading, justify="right")
+    for process in status.processes:
+        table.add_row(*_cells(process))
+    out.print(table)
+    _print_work(out, status)
+    if not problems:
+        out.print("[green]All is well.[/green]")
+    for problem in problems:
+        out.print(f"[yellow]![/yellow] {escape(problem.what)}")
+        out.print(f"  [dim]{escape(problem.advice)}[/dim]")
+
+
+def _cells(process: ProcessStatus) -> tuple[str, ...]:
+    from rich.markup import escape
+
+    colour = COLOURS.get(process.state, "yellow")
+    return (
+        escape(process.name or process.role),
+        f"[{colour}]{process.state}[/{colour}]",
+        str(process.pid or "-"),
+        str(process.restarts),
+        duration(process.uptime_s) if process.pid else "-",
+        f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
+    )
+
+
+def _print_work(out: Console, status: RuntimeStatus) -> None:
+    from rich.markup import escape
+
+    if status.store is not None:
+        counts, embedding = status.store.counts, status.store.embedding
+        out.print(f"memories    {counts.total} ({counts.forgotten} forgotten), {counts.entities} entities")
+        out.print(
+            f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
+            f"{embedding.workers} at work, {embedding.pending} pending"
+        )
+        if embedding.given_up:
+            out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
+    if status.gateway is not None:
+        rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
+        out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
+    if status.consolidator is not None:
+        out.print(f"consolidator {escape(_of_consolidator(status.consolidator))}")
+
+
+def _of_consolidator(health: ConsolidatorHealth) -> str:
+    now = f"at work: {health.duty}" if health.duty else "waits for work"
+    failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
+    return f"{now}; {health.finished} done{failed}"
+
+
+def duration(seconds: float) -> str:
+    """A time span as a person says it: 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{seconds:.0f} s"
 
 
 def main(argv: list[str]) -> int:
@@ -39,18 +269,16 @@ def main(argv: list[str]) -> int:
 
         return show_trace(paths, options.trace, as_json=as_json)
     try:
-        answer = ask(paths, AskStatus())
+        answer = ask_status(paths)
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
         if not is_up(paths):
             return _say_nothing_runs(paths.home, as_json=as_json)
         return _say_no_answer(paths, error.message, as_json=as_json)
-    if not isinstance(answer, RuntimeStatus):
-        return _say_no_answer(paths, refusal(answer), as_json=as_json)
     problems = find_problems(answer)
     if as_json:
         print(json.dumps(report(paths.home, answer, problems)))
     else:
-        from remembrancer.commands.status_table import print_status
+        from remembrancer.commands.status import print_status
 
         print_status(answer, problems)
     return exit_code(problems)

@@ -68,8 +68,6 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     embedding: EmbeddingSummary
     rejected_frames: int = 0
     indexes: tuple[IndexFigures, ...] = ()
-    upgrading: tuple[str, ...] = ()
-    """Files of an earlier release that are being brought to this one's schema: until then nothing reaches them."""
     unusable: tuple[str, ...] = ()
     """Of each file that somebody wanted and that cannot be opened, why not."""
 

@@ -63,16 +63,6 @@ class MemoryUnavailable(RemembrancerError):
     code = "memory_unavailable"
     retry_possible = True
 
-    @classmethod
-    def while_upgrading(cls, file: str) -> MemoryUnavailable:
-        """The error of what needs a file that is being brought to the present schema: the store is there for others."""
-        return cls("this project's records are being upgraded to this release", details={"upgrading": file})
-
-    @property
-    def is_of_one_file(self) -> bool:
-        """Whether an upgrade is the reason, so that whatever does not need that file goes on."""
-        return "upgrading" in self.details
-
 
 class QueueFull(RemembrancerError):
     """The store is away and the write queue holds as many operations as it may."""

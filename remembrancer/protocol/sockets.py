@@ -37,7 +37,6 @@ from remembrancer.protocol.wire import (
     UNDECODABLE,
     Envelope,
     decode_envelope,
-    encode_envelope,
     encoder,
 )
 
@@ -193,16 +192,12 @@ class Dealer(Generic[In]):
         if self._monitor is not None:
             self._monitor.close()
 
-    async def send(self, body: Any, *, timeout_s: float | None = None, in_reply_to: int | None = None) -> None:
-        """Send a message that wants no answer.
+    def send(self, body: Any) -> None:
+        """Send a message that wants no answer. Does not wait.
 
         Raises:
             PeerUnavailable: there is no connection, or its queue is full.
         """
-        self._send(self._speaker.envelope(timeout_s=timeout_s, in_reply_to=in_reply_to), body)
-
-    def send_now(self, body: Any) -> None:
-        """As `send`, for a callback."""
         self._send(self._speaker.envelope(), body)
 
     async def request(self, body: Any, *, timeout_s: float) -> In:
@@ -228,7 +223,7 @@ class Dealer(Generic[In]):
     def _send(self, envelope: Envelope, body: Any) -> None:
         if self._socket is None:
             raise PeerUnavailable("this side has closed the connection")
-        frames = [encode_envelope(envelope), encoder.encode(body)]
+        frames = [encoder.encode(envelope), encoder.encode(body)]
         try:
             self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
         except zmq.Again as error:
@@ -332,16 +327,12 @@ class Router(Generic[In]):
         self._reader.close()
         socket.close()
 
-    async def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
-        """Send `body`; False when that peer is gone or takes no more."""
-        return self.send_now(peer, body, in_reply_to=in_reply_to)
-
-    def send_now(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
-        """As `send`, for a callback. With NOBLOCK the message is handed over, or refused, before the call returns."""
+    def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
+        """Send `body` without waiting; False when that peer is gone or takes no more."""
         if self._socket is None or self._reader is None:
             return False
         envelope = self._speaker.envelope(in_reply_to=in_reply_to)
-        frames = [peer.routing_id, encode_envelope(envelope), encoder.encode(body)]
+        frames = [peer.routing_id, encoder.encode(envelope), encoder.encode(body)]
         try:
             self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
         except zmq.ZMQError as error:
@@ -352,14 +343,10 @@ class Router(Generic[In]):
             self._reader.look()
         return True
 
-    async def refuse(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
+    def refuse(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
         """Answer a request with an error."""
-        return self.refuse_now(peer, failure, in_reply_to=in_reply_to)
-
-    def refuse_now(self, peer: Peer, failure: Failure, *, in_reply_to: int | None) -> bool:
-        """As `refuse`, for a callback."""
         body = Refused(failure.code, failure.message, failure.retry_possible, failure.field, failure.details)
-        return self.send_now(peer, body, in_reply_to=in_reply_to)
+        return self.send(peer, body, in_reply_to=in_reply_to)
 
     def _take(self, frames: list[bytes]) -> None:
         try:
@@ -369,7 +356,7 @@ class Router(Generic[In]):
             body = _decode_body(self._decoder, frames[2])
         except VersionMismatch as error:
             self._drop(error.message)
-            self.refuse_now(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
+            self.refuse(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
             return
         except FrameRejected as error:
             self._drop(error.message)

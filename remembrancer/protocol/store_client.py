@@ -76,7 +76,7 @@ class StoreClient(Generic[In]):
 
     async def send(self, body: Any) -> None:
         """Send what wants no answer. Raises `PeerUnavailable` without a connection."""
-        await self._dealer.send(body)
+        self._dealer.send(body)
 
     async def request(self, body: Any, timeout_s: float) -> In:
         """Ask once.

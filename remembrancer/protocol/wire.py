@@ -92,15 +92,9 @@ class Envelope(msgspec.Struct, frozen=True, array_like=True):
         return max(0.0, self.deadline - (time.time() if now is None else now))
 
 
-_encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Envelope)
 _version_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _int_decoder = msgspec.msgpack.Decoder(int)
-
-
-def encode_envelope(envelope: Envelope) -> bytes:
-    """The envelope's frame."""
-    return _encoder.encode(envelope)
 
 
 def decode_envelope(frame: bytes) -> Envelope:

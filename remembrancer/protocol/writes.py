@@ -397,10 +397,8 @@ class Rejected(msgspec.Struct, frozen=True):
 class BatchApplied(msgspec.Struct, frozen=True, tag=True):
     """Store to gateway: these were committed (now or before); the rejected ones never will be.
 
-    Operations of the batch that are named in neither list were not attempted: send them again, those of a project in
-    `upgrading` (whose file is being upgraded) after what others have written.
+    Operations of the batch that are named in neither list were not attempted: send them again.
     """
 
     applied: tuple[str, ...]
     rejected: tuple[Rejected, ...] = ()
-    upgrading: tuple[str, ...] = ()

@@ -63,7 +63,7 @@ class Consolidator:
         assert isinstance(await self.ask(AwaitDuty(done), object, timeout_s=2.5), NoDuty)
 
     async def report(self, report: DutyReport) -> None:
-        await self.dealer.send(report)
+        self.dealer.send(report)
 
     async def close_session(self, duty: SessionEndDuty, summary: str = "") -> None:
         """Deal with the end of a session, as briefly as can be."""

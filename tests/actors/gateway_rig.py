@@ -17,7 +17,6 @@ from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.actors.launch import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.hello import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
@@ -82,8 +81,6 @@ class PlayedStore:
         self.hangs = False
         self.refuses: Refused | None = None
         self.refuses_writes: Refused | None = None
-        self.upgrading: set[str] = set()
-        """Projects (by id) whose files are being upgraded."""
         self.rejects: set[str] = set()
         """Contents that can never be applied."""
         self.answers_nonsense = False
@@ -140,9 +137,6 @@ class PlayedStore:
 
     def _reply(self, message: ToStore) -> Any:
         match message:
-            case Submit(operation=Operation(project=project)) | Recall(project=project) if project.id in self.upgrading:
-                failure = MemoryUnavailable.while_upgrading(project.id).to_failure()
-                return Refused(failure.code, failure.message, failure.retry_possible, details=failure.details)
             case Submit(operation=Operation(change=StartSession() | EndSession()) as operation):
                 return self._apply(operation)
             case Submit() | SubmitBatch(operations=(_, *_)) if self.refuses_writes:
@@ -186,15 +180,12 @@ class PlayedStore:
         applied: list[str] = []
         rejected: list[Rejected] = []
         for each in operations:
-            if each.project.id in self.upgrading:
-                continue
             outcome = Refused("invalid_input", "never") if content_of(each) in self.rejects else self._apply(each)
             if isinstance(outcome, Refused):
                 rejected.append(Rejected(each.operation_id, outcome.code, outcome.message))
             else:
                 applied.append(outcome.operation_id)
-        upgrading = self.upgrading.intersection(each.project.id for each in operations)
-        return BatchApplied(tuple(applied), tuple(rejected), tuple(upgrading))
+        return BatchApplied(tuple(applied), tuple(rejected))
 
     def _show(self, memory_id: str) -> MemoryShown | Refused:
         memory = self.memories.get(memory_id)
@@ -209,7 +200,7 @@ class PlayedStore:
 
 
 async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int) -> None:
-    await router.send(peer, body, in_reply_to=in_reply_to)
+    router.send(peer, body, in_reply_to=in_reply_to)
 
 
 def content_of(operation: Operation) -> str:

@@ -116,7 +116,7 @@ class Launcher:
 
     async def tell(self, child: Launched, message: Ping | Stop | PeerGone | PeerFailed) -> None:
         """Send to a child that has said something already."""
-        assert await self._router.send(self._peers[child.spec.incarnation], message)
+        assert self._router.send(self._peers[child.spec.incarnation], message)
 
     async def __aenter__(self) -> Launcher:
         await self._router.__aenter__()
@@ -270,7 +270,7 @@ class Worker:
 
     async def _send(self) -> None:
         while True:
-            await self.dealer.send(await self._outbox.get())
+            self.dealer.send(await self._outbox.get())
 
     async def __aenter__(self) -> Worker:
         await self.dealer.__aenter__()

@@ -142,7 +142,7 @@ async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig)
     await restart_with(rig, session_grace_s=1.0)
     await rig.gateway.store("Something")
     await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
-    await rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
+    rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
     async with Consolidator(rig.home) as consolidator:
         duty = await consolidator.duty(SessionEndDuty)
         assert (duty.session.session_id, duty.session.ending) == (SESSION, "abandoned")

@@ -77,7 +77,7 @@ class StoreSide:
 
     async def say(self, body: object) -> None:
         assert self._worker is not None
-        assert await self.router.send(self._worker, body)
+        assert self.router.send(self._worker, body)
 
     async def give(self, *texts: str, first_id: int = 1) -> None:
         """Hand out a job for each text."""

@@ -147,28 +147,6 @@ async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: 
             assert warned(status) == ["queued_rejected"]
 
 
-async def test_a_project_under_upgrade_holds_up_its_own_writes_alone(rig: Rig, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as here:
-        await here.store("known")
-        (project,) = {operation.project.id for operation in store.applied.values()}
-        store.upgrading = {project}
-        for content in ("first", "second"):
-            answer = await here.store(content)
-            assert (warned(answer), "degraded" in answer) == (["queued"], False)
-        async with rig.session("11" * 16, directory=str(other)) as elsewhere:
-            await elsewhere.store("elsewhere")
-            await until(lambda: store.contents == ["known", "elsewhere"])
-        answer = await here.call("recall_memories", query="first")
-        assert answer["degraded"]
-        assert "records are being upgraded" in answer["warnings"][0]["message"]
-        assert gateway.health().store == "connected"
-        store.upgrading = set()
-        await until(lambda: gateway.health().queue_depth == 0)
-        assert store.contents == ["known", "elsewhere", "first", "second"]
-
-
 async def test_a_full_queue_says_so(home: Path) -> None:
     rig = Rig(home, msgspec.structs.replace(QUICK, queue_limit=2))
     async with rig.running(), rig.session() as client:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,12 +24,9 @@ pytestmark = pytest.mark.anyio
 @asynccontextmanager
 async def serving(keys: CurveKeys, port: int) -> AsyncIterator[str]:
     """A service on the loopback that answers everything with `Scaled(1)`; its endpoint."""
-    replies: set[asyncio.Task[bool]] = set()
 
     def hear(peer: Peer, envelope: Envelope, message: ToLauncher) -> None:
-        task = asyncio.ensure_future(router.send(peer, Scaled(1), in_reply_to=envelope.message_id))
-        replies.add(task)
-        task.add_done_callback(replies.discard)
+        router.send(peer, Scaled(1), in_reply_to=envelope.message_id)
 
     endpoint = f"tcp://127.0.0.1:{port}"
     router: Router[ToLauncher] = Router(endpoint, Speaker("service", "01S"), to_launcher, hear, keys=keys)

@@ -34,7 +34,6 @@ from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import (
     PROTOCOL_VERSION,
     Envelope,
-    encode_envelope,
     encoder,
     from_launcher,
     to_command,
@@ -62,7 +61,6 @@ class Service:
         self.peers: list[Peer] = []
         self.arrived = anyio.Event()
         self.router: Router[ToService] = Router(endpoint, Speaker("service", "01S"), to_launcher, self._hear)
-        self._replies: set[asyncio.Task[bool]] = set()
 
     def _hear(self, peer: Peer, envelope: Envelope, message: ToService) -> None:
         self.heard.append(message)
@@ -71,10 +69,7 @@ class Service:
         if isinstance(message, AskScale):
             if message.embedders < 0:
                 raise ZeroDivisionError("a fault in the service")
-            reply = self.router.send(peer, Scaled(message.embedders), in_reply_to=envelope.message_id)
-            task = asyncio.ensure_future(reply)
-            self._replies.add(task)
-            task.add_done_callback(self._replies.discard)
+            self.router.send(peer, Scaled(message.embedders), in_reply_to=envelope.message_id)
 
 
 @asynccontextmanager
@@ -110,12 +105,12 @@ async def test_the_router_speaks_first_and_what_answers_no_request_goes_to_on_me
     said: list[ToClient] = []
     async with serving(endpoint) as service, client(endpoint, on_message=said.append) as dealer:
         assert await dealer.wait_connected(PATIENCE_S)
-        await dealer.send(Ready(1))
+        dealer.send(Ready(1))
         with anyio.fail_after(PATIENCE_S):
             await service.arrived.wait()
-        assert await service.router.send(service.peers[0], Ping())
-        assert await service.router.send(service.peers[0], Scaled(3), in_reply_to=999_999)
-        assert await service.router.send(service.peers[0], Stop("done", 1.0))
+        assert service.router.send(service.peers[0], Ping())
+        assert service.router.send(service.peers[0], Scaled(3), in_reply_to=999_999)
+        assert service.router.send(service.peers[0], Stop("done", 1.0))
         await until(lambda: len(said) == 2)
         assert said == [Ping(), Stop("done", 1.0)], "an answer to a question that nobody asked is dropped"
 
@@ -136,12 +131,12 @@ async def test_a_request_to_nobody_fails_at_once(endpoint: str) -> None:
         with pytest.raises(PeerUnavailable):
             await dealer.request(AskScale(1), timeout_s=30)
         with pytest.raises(PeerUnavailable):
-            await dealer.send(Ready(1))
+            dealer.send(Ready(1))
         assert time.monotonic() - begun < 25
         assert not dealer.connected
         assert not await dealer.wait_connected(0.01)
     with pytest.raises(PeerUnavailable):
-        await dealer.send(Ready(1))
+        dealer.send(Ready(1))
 
 
 async def test_requests_in_flight_are_lost_when_the_router_closes_and_the_dealer_mends_itself(endpoint: str) -> None:
@@ -171,7 +166,7 @@ async def test_closing_the_dealer_ends_its_requests_and_may_be_done_twice(endpoi
                 await hanging
         await dealer.aclose()
         await service.router.aclose()
-        assert not await service.router.send(Peer(b"x", "x", "x"), Ping())
+        assert not service.router.send(Peer(b"x", "x", "x"), Ping())
 
 
 async def test_a_peer_that_is_gone_is_told_from_one_that_is_there(endpoint: str) -> None:
@@ -181,9 +176,9 @@ async def test_a_peer_that_is_gone_is_told_from_one_that_is_there(endpoint: str)
             await dealer.request(AskScale(1), timeout_s=PATIENCE_S)
         peer = service.peers[0]
         with anyio.fail_after(PATIENCE_S):
-            while await service.router.send(peer, Ping()):  # noqa: ASYNC110 - until the socket has noticed
+            while service.router.send(peer, Ping()):  # noqa: ASYNC110 - until the socket has noticed
                 await anyio.sleep(0.005)
-        assert not await service.router.send(Peer(b"never seen", "x", "x"), Ping())
+        assert not service.router.send(Peer(b"never seen", "x", "x"), Ping())
 
 
 async def test_a_message_past_its_deadline_is_not_worked_on(
@@ -192,9 +187,9 @@ async def test_a_message_past_its_deadline_is_not_worked_on(
     async with serving(endpoint) as service:
         with raw_dealer(context, endpoint) as raw:
             late = Envelope(PROTOCOL_VERSION, 1, "late", "01L", deadline=time.time() - 1)
-            await send_raw(raw, [encode_envelope(late), encoder.encode(AskScale(1))])
+            await send_raw(raw, [encoder.encode(late), encoder.encode(AskScale(1))])
             soon = Envelope(PROTOCOL_VERSION, 2, "soon", "01L", deadline=time.time() + 60)
-            await send_raw(raw, [encode_envelope(soon), encoder.encode(AskScale(2))])
+            await send_raw(raw, [encoder.encode(soon), encoder.encode(AskScale(2))])
             await until(lambda: service.heard)
         assert service.heard == [AskScale(2)]
         assert service.router.expired_messages == 1
@@ -219,7 +214,7 @@ async def test_another_version_of_the_protocol_is_refused_by_name(
 
 def malformed(rng: random.Random) -> list[bytes]:
     """Frames that are wrong in one of many ways."""
-    envelope = encode_envelope(Envelope(PROTOCOL_VERSION, rng.randrange(100), "mad", "01M"))
+    envelope = encoder.encode(Envelope(PROTOCOL_VERSION, rng.randrange(100), "mad", "01M"))
     body = encoder.encode(AskScale(1))
     noise = rng.randbytes(rng.randrange(1, 60))
     at = rng.randrange(len(body))
@@ -269,11 +264,11 @@ async def test_the_dealer_counts_and_drops_whatever_is_malformed_and_listens_on(
         raw.bind(endpoint)
         async with client(endpoint, on_message=said.append) as dealer:
             assert await dealer.wait_connected(PATIENCE_S)
-            await dealer.send(Ready(1))
+            dealer.send(Ready(1))
             routing_id = (await receive_raw(raw))[0]
             for _ in range(300):
                 await send_raw(raw, [routing_id, *malformed(rng)])
-            good = [encode_envelope(Envelope(PROTOCOL_VERSION, 1, "r", "01R")), encoder.encode(Ping())]
+            good = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "r", "01R")), encoder.encode(Ping())]
             await send_raw(raw, [routing_id, *good])
             await until(lambda: said)
             assert said == [Ping()]
@@ -292,10 +287,10 @@ async def test_a_message_that_breaks_its_handler_makes_neither_side_deaf(
 
     async with serving(endpoint) as service, client(endpoint, on_message=hear) as dealer:
         assert await dealer.wait_connected(PATIENCE_S)
-        await dealer.send(AskScale(-1))
+        dealer.send(AskScale(-1))
         assert await dealer.request(AskScale(2), timeout_s=PATIENCE_S) == Scaled(2)
-        assert await service.router.send(service.peers[0], Ping())
-        assert await service.router.send(service.peers[0], Ping())
+        assert service.router.send(service.peers[0], Ping())
+        assert service.router.send(service.peers[0], Ping())
         await until(lambda: len(said) == 2)
     assert sum(record.message == "a message failed" for record in caplog.records) == 2
 
@@ -313,7 +308,7 @@ async def test_a_flood_of_messages_does_not_keep_the_process_from_its_other_work
 
     async with serving(endpoint) as service:
         with raw_dealer(context, endpoint) as raw:
-            frames = [encode_envelope(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(Ready(1))]
+            frames = [encoder.encode(Envelope(PROTOCOL_VERSION, 1, "x", "01X")), encoder.encode(Ready(1))]
             for _ in range(4000):
                 raw.send_multipart(frames)  # not a word of asyncio in between: all of it lies there when we look
             await until(lambda: service.heard)

@@ -15,8 +15,8 @@ import pytest
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.vectors.embedding_desk import NO_WORKER, UNATTENDED_S, EmbeddingDesk
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
+from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer
@@ -156,14 +156,14 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
     paths = RuntimePaths(home)
     committer = Committer()
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
-    index = IndexKeeper(lambda: open_chroma(paths.vectors), committer, busy=lambda: False)
+    index = IndexManager(lambda: open_chroma(paths.vectors), committer, busy=lambda: False)
     worker = Peer(b"", "embedder-1", "one")
 
     async def send(*_: object) -> bool:
         return True
 
     with ThreadPoolExecutor(1) as threads:
-        desk = EmbeddingDesk(
+        desk = EmbeddingScheduler(
             files, committer, index, threads, lambda *_: asyncio.ensure_future(send()), LoadGate(), clock=lambda: now
         )
 

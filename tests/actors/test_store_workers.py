@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.vectors.embedding_desk import DEADLY
-from remembrancer.actors.store.vectors.embedding_work import HAND_BYTES, MAX_DEATHS
+from remembrancer.actors.store.vectors.embedding_queue import HAND_BYTES, MAX_DEATHS
+from remembrancer.actors.store.vectors.embedding_scheduler import DEADLY
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.work import PassageJob
 from remembrancer.protocol.writes import UpdateMemory

@@ -73,14 +73,6 @@ async def test_the_head_is_bounded_in_number_and_size_but_never_empty(tmp_path: 
         assert len(await queue.head(5, 10)) == 1
 
 
-async def test_the_head_without_a_project_reaches_what_stands_behind_it(tmp_path: Path) -> None:
-    async with opened(tmp_path / "queue.db") as queue:
-        for number in range(5):
-            await queue.append(operation(number, project="p_1" if number == 3 else "p_0"))
-        assert [each.operation_id for each in await queue.head(2, 10, {"p_0"})] == [f"{3:032x}"]
-        assert await queue.head(2, 10, {"p_0", "p_1"}) == []
-
-
 async def test_what_is_settled_leaves_and_what_is_rejected_is_kept_aside(tmp_path: Path) -> None:
     path = tmp_path / "queue.db"
     async with opened(path) as queue:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 from typing import Protocol
 
@@ -49,15 +48,6 @@ class SqliteFactory:
     def close(self) -> None:
         for records in self._opened:
             records.close()
-
-
-def released(directory: Path, version: int) -> SqliteFactory:
-    """A factory in whose place the file lies that the release with that schema wrote."""
-    made = SqliteFactory(directory)
-    made.path.parent.mkdir()
-    packed = Path(__file__).with_name("released") / f"version_{version}.db.gz"
-    made.path.write_bytes(gzip.decompress(packed.read_bytes()))
-    return made
 
 
 FACTORIES: list[type[SqliteFactory]] = [SqliteFactory]

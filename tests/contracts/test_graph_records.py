@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.graph.graph_records import EdgeRow, EntityRow, GraphRecords
 from remembrancer.actors.store.graph.sqlite_graph import MOST_ROWS
-from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.contract import EdgeRow, EntityRow, Filters, GraphRecords, Records
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation

@@ -11,8 +11,7 @@ from remembrancer.actors.store.records.background_contract import MaintenanceSta
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.near import find_near
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
-from remembrancer.actors.store.vectors.vector_index import ExactCollection, IndexLost
+from remembrancer.actors.store.vectors.passage_index import ExactCollection, IndexLost, PassageIndex
 from remembrancer.protocol.consolidation import FindNear, ReadMemories, ToolUse
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic

@@ -356,28 +356,6 @@ def test_the_catalogue_remembers_projects_and_the_last_model(tmp_path: Path) -> 
     again.close()
 
 
-def test_a_catalogue_of_the_first_release_keeps_its_projects(tmp_path: Path) -> None:
-    path = tmp_path / "catalog.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as older:
-        older.executescript(
-            """CREATE TABLE projects (
-                   id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL
-               ) WITHOUT ROWID;
-               CREATE TABLE models (key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL)
-               WITHOUT ROWID;
-               INSERT INTO projects VALUES ('p_0123456789ab', '/work/one', 1.0, 2.0);
-               PRAGMA user_version = 1;"""
-        )
-    catalog = Catalog(path, lambda: 3.0)
-    catalog.note_session(PROJECT, "/work/one/tree")
-    assert catalog.projects() == [PROJECT]
-    catalog.close()
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT * FROM projects").fetchall() == [
-            ("p_0123456789ab", "/work/one", 1.0, 3.0, "/work/one/tree")
-        ]
-
-
 def test_a_catalogue_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "catalog.db"
     with closing(sqlite3.connect(path)) as newer:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.store.vectors.embedding_work import MAX_DEATHS
+from remembrancer.actors.store.vectors.embedding_queue import MAX_DEATHS
 from tests.runtime import Runtime, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtures("patient")]

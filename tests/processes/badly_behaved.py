@@ -16,7 +16,8 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
-from remembrancer.commands import command_line, up
+from remembrancer.commands import command_line
+from remembrancer.commands.runtime_commands import up
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
     EmbedderHealth,
@@ -104,7 +105,7 @@ def start_child() -> int:
 
 def main(argv: list[str]) -> int:
     """`remembrancer up` with these actors instead of the real ones."""
-    return up.main(argv, lambda role: [sys.executable, "-P", str(Path(__file__).resolve()), role])
+    return up(argv, lambda role: [sys.executable, "-P", str(Path(__file__).resolve()), role])
 
 
 if __name__ == "__main__":

@@ -261,9 +261,9 @@ os.link = counted(os.link)
 pathlib.Path.replace = counted(pathlib.Path.replace)
 pathlib.Path.rename = counted(pathlib.Path.rename)
 pathlib.Path.unlink = counted(pathlib.Path.unlink)
-from remembrancer.commands.restore import main
+from remembrancer.commands.backup import restore_main
 from tests.patience import PATIENCE_S
-sys.exit(main(sys.argv[2:]))
+sys.exit(restore_main(sys.argv[2:]))
 """
 """A restore that is killed before it changes a name for the nth time."""
 

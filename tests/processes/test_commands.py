@@ -158,7 +158,7 @@ def test_the_bridge_is_reached_without_the_libraries_that_it_does_not_need(home:
 
 def test_the_first_processes_are_started_before_heavy_libraries_are_imported(home: Path) -> None:
     seen = (
-        "import sys; import remembrancer.commands.up;"
+        "import sys; import remembrancer.commands.runtime_commands;"
         "assert not {'msgspec', 'zmq', 'anyio', 'asyncio', 'psutil', 'rich', 'ulid'} & sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-P", "-c", seen], check=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.portability.export_format import (
+from remembrancer.commands.export import (
     EndLine,
     Line,
     MemoryLine,
@@ -100,27 +100,6 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     there = command("export", str(write_lines(home / "there")), home=home)
     assert there.returncode == exit_codes.USAGE
     assert b"--force" in there.stderr
-
-
-def test_a_home_of_an_older_release_is_exported_as_it_is(home: Path) -> None:
-    from remembrancer.actors.store.records.schema import MIGRATIONS
-
-    ask(home, store("user", "I prefer tabs.", "user"))
-    stop(home)
-    path = home / "projects" / PROJECT.id / "memory.db"
-    path.parent.mkdir(parents=True)
-    old = sqlite3.connect(path)
-    old.executescript(f"BEGIN; {MIGRATIONS[0]} PRAGMA user_version = 1; COMMIT;")
-    old.execute(
-        "INSERT INTO memories (id, content, content_digest, type, scope, session_id, importance, tags, source,"
-        " created_at, updated_at) VALUES (?, 'old', x'00', 'semantic', 'project', 's', 0.5, '[]', '{}', 1.5, 2.5)",
-        (id_of("old"),),
-    )
-    old.commit()
-    old.close()
-    content = path.read_bytes()
-    assert ids_of(exported(home)) == {id_of("user"), id_of("old")}
-    assert path.read_bytes() == content
 
 
 def test_nothing_is_imported_unless_every_line_is_sound(home: Path) -> None:

@@ -101,7 +101,7 @@ async def played_store(home: Path, answer: Maintained | Refused) -> AsyncIterato
 
     def hear(peer: Peer, envelope: Envelope, message: ToStore) -> None:
         asked.append(message)
-        router.send_now(peer, answer, in_reply_to=envelope.message_id)
+        router.send(peer, answer, in_reply_to=envelope.message_id)
 
     router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, hear)
     async with router:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from remembrancer.commands.portability.archive import (
+from remembrancer.commands.backup import (
     MANIFEST,
     SEAL,
     ArchivedFile,
@@ -21,7 +21,7 @@ from remembrancer.commands.portability.archive import (
     read_manifest,
     write_archive,
 )
-from remembrancer.commands.portability.private_files import FileUnusable, new_file, target_of
+from remembrancer.commands.home_files import FileUnusable, new_file, target_of
 from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
 
 CONTENTS = {

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
-from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, decode_envelope, encode_envelope
+from remembrancer.protocol.wire import PROTOCOL_VERSION, Envelope, decode_envelope, encoder
 
 envelopes = st.builds(
     Envelope,
@@ -25,7 +25,7 @@ envelopes = st.builds(
 
 @given(envelopes)
 def test_an_envelope_survives_its_journey(envelope: Envelope) -> None:
-    assert decode_envelope(encode_envelope(envelope)) == envelope
+    assert decode_envelope(encoder.encode(envelope)) == envelope
 
 
 @given(st.binary(max_size=200))
@@ -45,7 +45,7 @@ def test_any_bytes_are_an_envelope_or_are_refused(frame: bytes) -> None:
 @given(envelopes, st.binary(min_size=1, max_size=8), st.integers(0, 60))
 @settings(deadline=None)
 def test_damage_to_an_envelope_is_refused_and_nothing_worse(envelope: Envelope, damage: bytes, place: int) -> None:
-    frame = encode_envelope(envelope)
+    frame = encoder.encode(envelope)
     at = place % len(frame)
     damaged = frame[:at] + damage + frame[at + len(damage) :]
     with contextlib.suppress(FrameRejected, VersionMismatch):

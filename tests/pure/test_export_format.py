@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.commands.import_ import choose_targets
-from remembrancer.commands.portability.export_format import (
+from remembrancer.commands.export import (
     EndLine,
     Line,
     MemoryLine,
@@ -23,9 +22,8 @@ from remembrancer.commands.portability.export_format import (
     encode_header,
     encode_line,
 )
-from remembrancer.commands.portability.import_check import check, placed_lines
-from remembrancer.commands.portability.importing import import_operation
-from remembrancer.commands.portability.private_files import FileUnusable
+from remembrancer.commands.home_files import FileUnusable
+from remembrancer.commands.import_ import check, choose_targets, import_operation, placed_lines
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput, SchemaTooNew
 from remembrancer.protocol.ids import MAX_ULID_MS, derive_memory_id

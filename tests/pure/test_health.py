@@ -12,9 +12,7 @@ import pytest
 from rich.console import Console
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.health import ADVICE, exit_code, find_problems
-from remembrancer.commands.report import report
-from remembrancer.commands.status_table import duration, print_status
+from remembrancer.commands.status import ADVICE, duration, exit_code, find_problems, print_status, report
 from remembrancer.protocol.control import GatewayHealth, ProcessState, ProcessStatus, RuntimeStatus, StoreHealth
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 
@@ -22,7 +20,6 @@ EMBEDDING = EmbeddingSummary("onnx", "all-MiniLM-L6-v2", 384, pending=0, workers
 GATEWAY = GatewayHealth(sessions=2, queue_depth=0, queue_rejected=0, store="connected")
 
 UNUSABLE = StoreHealth(Counts(), EMBEDDING, unusable=("p_1/memory.db cannot be read",))
-UPGRADING = StoreHealth(Counts(), msgspec.structs.replace(EMBEDDING, workers=0), upgrading=("user",))
 
 
 def process(role: str, state: ProcessState = "ready", error: str | None = None) -> ProcessStatus:
@@ -57,7 +54,6 @@ def test_each_other_state_of_a_process_is_a_problem_with_advice(state: ProcessSt
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="away")), "away"),
         (runtime(gateway=msgspec.structs.replace(GATEWAY, store="reconnecting")), "reconnecting"),
         (runtime(gateway=msgspec.structs.replace(GATEWAY, queue_depth=4)), "4 writes are queued"),
-        (msgspec.structs.replace(runtime(), store=UPGRADING), "records of user are being upgraded"),
         (msgspec.structs.replace(runtime(), store=UNUSABLE), "p_1/memory.db cannot be read"),
         (runtime(gateway=None), "gateway has not reported"),
         (runtime(embedding=msgspec.structs.replace(EMBEDDING, workers=0)), "no embedder works"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.commands.portability.home_files import USER_RECORDS, open_file
+from remembrancer.commands.home_files import USER_RECORDS, open_file
 from remembrancer.protocol.errors import RecordsUnusable
 
 

@@ -13,8 +13,8 @@ import pytest
 from remembrancer.actors.gateway.hook_events import to_operation
 from remembrancer.actors.gateway.hook_intake import MAX_REJECTED, PRESENT_S, HeardOf, HookIntake
 from remembrancer.actors.gateway.toolkit.credential_masking import masked, masked_value
-from remembrancer.commands import hook_spool
-from remembrancer.commands.hook_spool import leave, note_beginning, take_duration_ms
+from remembrancer.commands import hook as hook_command
+from remembrancer.commands.hook import leave, note_beginning, take_duration_ms
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
@@ -239,7 +239,7 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
 async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_spool, "MAX_WAITING", 3)
+    monkeypatch.setattr(hook_command, "MAX_WAITING", 3)
     for number in range(5):
         leave(str(tmp_path), prompt(f"{number}"), number)
     assert (tmp_path / ".dropped").read_bytes() == b".."
@@ -264,7 +264,7 @@ def test_a_clock_that_was_set_back_makes_no_negative_duration(tmp_path: Path) ->
 
 
 def test_notes_on_tools_that_are_never_done_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hook_spool, "MAX_RUNNING", 10)
+    monkeypatch.setattr(hook_command, "MAX_RUNNING", 10)
     for number in range(50):
         note_beginning(str(tmp_path / "hooks"), f"{number}", number)
     assert len(list((tmp_path / "hooks" / "running").iterdir())) <= 10

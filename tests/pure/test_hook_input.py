@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.bridge.places import find_places
-from remembrancer.commands.hook_context import DEFAULT_TOKENS, question, tokens_wanted
-from remembrancer.commands.hook_input import (
+from remembrancer.commands.hook import (
     NoEvent,
     cut,
     directory_of,
@@ -25,6 +24,7 @@ from remembrancer.commands.hook_input import (
     to_event,
     tool_key,
 )
+from remembrancer.commands.hook_context import DEFAULT_TOKENS, question, tokens_wanted
 from remembrancer.protocol.hooks import MAX_TOOL_BYTES, MAX_TURN_BYTES
 from remembrancer.protocol.paths import RuntimePaths
 

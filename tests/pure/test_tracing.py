@@ -10,8 +10,7 @@ import pytest
 from rich.console import Console
 
 from remembrancer.actors.launcher.runtime_status import TraceGathering
-from remembrancer.commands.call_traces import CallTrace, choose, join
-from remembrancer.commands.trace_table import print_call, print_calls
+from remembrancer.commands.trace import CallTrace, choose, join, print_call, print_calls
 from remembrancer.protocol.control import ProcessTraces, TracesGathered
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
@@ -25,7 +24,7 @@ from remembrancer.protocol.tracing import (
     current,
     working_on,
 )
-from remembrancer.protocol.wire import Envelope, decode_envelope, encode_envelope
+from remembrancer.protocol.wire import Envelope, decode_envelope, encoder
 
 
 def told(process: str, *marks: Mark, trace: str = "0000002a", is_over: bool = True) -> ProcessTraces:
@@ -104,11 +103,11 @@ def test_an_envelope_names_the_call_that_it_is_part_of() -> None:
     with working_on(Traces().begin("any")) as trace:
         envelope = speaker.envelope(timeout_s=1)
     assert envelope.trace == trace.id
-    assert decode_envelope(encode_envelope(envelope)) == envelope
+    assert decode_envelope(encoder.encode(envelope)) == envelope
 
 
 def test_an_envelope_of_a_process_that_knows_no_traces_is_understood() -> None:
-    whole = encode_envelope(Envelope(1, 7, "store", "01S"))
+    whole = encoder.encode(Envelope(1, 7, "store", "01S"))
     without = bytes([whole[0] - 1]) + whole[1:-1]
     assert decode_envelope(without) == Envelope(1, 7, "store", "01S")
 

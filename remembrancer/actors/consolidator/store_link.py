@@ -90,7 +90,7 @@ class StoreLink:
     async def report(self, report: DutyReport) -> None:
         """Say what came of a duty. Lost with a store that dies: the next one knows nothing of the duty."""
         try:
-            await self._dealer.send(report)
+            self._dealer.send(report)
         except PeerUnavailable:
             logger.info("a report was not sent", extra={"duty_id": report.duty_id})
 

@@ -220,6 +220,6 @@ class EmbedderActor(Actor):
     def _say(self, message: WorkerMessage) -> None:
         """What cannot be sent is dropped: the store that comes back asks again."""
         try:
-            self._store.send_now(message)
+            self._store.send(message)
         except PeerUnavailable as error:
             logger.debug("not sent", extra={"message_type": type(message).__name__, "reason": error.message})

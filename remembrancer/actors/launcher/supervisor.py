@@ -121,7 +121,7 @@ class Supervisor:
                 case Start():
                     self._start(instruction)
                 case Tell(name=name, incarnation=incarnation, message=message):
-                    await self._router.send(_peer(name, incarnation), message)
+                    self._router.send(_peer(name, incarnation), message)
                 case Signal(name=name, signal=which):
                     self._children[name].send_signal(which)
                 case Changed():
@@ -222,7 +222,7 @@ class Supervisor:
 
     def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Callable[[], Awaitable[ToCommand]]) -> None:
         async def work() -> None:
-            await self._router.send(peer, await answer(), in_reply_to=envelope.message_id)
+            self._router.send(peer, await answer(), in_reply_to=envelope.message_id)
 
         if self._tasks is not None:
             self._tasks.start_soon(work)
@@ -262,7 +262,7 @@ class Supervisor:
         """Send a question to each process that is ready. Their names."""
         ready = [process for process in self._core.processes if process.state == "ready"]
         for process in ready:
-            await self._router.send(_peer(process.name, process.incarnation), question)
+            self._router.send(_peer(process.name, process.incarnation), question)
         return [process.name for process in ready]
 
 

@@ -28,10 +28,8 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Dispatcher, Listener
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
-from remembrancer.actors.store.upgrades import Upgrades
-from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.vectors.index_audit import IndexAudit
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper, open_chroma
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import NotePresence
@@ -59,8 +57,6 @@ from remembrancer.protocol.work import (
 READ_THREADS: Final = 2
 """Each has its own cache of pages, and Python runs one of them at a time."""
 HOUSEKEEPING_S: Final = 1.0
-UPGRADE_PATIENCE_S: Final = 2.0
-"""How long the upgrade of the user's file may hold up the word that the store is there."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -72,12 +68,10 @@ class StoreActor(Actor):
     def __init__(self, spec: LaunchSpec) -> None:
         super().__init__(spec)
         self._lock = FileLock(spec.paths.store_lock)
-        self._upgrades = Upgrades()
         self._threads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="reader")
         self._gate = LoadGate()
         self._counts = Counts()
         self._counted = (-1, 0)
-        self._audit = IndexAudit(lambda: open_chroma(spec.paths.vectors), self._read)
         self._embedded = 0
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
@@ -86,8 +80,8 @@ class StoreActor(Actor):
         self._router: Router[ToStore]
         self._committer: Committer
         self._files: MemoryFiles
-        self._index: IndexKeeper
-        self._desk: EmbeddingDesk
+        self._index: IndexManager
+        self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
         self._duties: ConsolidatorDesk
@@ -95,7 +89,6 @@ class StoreActor(Actor):
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
         await acquire(self._lock, "store")
-        announced = await self._upgrade_user_file(task_status)
         self._committer = Committer()
         self._files = MemoryFiles(
             paths,
@@ -103,10 +96,9 @@ class StoreActor(Actor):
             time.time,
             limit_bytes=self.spec.settings.database_limit_bytes,
             on_open=self._file_opened,
-            upgrades=self._upgrades,
         )
-        self._index = IndexKeeper(self._audit.open, self._committer, busy=self._is_busy)
-        self._desk = EmbeddingDesk(
+        self._index = IndexManager(partial(open_chroma, paths.vectors), self._committer, busy=self._is_busy)
+        self._scheduler = EmbeddingScheduler(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
         if settings.reranker == "cross-encoder":
@@ -115,7 +107,7 @@ class StoreActor(Actor):
             paths,
             self._files,
             self._index,
-            self._desk,
+            self._scheduler,
             self._threads,
             self._gate,
             self._embedding,
@@ -127,7 +119,7 @@ class StoreActor(Actor):
             self._files,
             self._committer,
             self._index,
-            self._desk,
+            self._scheduler,
             self._gate,
             lambda name: self._duties.finder.mark(name),
         )
@@ -136,10 +128,10 @@ class StoreActor(Actor):
             self._committer,
             settings,
             writes.submit,
-            MaterialDesk(self._files, self._index, self._desk, self._threads, self._gate),
+            MaterialDesk(self._files, self._index, self._scheduler, self._threads, self._gate),
             self._threads,
             self._count_accesses,
-            waiting_for_vectors=lambda: self._desk.pending if self._desk.work.has_workers else 0,
+            waiting_for_vectors=lambda: self._scheduler.pending if self._scheduler.queue.has_workers else 0,
         )
         self._duties.finder.mark(self._files.user.name)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._duties.hear)
@@ -148,43 +140,27 @@ class StoreActor(Actor):
         self._requests.listen(self._listeners())
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._router:
-            self._tasks.start_soon(self._desk.run)
+            self._tasks.start_soon(self._scheduler.run)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
-            if not announced:
-                task_status.started()
-            if self._desk.identity is not None:
-                self._index.use_model(self._desk.identity, list(self._files))
+            task_status.started()
+            if self._scheduler.identity is not None:
+                self._index.use_model(self._scheduler.identity, list(self._files))
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
             await anyio.sleep_forever()
-
-    async def _upgrade_user_file(self, task_status: anyio.abc.TaskStatus[None]) -> bool:
-        """Upgrade the user's file, without which nothing begins. Whether the store has been announced meanwhile.
-
-        It is while that takes long: the limit of a start is for a store that hangs. Nobody can reach it until its
-        files are open, so that writes are queued, and reads are answered without it.
-        """
-        upgrading = asyncio.ensure_future(self._upgrades.upgrade(self.spec.paths.user_database, USER))
-        await asyncio.wait([upgrading], timeout=UPGRADE_PATIENCE_S)
-        announced = not upgrading.done()
-        if announced:
-            task_status.started()
-        await upgrading
-        return announced
 
     def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
             nothing = EmbeddingSummary(
                 self.spec.settings.engine, self.spec.settings.model, 0, 0, 0, vectors_ready=False
             )
-            return StoreHealth(Counts(), nothing, upgrading=self._upgrades.under_way)
+            return StoreHealth(Counts(), nothing)
         return StoreHealth(
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
-            self._audit.figures,
-            self._upgrades.under_way,
+            self._index.figures,
             self._files.unusable,
         )
 
@@ -206,7 +182,7 @@ class StoreActor(Actor):
         if peer.role == "consolidator":
             self._duties.consolidator_gone(peer.incarnation)
         else:
-            self._desk.peer_gone(peer)
+            self._scheduler.peer_gone(peer)
             if self._reranker is not None:
                 self._reranker.peer_gone(peer)
 
@@ -217,7 +193,7 @@ class StoreActor(Actor):
     async def drain(self, reason: str) -> None:
         """Refuse what comes, commit what was taken, and leave the index whole."""
         if not hasattr(self, "_router"):
-            return  # nothing was taken; an upgrade that is left in the middle has changed nothing
+            return  # nothing was taken
         self._requests.draining = True
         self._duties.drain()
         self._background.cancel()
@@ -229,61 +205,57 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._files.close)
 
     def _listeners(self) -> dict[type, Listener]:
-        reranker = () if self._reranker is None else (self._reranker.hear,)
-        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
-        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
+        reranker = self._reranker.hear if self._reranker is not None else lambda *_: None
 
         def hear(peer: Peer, message: Any) -> None:
             self._embedded += isinstance(message, PassagesEmbedded)
-            self._desk.hear(peer, message)
-            hear_of_reranker(peer, message)
+            self._scheduler.hear(peer, message)
+            reranker(peer, message)
 
-        def hear_of_reranker(peer: Peer, message: Any) -> None:
-            for listener in reranker:
-                listener(peer, message)
-
+        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
+        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
         return {
             **dict.fromkeys(work, hear),
-            **dict.fromkeys(reranking, hear_of_reranker),
+            **dict.fromkeys(reranking, reranker),
             NotePresence: lambda *_: None,  # which the duties have heard
         }
 
     def _embedding(self) -> EmbeddingSummary:
-        identity = self._desk.identity
+        identity = self._scheduler.identity
         settings = self.spec.settings
         return EmbeddingSummary(
             engine=identity.engine if identity else settings.engine,
             model=identity.model if identity else settings.model,
             dimensions=identity.dimensions if identity else 0,
-            pending=self._desk.pending,
-            workers=len(self._desk.work.workers),
+            pending=self._scheduler.pending,
+            workers=len(self._scheduler.queue.workers),
             vectors_ready=self._index.ready,
-            error=self._desk.error or self._index.error,
-            given_up=len(self._desk.given_up),
-            given_up_error=self._desk.given_up.last_reason,
+            error=self._scheduler.error or self._index.error,
+            given_up=len(self._scheduler.dead_letters),
+            given_up_error=self._scheduler.dead_letters.last_reason,
         )
 
     def _revision(self) -> tuple[int, int, int, int]:
         """What changes when anything in the records or in their vectors may have."""
-        return self._committer.commits, self._embedded, self._desk.pending, len(list(self._files))
+        return self._committer.commits, self._embedded, self._scheduler.pending, len(list(self._files))
 
     def _is_busy(self) -> bool:
         """Whether there is something better to do than to tidy the index."""
-        return self._desk.pending > 0 or not self._gate.is_idle(time.monotonic())
+        return self._scheduler.pending > 0 or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
         self._index.adopt(records)
         self._duties.finder.mark(records.name)
-        self._tasks.start_soon(self._desk.enqueue_missing, records)
+        self._tasks.start_soon(self._scheduler.enqueue_missing, records)
 
     async def _find_pending(self) -> None:
         """Open the projects that are known, the last used first: what they left pending is embedded now."""
-        await self._desk.enqueue_missing(self._files.user)
+        await self._scheduler.enqueue_missing(self._files.user)
         for project in self._files.catalog.projects():
             if not self._files.exists(project):
                 continue
             try:
-                await self._files.make_ready(project)
+                await self._files.project(project)
             except RemembrancerError as error:
                 logger.warning(
                     "a project's records cannot be opened", extra={"project": project.id, "code": error.code}
@@ -308,7 +280,7 @@ class StoreActor(Actor):
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             if not self._is_busy():
-                await self._audit.count(lambda: list(self._files), self._index, self._desk.identity, self._revision)
+                await self._index.count(lambda: list(self._files), self._read, self._revision)
 
     async def _count_accesses(self) -> None:
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
@@ -333,7 +305,7 @@ class StoreActor(Actor):
 
     def _send_to_worker(self, worker: Peer, message: ToWorker) -> asyncio.Future[bool]:
         sent: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        sent.set_result(self._router.send_now(worker, message))  # at once: a task of its own would wait for its turn
+        sent.set_result(self._router.send(worker, message))  # at once: a task of its own would wait for its turn
         return sent
 
     async def _read(self, work: Callable[[], T]) -> T:

@@ -20,19 +20,15 @@ from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import ProjectRef
 
-_MIGRATIONS: Final = (
-    """
-    CREATE TABLE IF NOT EXISTS projects (
-        id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE IF NOT EXISTS models (
-        key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
-    ) WITHOUT ROWID;
-    """,
-    "ALTER TABLE projects ADD COLUMN directory TEXT;",
-)
-"""What makes each version out of the one before."""
-CATALOG_VERSION: Final = len(_MIGRATIONS)
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS projects (
+    id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS models (
+    key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
+) WITHOUT ROWID;
+"""
+CATALOG_VERSION: Final = 1
 logger = logging.getLogger(__name__)
 
 
@@ -47,8 +43,7 @@ class Catalog:
                 raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             self._connection.execute("PRAGMA journal_mode = WAL")
-            steps = "".join(_MIGRATIONS[found:])
-            self._connection.executescript(f"BEGIN;{steps}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
+            self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
         except sqlite3.DatabaseError as error:
             raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
 

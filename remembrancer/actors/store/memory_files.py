@@ -15,10 +15,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.upgrades import Upgrades
 from remembrancer.protocol.errors import (
     InvalidInput,
-    MemoryUnavailable,
     RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
@@ -63,7 +61,7 @@ class PendingSessions:
 
 
 class MemoryFiles:
-    """Opens files on the writer thread, once each. A project's of an earlier release is upgraded first, beside it."""
+    """Opens files on the writer thread, once each."""
 
     def __init__(
         self,
@@ -73,14 +71,12 @@ class MemoryFiles:
         *,
         limit_bytes: int | None,
         on_open: Callable[[Records], None],
-        upgrades: Upgrades | None = None,
     ) -> None:
         self._paths = paths
         self._committer = committer
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._on_open = on_open
-        self._upgrades = upgrades or Upgrades()
         self._open: dict[str, Records] = {}
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._unusable: dict[str, str] = {}
@@ -122,23 +118,10 @@ class MemoryFiles:
             InvalidInput: the id is none of a project.
             SchemaTooNew: a newer release wrote it.
             RecordsUnusable: it is damaged.
-            MemoryUnavailable: it is being upgraded, and that takes a while.
         """
         found = self._open.get(project.id)
         if found is not None:
             return found
-        opening = self._opening_of(project)
-        await asyncio.wait([opening], timeout=self._upgrades.patience_s(project.id))
-        if not opening.done() and project.id in self._upgrades.under_way:
-            raise MemoryUnavailable.while_upgrading(project.id)
-        return await asyncio.shield(opening)
-
-    async def make_ready(self, project: ProjectRef) -> None:
-        """Open the file of a project, however long its upgrade takes. Raises what `project` does."""
-        if project.id not in self._open:
-            await asyncio.shield(self._opening_of(project))
-
-    def _opening_of(self, project: ProjectRef) -> asyncio.Task[Records]:
         opening = self._opening.get(project.id)
         if opening is None:
             if not PROJECT_ID.fullmatch(project.id):
@@ -146,7 +129,7 @@ class MemoryFiles:
             opening = asyncio.create_task(self._open_project(project))
             self._opening[project.id] = opening
             opening.add_done_callback(partial(self._opened, project.id))
-        return opening
+        return await asyncio.shield(opening)
 
     def _opened(self, name: str, opening: asyncio.Task[Records]) -> None:
         """Whoever asks next is told of an error anew: it may be that nobody waits for this one any more."""
@@ -175,7 +158,6 @@ class MemoryFiles:
 
     async def _open_project(self, project: ProjectRef) -> Records:
         path = self._paths.project_database(project.id)
-        await self._upgrades.upgrade(path, project.id)
         records = await self._committer.run(lambda: self._connect(path, project.id))
         await self._committer.run(lambda: self.catalog.register(project))
         try:

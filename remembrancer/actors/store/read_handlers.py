@@ -32,8 +32,8 @@ from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.actors.store.retrieval.recalls import Source, recall
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.retrieval.reranking import Reranking
-from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.dynamics import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
@@ -89,8 +89,8 @@ class ReadHandlers:
         self,
         paths: RuntimePaths,
         files: MemoryFiles,
-        index: IndexKeeper,
-        desk: EmbeddingDesk,
+        index: IndexManager,
+        scheduler: EmbeddingScheduler,
         threads: Executor,
         gate: LoadGate,
         embedding: Callable[[], EmbeddingSummary],
@@ -102,7 +102,7 @@ class ReadHandlers:
         self._paths = paths
         self._files = files
         self._index = index
-        self._desk = desk
+        self._scheduler = scheduler
         self._threads = threads
         self._gate = gate
         self._embedding = embedding
@@ -166,7 +166,7 @@ class ReadHandlers:
 
         async def embed(text: str) -> Vectors:
             current().mark("vector to be asked for")
-            vector = await self._desk.embed_query(text, max(0.0, answer_by - time.monotonic()))
+            vector = await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()))
             current().mark("vector at hand")
             return vector
 
@@ -228,7 +228,7 @@ class ReadHandlers:
                 continue
             timeout_s = context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
             answer_at = anyio.current_time() + timeout_s
-            embedded, error = await self._desk.wait_for(records, number, timeout_s)
+            embedded, error = await self._scheduler.wait_for(records, number, timeout_s)
             if embedded:
                 with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
                     comparing = asyncio.ensure_future(self._index.check_now(records.name, number, self._threads))
@@ -239,7 +239,7 @@ class ReadHandlers:
         return EmbeddingState(request.memory_id, embedded=False, error=error)
 
     async def _show(self, request: GetMemory, _context: RequestContext) -> MemoryShown:
-        embedded, rules = self._desk.is_embedded, self._rules
+        embedded, rules = self._scheduler.is_embedded, self._rules
         shown, _ = await answered(
             await readable(self._files, request.project),
             lambda files: self._read(lambda: show_memory(request, files, embedded, time.time(), rules)),
@@ -384,11 +384,7 @@ class Readable(NamedTuple):
 async def readable(
     files: MemoryFiles, project: ProjectRef, *, of_project: bool = True, of_user: bool = True
 ) -> Readable:
-    """The user's file, and the project's if it has one: to ask makes none.
-
-    Raises:
-        MemoryUnavailable: the project's is being upgraded, and that takes a while.
-    """
+    """The user's file, and the project's if it has one: to ask makes none."""
     found = (files.user,) if of_user else ()
     if not of_project or not files.exists(project):
         return Readable(found, files.note_unusable)

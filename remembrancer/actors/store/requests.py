@@ -32,13 +32,13 @@ class RequestContext:
 
     def reply(self, body: Any) -> None:
         """Send the answer."""
-        sent = self.router.send_now(self.peer, body, in_reply_to=self.envelope.message_id)
+        sent = self.router.send(self.peer, body, in_reply_to=self.envelope.message_id)
         if not sent and self.undelivered is not None:
             self.undelivered()
 
     def refuse(self, error: RemembrancerError) -> None:
         """Answer with an error."""
-        self.router.refuse_now(self.peer, error.to_failure(), in_reply_to=self.envelope.message_id)
+        self.router.refuse(self.peer, error.to_failure(), in_reply_to=self.envelope.message_id)
 
 
 Handler = Callable[[Any, RequestContext], Coroutine[Any, Any, Any] | None]

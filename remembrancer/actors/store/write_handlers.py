@@ -23,9 +23,9 @@ from remembrancer.actors.store.routing import (
     find_target,
     stays_in,
 )
-from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
-from remembrancer.protocol.errors import MemoryUnavailable, NotFound, RemembrancerError
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
@@ -55,15 +55,15 @@ class WriteHandlers:
         self,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexKeeper,
-        desk: EmbeddingDesk,
+        index: IndexManager,
+        scheduler: EmbeddingScheduler,
         gate: LoadGate,
         on_commit: Callable[[str], None] = lambda name: None,
     ) -> None:
         self._files = files
         self._committer = committer
         self._index = index
-        self._desk = desk
+        self._scheduler = scheduler
         self._gate = gate
         self._on_commit = on_commit
 
@@ -118,13 +118,9 @@ class WriteHandlers:
         return SessionsImported()
 
     async def _submit_batch(self, operations: Sequence[Operation]) -> BatchApplied:
-        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there.
-
-        A project whose file is being upgraded holds up its own operations alone, which keep their order.
-        """
+        """Apply in order. A refusal for good is named and passed over; anything else ends the batch there."""
         applied: list[str] = []
         rejected: list[Rejected] = []
-        upgrading: set[str] = set()
         left = list(operations)
         while left:
             target, run = await self._next_run(left)
@@ -132,14 +128,11 @@ class WriteHandlers:
             for operation, reply in zip(run, await self._commit_run(target, run), strict=True):
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
-                elif isinstance(reply, MemoryUnavailable) and reply.is_of_one_file:
-                    upgrading.add(operation.project.id)
-                    left = [each for each in left if each.project.id != operation.project.id]
                 elif reply.retry_possible:
-                    return BatchApplied(tuple(applied), tuple(rejected), tuple(upgrading))
+                    return BatchApplied(tuple(applied), tuple(rejected))
                 else:
                     rejected.append(Rejected(operation.operation_id, reply.code, reply.message))
-        return BatchApplied(tuple(applied), tuple(rejected), tuple(upgrading))
+        return BatchApplied(tuple(applied), tuple(rejected))
 
     async def _next_run(self, operations: Sequence[Operation]) -> tuple[Target | Answer, list[Operation]]:
         """The first operations that surely belong together: where a memory is may depend on what comes before."""
@@ -216,7 +209,7 @@ class WriteHandlers:
         """The reply with what keeps its text from being embedded, as it is now: it is no part of what was done."""
         if isinstance(reply, RemembrancerError) or not _wants_vectors(reply.result):
             return reply
-        error = self._desk.error
+        error = self._scheduler.error
         if error is None or (reply.replayed and self._has_vectors(operation)):
             return reply
         return msgspec.structs.replace(reply, embedding_error=error)
@@ -226,7 +219,7 @@ class WriteHandlers:
         memory_id = memory_id_of(operation.change) or ""
         for records in (self._files.open_project(operation.project), self._files.user):
             number = None if records is None else records.number_of(memory_id)
-            if records is not None and number is not None and self._desk.is_embedded(records, number):
+            if records is not None and number is not None and self._scheduler.is_embedded(records, number):
                 return True
         return False
 
@@ -253,7 +246,7 @@ class WriteHandlers:
         if removed:
             self._index.remove(loses.name, removed)
         if to_embed:
-            self._desk.enqueue(gains.name, to_embed)
+            self._scheduler.enqueue(gains.name, to_embed)
         return [outcome.reply for outcome in outcomes]
 
 

@@ -35,7 +35,6 @@ class Drain:
         self._cache = cache
         self._happenings = happenings
         self._internal_failures: dict[str, int] = {}
-        self._set_back: set[str] = set()  # projects whose files are being upgraded: the others' operations go first
         self.stuck: str | None = None
         """Why the oldest operation is refused at the moment, if it is."""
 
@@ -46,11 +45,10 @@ class Drain:
                 await self._queue.wait_changed()
                 continue
             await self._link.wait_answering()
-            batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES, frozenset(self._set_back))
-            if not batch:  # an append is on its way to the disk, or nothing is left but what is set back
+            batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES)
+            if not batch:  # an append is on its way to the disk
                 with anyio.move_on_after(STUCK_PAUSE_S):
                     await self._queue.wait_changed()
-                self._set_back.clear()
                 continue
             try:
                 await self._send(batch)
@@ -67,10 +65,8 @@ class Drain:
             await self._send_oldest(batch[0])
             return
         assert isinstance(reply, BatchApplied)
-        self._set_back.update(reply.upgrading)
         if not reply.applied and not reply.rejected:
-            if not reply.upgrading:
-                await self._send_oldest(batch[0])
+            await self._send_oldest(batch[0])
             return
         for each in reply.rejected:
             _log_rejected(each)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -93,11 +93,10 @@ class QueueFile:
             raise _as_ours(self._path, error) from error
         return added
 
-    def head(self, count: int, size_bytes: int, without: Collection[str] = frozenset()) -> tuple[list[Operation], int]:
+    def head(self, count: int, size_bytes: int) -> tuple[list[Operation], int]:
         """The oldest operations: at most `count`, and about `size_bytes` of them, but one at least.
 
-        Those of the projects in `without` are passed over. What does not decode (a newer release's) is moved to the
-        rejected ones: the second value says how many.
+        What does not decode (a newer release's) is moved to the rejected ones: the second value says how many.
         """
         found: list[Operation] = []
         unreadable: list[Rejected] = []
@@ -109,8 +108,6 @@ class QueueFile:
                     operation = _decoder.decode(blob)
                 except msgspec.DecodeError as error:
                     unreadable.append(Rejected(operation_id, _UNREADABLE, str(error)))
-                    continue
-                if operation.project.id in without:
                     continue
                 total += len(blob)
                 if found and (len(found) == count or total > size_bytes):

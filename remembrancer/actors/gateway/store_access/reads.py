@@ -49,13 +49,9 @@ _WAIT_FOR_WRITES: Final = (Recall, GetMemory, SearchGraph, GatherContext, Descri
 
 
 class Away(msgspec.Struct, frozen=True):
-    """The store had no part in an answer. `asked`: it was asked, and did not answer in time.
-
-    `why`: for a person, where it is there for others.
-    """
+    """The store had no part in an answer. `asked`: it was asked, and did not answer in time."""
 
     asked: bool = False
-    why: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -223,7 +219,7 @@ class ReadPath:
         """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
         if away.asked:
             return Notice("query_timeout", f"The store did not answer in time. {what}")
-        why = away.why or self._link.explain_away()
+        why = self._link.explain_away()
         return Notice("memory_unavailable", f"{what} ({why}; ask again in a moment)")
 
     async def _from_store(self, request: GatewayRequest, received_at: float) -> ToGateway | Away:
@@ -236,8 +232,7 @@ class ReadPath:
         try:
             reply = await self._link.request(request, self._left(until))
         except AWAY as error:
-            is_here = isinstance(error, MemoryUnavailable) and error.is_of_one_file
-            return Away(asked=isinstance(error, DeadlineExceeded), why=error.message if is_here else "")
+            return Away(asked=isinstance(error, DeadlineExceeded))
         self._cache.put(request, reply, mark, self._clock())
         return reply
 

@@ -142,7 +142,7 @@ class StoreLink:
         if isinstance(reply, Refused):
             failure = Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details)
             error = from_failure(failure)
-            if isinstance(error, MemoryUnavailable) and not error.is_of_one_file:
+            if isinstance(error, MemoryUnavailable):
                 self._set_silent()
             else:
                 self._set_answered()
@@ -154,7 +154,7 @@ class StoreLink:
         """Send what wants no answer, if the store is there; else it is dropped."""
         if self.usable:
             with suppress(PeerUnavailable):
-                await self._dealer.send(body)
+                self._dealer.send(body)
 
     async def wait_usable(self, timeout_s: float) -> bool:
         """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""

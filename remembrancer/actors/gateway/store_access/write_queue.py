@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -103,9 +103,9 @@ class WriteQueue:
             self.depth -= 1
         self._announce()
 
-    async def head(self, count: int, size_bytes: int, without: Collection[str] = frozenset()) -> list[Operation]:
-        """The oldest operations but those of the projects in `without`: at most `count`, about `size_bytes` of them."""
-        found, set_aside = await self._do(lambda file: file.head(count, size_bytes, without))
+    async def head(self, count: int, size_bytes: int) -> list[Operation]:
+        """The oldest operations: at most `count`, about `size_bytes` of them."""
+        found, set_aside = await self._do(lambda file: file.head(count, size_bytes))
         if set_aside:
             logger.error("queued writes cannot be read and were set aside", extra={"count": set_aside})
             self.depth -= set_aside

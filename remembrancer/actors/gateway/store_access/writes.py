@@ -13,7 +13,7 @@ from remembrancer.actors.gateway.store_access.read_cache import ReadCache
 from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, RemembrancerError
+from remembrancer.protocol.errors import QueueFull, RemembrancerError
 from remembrancer.protocol.reads import AwaitEmbedding, EmbeddingState, Notice
 from remembrancer.protocol.writes import Applied, Operation, Result, Submit
 
@@ -75,9 +75,8 @@ class WritePath:
         if not self._queue.depth and await self._is_store_there(budget_s):
             try:
                 reply = await self._link.request(Submit(operation), budget_s)
-            except (*AWAY, QueueFull) as error:  # whatever was done with it: its id is known when it comes again
-                if isinstance(error, MemoryUnavailable) and error.is_of_one_file:
-                    reason = error.message
+            except (*AWAY, QueueFull):  # whatever was done with it: its id is known when it comes again
+                pass
             else:
                 assert isinstance(reply, Applied)
                 if not reply.replayed:

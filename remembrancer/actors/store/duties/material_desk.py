@@ -16,8 +16,8 @@ from remembrancer.actors.store.duties.findings import upkeep_of
 from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.vectors.embedding_desk import EmbeddingDesk
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.actors.store.vectors.near import find_near
 from remembrancer.protocol.consolidation import (
     EntityEdges,
@@ -50,7 +50,7 @@ class MaterialDesk:
     """Reads for the consolidator. A project that has no file yet has nothing in it: to ask makes none."""
 
     def __init__(
-        self, files: MemoryFiles, index: IndexKeeper, desk: EmbeddingDesk, threads: Executor, gate: LoadGate
+        self, files: MemoryFiles, index: IndexManager, desk: EmbeddingScheduler, threads: Executor, gate: LoadGate
     ) -> None:
         self._files = files
         self._index = index

@@ -1,17 +1,26 @@
-"""How a question about the graph is answered: a walk from an entity, or an overview; and the completion of names."""
+"""Answers questions about the graph: a walk from an entity, an overview, the completion of names, and for
+`strategy: graph` the memories that are connected with what a query names."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, Literal
 
-from remembrancer.actors.store.graph.graph_files import GraphView, JoinedGraph
-from remembrancer.actors.store.graph.graph_names import find, with_aliases
-from remembrancer.actors.store.graph.graph_recall import WIDEST, near_memories
-from remembrancer.actors.store.graph.walk import Edge, Node, Reached, Support, Walk, connection, walk
-from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.graph.entity_names import find, named_in, with_aliases
+from remembrancer.actors.store.graph.joined_graph import (
+    Edge,
+    JoinedGraph,
+    Node,
+    Reached,
+    Support,
+    Walk,
+    connection,
+    walk,
+)
+from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
 from remembrancer.actors.store.retrieval.shown import as_recalled
@@ -26,6 +35,61 @@ from remembrancer.protocol.reads import (
     Suggest,
     Suggestions,
 )
+
+HOPS: Final = 2
+WIDEST: Final = 50
+"""Entities of one level that a walk goes on from, the best connected."""
+CONNECTED: Final = 100
+"""Connected memories that are looked at more closely, the most important and the latest of the nearest."""
+
+Named = dict[int, tuple[RankingFacts, float]]
+"""Memories of one file by their numbers: what ranks them, and their nearness in (0, 1]."""
+
+
+def connections(
+    graph: JoinedGraph, query: str, filters: Filters, matching: Sequence[Mapping[int, RankingFacts]]
+) -> list[Named] | None:
+    """For each file the memories that pass the filters and are connected with what the query names.
+
+    `matching` are, for each file, memories that pass the filters and that another search has found: of these, too, the
+    connected ones are named. None: the query names no entity.
+    """
+    starts = with_aliases(graph, named_in(graph, query))
+    if not starts:
+        return None
+    reached = walk(starts, graph.edges, HOPS, WIDEST).reached
+    near = near_memories(graph, reached, filters, CONNECTED)
+    return [with_nearness(graph, place, {**facts, **matching[place]}, reached) for place, facts in enumerate(near)]
+
+
+def near_memories(
+    graph: JoinedGraph, reached: Mapping[Node, Reached], filters: Filters, enough: int
+) -> list[dict[int, RankingFacts]]:
+    """For each file memories that name entities that were reached: of the nearest, the most important and the latest.
+
+    Level by level, until there are `enough` memories in all.
+    """
+    found: list[dict[int, RankingFacts]] = []
+    nodes = list(reached)[: WIDEST * HOPS]
+    for distance in sorted({reached[node].distance for node in nodes}):
+        level = [node for node in nodes if reached[node].distance == distance]
+        of_level = graph.memories(level, filters, enough)
+        found = [earlier | later for earlier, later in zip(found, of_level, strict=True)] if found else of_level
+        if sum(len(of_file) for of_file in found) >= enough:
+            break
+    return found
+
+
+def with_nearness(
+    graph: JoinedGraph, place: int, facts: Mapping[int, RankingFacts], reached: Mapping[Node, Reached]
+) -> Named:
+    """Those memories of one file that name an entity that was reached, with how near that makes them."""
+    named = graph.nodes_named_by(place, list(facts))
+    nearness = {
+        number: connection(reached[node] for node in nodes if node in reached) for number, nodes in named.items()
+    }
+    return {number: (facts[number], near) for number, near in nearness.items() if near > 0}
+
 
 RELATIONSHIPS: Final = 50
 """Relationships that an answer shows of one entity, the best supported first."""
@@ -46,6 +110,7 @@ def search_graph(
     """The answer, and the memories in it. An entity that nobody knows is no error: names like it are suggested."""
     graph = JoinedGraph([records.graph for records in files], request.session_id)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
+    expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
         return _overview(request, graph, files, wanted), {}
     found = find(graph, request.entity)
@@ -57,7 +122,7 @@ def search_graph(
         notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
     starts = with_aliases(graph, found.nodes)
     # Entities beyond the limit are in no answer, nor is what is farther than they are.
-    walked = walk(starts, GraphView(graph, request.direction, wanted), request.depth, max(WIDEST, request.limit))
+    walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
         text = "The graph is too dense here to be walked whole: the best connected entities were followed."
         notices.append(Notice("graph_cut", text))
@@ -108,8 +173,9 @@ def _overview(
             entity_types[kind.lower()] += count
         entities += summary.entities
         relationships += summary.relationships
+    expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]
-    walked = walk(best, GraphView(graph, request.direction, wanted), 1, len(best))
+    walked = walk(best, expand, 1, len(best))
     chosen = {node: walked.reached[node] for node in best}
     return GraphFound(
         entities=_entities(graph, walked, chosen, graph.memory_counts(best)),

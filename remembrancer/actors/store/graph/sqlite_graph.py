@@ -9,9 +9,15 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final
 
-from remembrancer.actors.store.graph.graph_records import EdgeRow, Edges, EntityRow, GraphSummary, Link
-from remembrancer.actors.store.graph.walk import fair_share
-from remembrancer.actors.store.records.contract import Filters, RankingFacts
+from remembrancer.actors.store.records.contract import (
+    EdgeRow,
+    Edges,
+    EntityRow,
+    Filters,
+    GraphSummary,
+    Link,
+    RankingFacts,
+)
 from remembrancer.actors.store.records.names import name_key
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_filters import condition_of, padded, places_for
@@ -249,3 +255,14 @@ class SqliteGraph:
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for begin in range(0, len(values), AT_ONCE):
         yield values[begin : begin + AT_ONCE]
+
+
+def fair_share(sizes: Sequence[int], budget: int) -> int:
+    """The largest share that each may take, so that all together take no more than `budget`; at least 1."""
+    left = budget
+    for place, size in enumerate(sorted(sizes)):
+        share = left // (len(sizes) - place)
+        if size > share:
+            return max(1, share)
+        left -= size
+    return max(1, *sizes, 1)

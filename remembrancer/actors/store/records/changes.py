@@ -33,7 +33,6 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoreMemory,
     Result,
-    StoredResult,
     StoreMemory,
     TagMemory,
     UpdateMemory,
@@ -41,7 +40,6 @@ from remembrancer.protocol.writes import (
 
 _encode_result: Final = msgspec.msgpack.Encoder().encode
 _result_decoder: Final = msgspec.msgpack.Decoder(Result)
-_first_result_decoder: Final = msgspec.msgpack.Decoder(StoredResult)
 
 
 def apply_operation(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
@@ -79,11 +77,8 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
 
 
 def decode_result(encoded: bytes) -> Result:
-    """A result as it was recorded. The first release could only store, and did not say so in what it recorded."""
-    try:
-        result: Result = _result_decoder.decode(encoded)
-    except msgspec.ValidationError:
-        return _first_result_decoder.decode(encoded)
+    """A result as it was recorded."""
+    result: Result = _result_decoder.decode(encoded)
     return result
 
 

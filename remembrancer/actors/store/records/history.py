@@ -15,7 +15,6 @@ Query = Callable[[str, Sequence[object]], list[Any]]
 
 encode_json: Final = msgspec.json.Encoder().encode
 _decode_snapshot = msgspec.json.Decoder(Snapshot).decode
-"""The first release kept the `StoreMemory` itself, which reads as a snapshot."""
 _decode_details = msgspec.json.Decoder(dict[str, Any]).decode
 _COLUMNS: Final = "version, change, changed_at, session_id, operation_id, record, details"
 

@@ -10,7 +10,11 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
+<<<<<<< HEAD
 from msgspec.structs import replace
+=======
+import msgspec
+>>>>>>> main
 
 from remembrancer.actors.store.records.contract import Filters, Order
 from remembrancer.actors.store.records.history import Query
@@ -91,7 +95,7 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
     """All that passes the filters: the session's own memories, and each sort of the others in the order of an index."""
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
-        condition, arguments = condition_of(replace(filters, scopes=()))
+        condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
         own = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
         yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
     condition, arguments = narrowing_of(filters)
@@ -102,7 +106,7 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
 
 
 def _tagged(filters: Filters) -> _Part:
-    condition, arguments = condition_of(replace(filters, tags=()))
+    condition, arguments = condition_of(msgspec.structs.replace(filters, tags=()))
     its = f"SELECT memory FROM memory_tags WHERE tag IN {places_for(filters.tags)}"  # noqa: S608 - only "?"
     return _Part("memories AS m", f"m.number IN ({its}) AND {condition}", [*filters.tags, *arguments])
 

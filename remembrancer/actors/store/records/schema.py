@@ -1,6 +1,5 @@
 """The schema of a file of records, as migrations that run forward from every released version.
 
-A migration never deletes what it cannot read, and is not stopped by it: text is handed to functions as bytes.
 `PRAGMA user_version` says how far a file has come; a file from a newer release is refused and left untouched.
 """
 
@@ -8,16 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from remembrancer.actors.store.records.names import name_key, name_words
-from remembrancer.actors.store.records.word_parts import word_parts
 from remembrancer.protocol.errors import SchemaTooNew
 
 MIGRATIONS: Final[tuple[str, ...]] = (
-    # 1: memories, their full text, graph, history, applied operations, passages and pending embeddings.
+    # 1: the first release.
     """
     CREATE TABLE memories (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,25 +35,55 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         access_count INTEGER NOT NULL DEFAULT 0,
         last_accessed_at REAL,
         forgotten_at REAL,
-        forgotten_reason TEXT
+        forgotten_reason TEXT,
+        kind TEXT NOT NULL DEFAULT 'observation',
+        summary TEXT,
+        structured TEXT NOT NULL DEFAULT '{}',
+        confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1),
+        domain TEXT,
+        status TEXT NOT NULL DEFAULT 'active'
+            CHECK (status IN ('active', 'consolidated', 'archived', 'promoted')),
+        archived_at REAL,
+        valid_from REAL,
+        valid_until REAL,
+        promotion_chain TEXT NOT NULL DEFAULT '[]',
+        source_project TEXT,
+        parts TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX memories_by_session ON memories (session_id, scope);
     CREATE INDEX memories_by_digest ON memories (content_digest);
+    -- Few rows: those that a search has to leave out.
+    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at)
+        WHERE forgotten_at IS NOT NULL OR scope = 'session';
+    CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
+    -- Those that count for consolidation, in the order in which they came.
+    CREATE INDEX memories_lasting ON memories (number)
+        WHERE status = 'active' AND forgotten_at IS NULL AND scope != 'session';
+    -- The memories of the project or the user, by sort: in the order of a list, and by time.
+    CREATE INDEX memories_by_sort
+        ON memories (scope, type, importance, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    CREATE INDEX memories_by_time
+        ON memories (scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    -- A source that cannot be read is left as it is, and has no file.
+    CREATE INDEX memories_from_files ON memories (CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
+        WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
 
     CREATE VIRTUAL TABLE memories_text USING fts5 (
-        content, tags, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
+        content, tags, summary, parts, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
     );
     CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
-        INSERT INTO memories_text (rowid, content, tags) VALUES (new.number, new.content, new.tags);
+        INSERT INTO memories_text (rowid, content, tags, summary, parts)
+            VALUES (new.number, new.content, new.tags, new.summary, new.parts);
     END;
     CREATE TRIGGER memories_text_delete AFTER DELETE ON memories BEGIN
-        INSERT INTO memories_text (memories_text, rowid, content, tags)
-            VALUES ('delete', old.number, old.content, old.tags);
+        INSERT INTO memories_text (memories_text, rowid, content, tags, summary, parts)
+            VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
     END;
-    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags ON memories BEGIN
-        INSERT INTO memories_text (memories_text, rowid, content, tags)
-            VALUES ('delete', old.number, old.content, old.tags);
-        INSERT INTO memories_text (rowid, content, tags) VALUES (new.number, new.content, new.tags);
+    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags, summary, parts ON memories BEGIN
+        INSERT INTO memories_text (memories_text, rowid, content, tags, summary, parts)
+            VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
+        INSERT INTO memories_text (rowid, content, tags, summary, parts)
+            VALUES (new.number, new.content, new.tags, new.summary, new.parts);
     END;
 
     -- How many memories there are of each sort, kept by triggers so that a status costs no scan.
@@ -94,16 +121,22 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         name TEXT NOT NULL,
         type TEXT NOT NULL,
         created_at REAL NOT NULL,
+        key TEXT NOT NULL DEFAULT '',
         UNIQUE (name, type)
     );
+    CREATE INDEX entities_by_key ON entities (key);
+
     CREATE TABLE memory_entities (
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         entity INTEGER NOT NULL REFERENCES entities ON DELETE CASCADE,
         relationship TEXT NOT NULL,
         created_at REAL NOT NULL,
+        ordinal INTEGER NOT NULL DEFAULT 0,
+        subject INTEGER REFERENCES entities ON DELETE SET NULL,
         PRIMARY KEY (memory, entity, relationship)
     ) WITHOUT ROWID;
-    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory);
+    CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
+    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, relationship, subject);
 
     -- Links between memories; `similar_to` with its cosine is what reports a near-duplicate.
     CREATE TABLE memory_links (
@@ -124,9 +157,11 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         operation_id TEXT NOT NULL,
         session_id TEXT NOT NULL,
         record TEXT NOT NULL,
-        changed_at REAL NOT NULL
+        changed_at REAL NOT NULL,
+        details TEXT NOT NULL DEFAULT '{}'
     );
     CREATE INDEX history_by_memory ON history (memory_id, version);
+    CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
     CREATE TABLE applied_operations (
         operation_id TEXT PRIMARY KEY,
@@ -134,18 +169,27 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         applied_at REAL NOT NULL
     ) WITHOUT ROWID;
 
+    -- The registry. `ended_at` with the status `active`: the end is still to be dealt with.
     CREATE TABLE sessions (
         session_id TEXT PRIMARY KEY,
         started_at REAL NOT NULL,
-        last_active_at REAL NOT NULL
+        last_active_at REAL NOT NULL,
+        status TEXT NOT NULL DEFAULT 'active'
+            CHECK (status IN ('active', 'completed', 'abandoned')),
+        ended_at REAL,
+        ending TEXT CHECK (ending IN ('completed', 'abandoned')),
+        memories_promoted INTEGER NOT NULL DEFAULT 0,
+        summary TEXT,
+        client TEXT
     ) WITHOUT ROWID;
+    CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
 
-    -- Derived from here on: passages and vectors can be made again from the memories.
     CREATE TABLE pending_embeddings (
         memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE,
         attempts INTEGER NOT NULL DEFAULT 0,
         error TEXT
     );
+
     CREATE TABLE passages (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
@@ -157,45 +201,16 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         UNIQUE (memory, model, ordinal)
     );
     CREATE INDEX passages_by_model ON passages (model, number);
-    """,
-    # 2: the order of a memory's entities, and with it edges between entities; names as they are looked up; moves.
-    """
-    -- The first entity of a memory is its subject: the others are related to it, and the memory says how.
-    ALTER TABLE memory_entities ADD COLUMN ordinal INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE memory_entities ADD COLUMN subject INTEGER REFERENCES entities ON DELETE SET NULL;
-    UPDATE memory_entities SET ordinal = coalesce((
-        SELECT named.key FROM memories AS m JOIN history AS h ON h.memory_id = m.id AND h.version = 1
-        JOIN entities AS e ON e.number = memory_entities.entity
-        JOIN json_each(h.record, '$.related_entities') AS named
-            ON json_extract(named.value, '$.name') = e.name AND json_extract(named.value, '$.type') = e.type
-            AND json_extract(named.value, '$.relationship') = memory_entities.relationship
-        WHERE m.number = memory_entities.memory), 0);
-    UPDATE memory_entities SET subject = (
-        SELECT first.entity FROM memory_entities AS first
-        WHERE first.memory = memory_entities.memory ORDER BY first.ordinal, first.entity LIMIT 1);
-    UPDATE memory_entities SET subject = NULL WHERE subject = entity;
-    -- Both have all that a question for edges asks of a row.
-    CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
-    DROP INDEX memory_entities_by_entity;
-    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, relationship, subject);
-    -- The memories that not everybody sees, or nobody any more: usually few, so that to look here is quick.
-    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at)
-        WHERE forgotten_at IS NOT NULL OR scope = 'session';
+    -- Whose a passage is, without its vector: the rows of passages are long.
+    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
 
-    -- `key` is how a name is looked up; the words of a name are found by full text.
-    ALTER TABLE entities ADD COLUMN key TEXT NOT NULL DEFAULT '';
-    UPDATE entities SET key = name_key(CAST(name AS BLOB));
-    CREATE INDEX entities_by_key ON entities (key);
+    -- The words of entities' names, cut as `name_words` cuts them.
     CREATE VIRTUAL TABLE entities_text USING fts5 (words, tokenize = 'porter unicode61');
-    INSERT INTO entities_text (rowid, words) SELECT number, name_words(CAST(name AS BLOB)) FROM entities;
     CREATE TRIGGER entities_text_delete AFTER DELETE ON entities BEGIN
         DELETE FROM entities_text WHERE rowid = old.number;
     END;
 
-    ALTER TABLE history ADD COLUMN details TEXT NOT NULL DEFAULT '{}';
-    CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
-
-    -- Promotions to the user's file that are under way: begun here, and ended here once the user's file has the memory.
+    -- Promotions to the user's file that are under way: ended once the user's file has the memory.
     CREATE TABLE moves (
         operation_id TEXT PRIMARY KEY,
         operation BLOB NOT NULL,
@@ -212,28 +227,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         PRIMARY KEY (source, target, relation)
     ) WITHOUT ROWID;
     CREATE INDEX awaited_links_by_target ON awaited_links (target);
-    """,
-    # 3: the third seed's model: kinds, confidence, status and validity; the session registry with turns and tool calls;
-    # runs that are undone as one, and the logs of promotion and consolidation; topics; patterns of several projects.
-    """
-    ALTER TABLE memories ADD COLUMN kind TEXT NOT NULL DEFAULT 'observation';
-    UPDATE memories SET kind = CASE type
-        WHEN 'semantic' THEN 'fact' WHEN 'procedural' THEN 'procedure' ELSE 'observation' END;
-    ALTER TABLE memories ADD COLUMN summary TEXT;
-    ALTER TABLE memories ADD COLUMN structured TEXT NOT NULL DEFAULT '{}';
-    ALTER TABLE memories ADD COLUMN confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1);
-    ALTER TABLE memories ADD COLUMN domain TEXT;
-    ALTER TABLE memories ADD COLUMN status TEXT NOT NULL DEFAULT 'active'
-        CHECK (status IN ('active', 'consolidated', 'archived', 'promoted'));
-    ALTER TABLE memories ADD COLUMN archived_at REAL;
-    ALTER TABLE memories ADD COLUMN valid_from REAL;
-    ALTER TABLE memories ADD COLUMN valid_until REAL;
-    ALTER TABLE memories ADD COLUMN promotion_chain TEXT NOT NULL DEFAULT '[]';
-    ALTER TABLE memories ADD COLUMN source_project TEXT;
-    CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
-    -- Those that count for consolidation, in the order in which they came.
-    CREATE INDEX memories_lasting ON memories (number)
-        WHERE status = 'active' AND forgotten_at IS NULL AND scope != 'session';
 
     -- The sessions that a memory was shown to, up to a bound: three are enough to say that it is used in several.
     CREATE TABLE memory_sessions (
@@ -241,42 +234,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         session_id TEXT NOT NULL,
         PRIMARY KEY (memory, session_id)
     ) WITHOUT ROWID;
-
-    -- A summary is found by its words as well; the index has to be made anew for its new column.
-    DROP TRIGGER memories_text_insert;
-    DROP TRIGGER memories_text_delete;
-    DROP TRIGGER memories_text_update;
-    DROP TABLE memories_text;
-    CREATE VIRTUAL TABLE memories_text USING fts5 (
-        content, tags, summary, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
-    );
-    INSERT INTO memories_text (memories_text) VALUES ('rebuild');
-    CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
-        INSERT INTO memories_text (rowid, content, tags, summary)
-            VALUES (new.number, new.content, new.tags, new.summary);
-    END;
-    CREATE TRIGGER memories_text_delete AFTER DELETE ON memories BEGIN
-        INSERT INTO memories_text (memories_text, rowid, content, tags, summary)
-            VALUES ('delete', old.number, old.content, old.tags, old.summary);
-    END;
-    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags, summary ON memories BEGIN
-        INSERT INTO memories_text (memories_text, rowid, content, tags, summary)
-            VALUES ('delete', old.number, old.content, old.tags, old.summary);
-        INSERT INTO memories_text (rowid, content, tags, summary)
-            VALUES (new.number, new.content, new.tags, new.summary);
-    END;
-
-    -- The registry. `ended_at` with the status `active`: the end is still to be dealt with.
-    ALTER TABLE sessions ADD COLUMN status TEXT NOT NULL DEFAULT 'active'
-        CHECK (status IN ('active', 'completed', 'abandoned'));
-    ALTER TABLE sessions ADD COLUMN ended_at REAL;
-    ALTER TABLE sessions ADD COLUMN ending TEXT CHECK (ending IN ('completed', 'abandoned'));
-    ALTER TABLE sessions ADD COLUMN memories_promoted INTEGER NOT NULL DEFAULT 0;
-    ALTER TABLE sessions ADD COLUMN summary TEXT;
-    ALTER TABLE sessions ADD COLUMN client TEXT;
-    -- Sessions of earlier releases are over, and nobody promoted anything at their end.
-    UPDATE sessions SET status = 'abandoned', ended_at = last_active_at, ending = 'abandoned';
-    CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
 
     CREATE TABLE turns (
         number INTEGER PRIMARY KEY,
@@ -290,6 +247,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         created_at REAL NOT NULL
     );
     CREATE UNIQUE INDEX turns_by_session ON turns (session_id, turn_number);
+
     CREATE TABLE tool_calls (
         number INTEGER PRIMARY KEY,
         session_id TEXT NOT NULL,
@@ -302,7 +260,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         created_at REAL NOT NULL
     );
     CREATE INDEX tool_calls_by_session ON tool_calls (session_id, tool_name);
-    CREATE INDEX tool_calls_by_turn ON tool_calls (turn);  -- looked for whenever a turn is removed
+    -- Looked for whenever a turn is removed.
+    CREATE INDEX tool_calls_by_turn ON tool_calls (turn);
 
     CREATE TABLE promotion_log (
         sequence INTEGER PRIMARY KEY,
@@ -328,6 +287,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         began_at REAL NOT NULL,
         undone_at REAL
     ) WITHOUT ROWID;
+
     CREATE TABLE run_changes (
         sequence INTEGER PRIMARY KEY,
         run_id TEXT NOT NULL REFERENCES runs ON DELETE CASCADE,
@@ -338,6 +298,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         details TEXT NOT NULL DEFAULT '{}'
     );
     CREATE INDEX run_changes_by_run ON run_changes (run_id, sequence);
+
     CREATE TABLE consolidation_log (
         sequence INTEGER PRIMARY KEY,
         run_id TEXT NOT NULL,
@@ -348,6 +309,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         result_ids TEXT NOT NULL,
         consolidated_at REAL NOT NULL
     );
+
     CREATE TABLE consolidation_requests (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         requested_at REAL NOT NULL,
@@ -373,57 +335,18 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         entities TEXT NOT NULL,
         found_at REAL NOT NULL
     );
+
     CREATE TABLE maintenance (
         what TEXT PRIMARY KEY,
         done_at REAL NOT NULL,
         sessions INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
-    """,
-    # 4: words inside words, and words of scripts without spaces, are found; lists that cost what they show.
-    """
-    ALTER TABLE memories ADD COLUMN parts TEXT NOT NULL DEFAULT '';
-    UPDATE memories
-        SET parts = word_parts(CAST(content AS BLOB), CAST(coalesce(summary, '') AS BLOB), CAST(tags AS BLOB));
-    DROP TRIGGER memories_text_insert;
-    DROP TRIGGER memories_text_delete;
-    DROP TRIGGER memories_text_update;
-    DROP TABLE memories_text;
-    CREATE VIRTUAL TABLE memories_text USING fts5 (
-        content, tags, summary, parts, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
-    );
-    INSERT INTO memories_text (memories_text) VALUES ('rebuild');
-    CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
-        INSERT INTO memories_text (rowid, content, tags, summary, parts)
-            VALUES (new.number, new.content, new.tags, new.summary, new.parts);
-    END;
-    CREATE TRIGGER memories_text_delete AFTER DELETE ON memories BEGIN
-        INSERT INTO memories_text (memories_text, rowid, content, tags, summary, parts)
-            VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
-    END;
-    CREATE TRIGGER memories_text_update AFTER UPDATE OF content, tags, summary, parts ON memories BEGIN
-        INSERT INTO memories_text (memories_text, rowid, content, tags, summary, parts)
-            VALUES ('delete', old.number, old.content, old.tags, old.summary, old.parts);
-        INSERT INTO memories_text (rowid, content, tags, summary, parts)
-            VALUES (new.number, new.content, new.tags, new.summary, new.parts);
-    END;
 
-    -- The memories of the project or the user, by sort: in the order of a list, and by time.
-    CREATE INDEX memories_by_sort
-        ON memories (scope, type, importance, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
-    CREATE INDEX memories_by_time
-        ON memories (scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
-    -- A source that cannot be read is left as it is, and has no file.
-    CREATE INDEX memories_from_files ON memories (CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
-        WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
-    -- Whose a passage is, without its vector: the rows of passages are long.
-    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
-
-    -- How many memories have passages of each model, kept by triggers: whether all have needs no look at each.
+    -- How many memories have passages of each model, kept by triggers.
     CREATE TABLE embedded (
         model TEXT PRIMARY KEY,
         memories INTEGER NOT NULL
     ) WITHOUT ROWID;
-    INSERT INTO embedded SELECT model, count(DISTINCT memory) FROM passages GROUP BY model;
     CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
         INSERT INTO embedded VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
     END;
@@ -432,6 +355,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     END;
     """,
 )
+"""What makes each version out of the one before."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)
 
 
@@ -467,8 +391,6 @@ def migrate(connection: sqlite3.Connection) -> None:
     Raises:
         sqlite3.DatabaseError: it cannot be; the step that failed has changed nothing.
     """
-    for name, function in (("name_key", name_key), ("name_words", name_words), ("word_parts", word_parts)):
-        connection.create_function(name, -1, _of_bytes(function), deterministic=True)
     while _version(connection) < SCHEMA_VERSION:
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -497,8 +419,3 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
-
-
-def _of_bytes(function: Callable[..., str]) -> Callable[..., str]:
-    """A function of texts as one of their bytes: what is no text has its place taken by U+FFFD."""
-    return lambda *texts: function(*(text.decode("utf-8", "replace") for text in texts))

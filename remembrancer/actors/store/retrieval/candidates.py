@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final, Protocol
 
+<<<<<<< HEAD
 from msgspec.structs import replace
+=======
+import msgspec
+>>>>>>> main
 
 from remembrancer.actors.store.records.contract import (
     Filters,
@@ -27,8 +31,7 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.sqlite_filters import padded
 from remembrancer.actors.store.retrieval.neighbours import first_of
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
-from remembrancer.actors.store.vectors.passage_index import PassageHit
-from remembrancer.actors.store.vectors.vector_index import IndexLost
+from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Strategy
 
@@ -188,11 +191,15 @@ def _searches(records: Records, filters: Filters) -> list[_Search]:
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
     if not filters.session_id or len(others) == len(filters.scopes):
         return [_Search(filters)]
-    own = replace(filters, scopes=("session",))
+    own = msgspec.structs.replace(filters, scopes=("session",))
     few = records.matching(own, FEW)
     if not others:
         return [_Search(own, few)]
-    return [_Search(filters)] if few == [] else [_Search(own, few), _Search(replace(filters, scopes=others))]
+    return (
+        [_Search(filters)]
+        if few == []
+        else [_Search(own, few), _Search(msgspec.structs.replace(filters, scopes=others))]
+    )
 
 
 def _by_meaning(source: Source, question: Question, search: _Search, sizes: Mapping[Scope, int]) -> _Nearest | None:

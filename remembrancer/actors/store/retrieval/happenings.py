@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from msgspec.structs import replace
+import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, Vectors
 from remembrancer.actors.store.records.sqlite_filters import padded
@@ -99,4 +99,4 @@ def _within(windows: Sequence[TimeWindow], filters: Filters) -> Iterator[Filters
     for window in windows:
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
-        yield replace(filters, after=None if math.isinf(after) else after, before=before)
+        yield msgspec.structs.replace(filters, after=None if math.isinf(after) else after, before=before)

@@ -9,8 +9,7 @@ import numpy as np
 
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
-from remembrancer.actors.store.vectors.vector_index import IndexLost
+from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex
 from remembrancer.protocol.consolidation import FindNear, NearFound
 from remembrancer.protocol.errors import InvalidInput
 

@@ -5,7 +5,7 @@ silent for too long, they may go to another, and whichever of the two answers fi
 queued anew meanwhile is recognised and dropped.
 
 A text may be what its worker died of. What a dead worker had in hand is handed out again alone, so that it is known
-which one it was; of which several workers have died alone, is given up, and the others go on.
+which one it was; of which several workers have died alone, becomes a dead letter, and the others go on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from remembrancer.protocol.work import ModelIdentity
 
@@ -84,7 +84,7 @@ class _WorkerState(Generic[Key]):
         return len(self.held) < self.credit and self.held_bytes + (due.size_bytes or 0) <= hand_bytes
 
 
-class EmbeddingWork(Generic[Key, Worker]):
+class EmbeddingQueue(Generic[Key, Worker]):
     """The queue of memories without vectors, and the workers that make them. Times are monotonic seconds."""
 
     def __init__(self, first_job_id: int = 1) -> None:
@@ -152,8 +152,8 @@ class EmbeddingWork(Generic[Key, Worker]):
             self._requeue(held.key for job_id, held in state.held.items() if self._leased.get(held.key) == job_id)
 
     def worker_died(self, worker: Worker) -> list[Key]:
-        """A worker is dead, perhaps of what it had in hand. Its jobs go back to the front, less those given up: these
-        are returned."""
+        """A worker is dead, perhaps of what it had in hand. Its jobs go back to the front, less those that
+        become dead letters: these are returned."""
         state = self._workers.get(worker)
         exposed = [] if state is None else [held for held in state.held.values() if self._is_sent(held)]
         self.worker_gone(worker)
@@ -313,3 +313,63 @@ class EmbeddingWork(Generic[Key, Worker]):
             self._leased.pop(key, None)
             self._queue[key] = None
             self._queue.move_to_end(key, last=False)
+
+
+Job = tuple[str, int]
+"""A memory that needs vectors: the name of its file, its number there."""
+REMEMBERED: Final = 1000
+"""Of more, the oldest are forgotten: they are tried again with the next worker's arrival."""
+DEADLY_S: Final = 3600.0
+"""So long a text of which workers have died is kept from those that come after them."""
+
+
+class _Entry(NamedTuple):
+    reason: str
+    again_at: float
+
+
+class DeadLetters:
+    """The memories that could not be embedded, and why.
+
+    Each has another chance when its text is another, and at another worker's arrival (if workers have died of it: at
+    one that is not too soon).
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[Job, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, job: Job) -> bool:
+        return job in self._entries
+
+    @property
+    def last_reason(self) -> str | None:
+        """Why the last of them has no vectors."""
+        last = next(reversed(self._entries.values()), None)
+        return None if last is None else last.reason
+
+    def reason_of(self, job: Job) -> str | None:
+        """Why a memory has no vectors; None: it is not among these."""
+        entry = self._entries.get(job)
+        return None if entry is None else entry.reason
+
+    def add(self, job: Job, reason: str, *, now: float, deadly: bool = False) -> None:
+        """Add a memory at `now`; `deadly`: workers have died of it."""
+        self._entries.pop(job, None)
+        self._entries[job] = _Entry(reason, now + DEADLY_S if deadly else now)
+        if len(self._entries) > REMEMBERED:
+            del self._entries[next(iter(self._entries))]
+
+    def remove(self, job: Job) -> None:
+        """Its text is another, or it has its vectors."""
+        self._entries.pop(job, None)
+
+    def try_again(self, job: Job, now: float) -> bool:
+        """Another worker has come: whether the memory (in here or not) is to be handed out. If so, it is taken out."""
+        entry = self._entries.get(job)
+        if entry is not None and entry.again_at > now:
+            return False
+        self._entries.pop(job, None)
+        return True

@@ -1,4 +1,4 @@
-"""Keeps the vector index: opens it beside the work, brings it into agreement with the records, mends it when it breaks.
+"""Manages the vector index: opens it beside the work, makes it agree with the records, mends it when it breaks.
 
 All upkeep runs on one thread of its own. Whatever the index does, the records are untouched and keyword search goes on.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Hashable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -17,8 +19,8 @@ import anyio
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records, SavedEmbeddings
 from remembrancer.actors.store.retrieval.ranking import NEAR_DUPLICATE_COSINE
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
-from remembrancer.actors.store.vectors.vector_index import VectorIndex
+from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex, VectorIndex
+from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import ModelIdentity
 
@@ -46,7 +48,7 @@ def open_chroma(folder: Path) -> VectorIndex:
         return ChromaIndex.anew(folder)
 
 
-class IndexKeeper:
+class IndexManager:
     """The indexes of all open files under the present model. `busy` says whether embedding has work to do."""
 
     def __init__(
@@ -68,6 +70,10 @@ class IndexKeeper:
         self._closing = False
         self._trouble = False
         self.error: str | None = None
+        self._counted: object = None
+        self._not_before = 0.0
+        self.figures: tuple[IndexFigures, ...] = ()
+        """Passages in the records and in the index, as counted last."""
 
     @property
     def ready(self) -> bool:
@@ -143,6 +149,38 @@ class IndexKeeper:
             self._trouble = False
             with anyio.move_on_after(CHECK_INTERVAL_S):
                 await self._wake.wait()
+
+    async def count(
+        self,
+        files: Callable[[], Sequence[Records]],
+        read: Callable[[Callable[[], IndexFigures]], Awaitable[IndexFigures]],
+        revision: Callable[[], Hashable],
+    ) -> None:
+        """Compare the index with the records for `figures`, if anything has changed since (`revision` differs then).
+
+        `read` runs work on a thread of the readers.
+        """
+        index, identity = self._index, self._identity
+        if index is None or identity is None or time.monotonic() < self._not_before:
+            return
+        settled, began = self._settled(files()), time.monotonic()
+        state = (settled, identity, revision())
+        if state == self._counted:
+            return
+        figures = []
+        for records in files():
+            if records.name in settled:
+                figures.append(await read(partial(_compare, records, index, identity)))
+            else:
+                figures.append(IndexFigures(records.name, 0, 0, ready=False))
+        self._not_before = time.monotonic() + (time.monotonic() - began) / COUNTING_SHARE
+        if state == (self._settled(files()), identity, revision()):  # or else something came between the two counts
+            self.figures, self._counted = tuple(figures), state
+
+    def _settled(self, files: Sequence[Records]) -> frozenset[str]:
+        """The files that are whole in the index."""
+        found = [(records.name, self.searchable(records.name)) for records in files]
+        return frozenset(name for name, file in found if file and file.attached and not file.has_work)
 
     async def flush_all(self) -> None:
         """Move into the index what can be moved in `LAST_FLUSH_S`, before a stop. The next start misses the rest."""
@@ -229,3 +267,18 @@ class IndexKeeper:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+
+COUNTING_SHARE: Final = 0.05
+"""The share of the time that counting may take: a large index is counted less often."""
+
+
+def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:
+    """Count the passages of one file in the records and in its collection."""
+    try:
+        indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).count()
+        recorded = records.passage_count(identity.key)
+    except (IndexLost, RemembrancerError) as error:
+        logger.warning("the index was not counted", extra={"file": records.name, "reason": str(error)})
+        return IndexFigures(records.name, 0, 0, ready=False)
+    return IndexFigures(records.name, recorded, indexed, ready=True)

@@ -14,8 +14,8 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
-from remembrancer.actors.store.vectors.vector_index import VectorIndex
+from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.passage_index import VectorIndex
 from remembrancer.protocol.work import Passage
 from tests.actors.store_process import IDENTITY, vector_of
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, store_operation
@@ -36,7 +36,7 @@ async def test_near_duplicates_are_found_while_the_index_is_being_opened(tmp_pat
 
     records = SqliteRecords(tmp_path / "memory.db", PROJECT.id, lambda: REQUESTED_AT)
     committer = Committer()
-    keeper = IndexKeeper(open_slowly, committer, busy=lambda: False)
+    keeper = IndexManager(open_slowly, committer, busy=lambda: False)
     keeper.use_model(IDENTITY, [records])
     tending = asyncio.ensure_future(keeper.run())
     outcomes = records.apply([store_operation(text, text, memory_id=f"memory:{len(text)}") for text in TEXTS])

@@ -11,14 +11,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.vectors.embedding_work import (
+from remembrancer.actors.store.vectors.embedding_queue import (
     HAND_BYTES,
     MAX_ATTEMPTS,
     MAX_DEATHS,
     SILENCE_S,
     SLOWEST_BYTES_PER_S,
     SUSPECTS,
-    EmbeddingWork,
+    EmbeddingQueue,
     Lease,
 )
 from remembrancer.protocol.work import ModelIdentity
@@ -36,7 +36,7 @@ def size_of(key: int) -> int:
 
 
 def deliver(
-    work: EmbeddingWork[int, str],
+    work: EmbeddingQueue[int, str],
     now: float,
     limit: int | None = None,
     hand_bytes: int = HAND_BYTES,
@@ -57,7 +57,7 @@ class Workers(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.work: EmbeddingWork[int, str] = EmbeddingWork()
+        self.work: EmbeddingQueue[int, str] = EmbeddingQueue()
         self.now = 1000.0
         self.credit: dict[str, int] = {}
         self.in_hand: dict[str, dict[int, Job]] = {}
@@ -199,8 +199,8 @@ Workers.TestCase.settings = settings(max_examples=200, stateful_step_count=50, d
 TestWorkersThatDoAsTheyLike = Workers.TestCase
 
 
-def working(*workers: str, credit: int = 128, keys: int = 10) -> EmbeddingWork[int, str]:
-    work: EmbeddingWork[int, str] = EmbeddingWork()
+def working(*workers: str, credit: int = 128, keys: int = 10) -> EmbeddingQueue[int, str]:
+    work: EmbeddingQueue[int, str] = EmbeddingQueue()
     for worker in workers:
         work.worker_ready(worker, IDENTITY, credit)
     work.enqueue(range(keys))
@@ -212,7 +212,7 @@ def keys_of(leases: list[Lease[int, str]]) -> list[int]:
 
 
 def handed(
-    work: EmbeddingWork[int, str], worker: str, *, now: float = 0.0, size: int = 100, hand_bytes: int = HAND_BYTES
+    work: EmbeddingQueue[int, str], worker: str, *, now: float = 0.0, size: int = 100, hand_bytes: int = HAND_BYTES
 ) -> list[Lease[int, str]]:
     """What a worker is sent next, of memories that are all of one size."""
     return deliver(work, now, hand_bytes=hand_bytes, sizes=dict.fromkeys(range(200), size)).get(worker, [])
@@ -228,7 +228,7 @@ def test_jobs_are_shared_out_among_the_workers_that_have_credit() -> None:
 
 
 def test_job_numbers_begin_where_they_are_told_to() -> None:
-    work: EmbeddingWork[int, str] = EmbeddingWork(900)
+    work: EmbeddingQueue[int, str] = EmbeddingQueue(900)
     work.worker_ready("ann", IDENTITY, 1)
     work.enqueue([1])
     assert work.hand_out(0.0)["ann"][0].job_id == 900

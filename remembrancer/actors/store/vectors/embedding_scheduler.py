@@ -1,21 +1,22 @@
-"""Where the store and its embedding workers meet: jobs go out on credit, vectors come back and are kept.
+"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back and are kept.
 
-Decisions are `EmbeddingWork`'s; this is the part with sockets, records and time in it.
+Decisions are `EmbeddingQueue`'s; this is the part with sockets, records and time in it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
 import numpy as np
@@ -25,16 +26,22 @@ from remembrancer.actors.store.load_gate import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.vectors.embedding_work import HAND_BYTES, MAX_DEATHS, EmbeddingWork, Lease
-from remembrancer.actors.store.vectors.given_up import GivenUp, Job
-from remembrancer.actors.store.vectors.index_keeper import IndexKeeper
-from remembrancer.actors.store.vectors.query_vectors import QueryVectors, vectors_fit
+from remembrancer.actors.store.vectors.embedding_queue import (
+    HAND_BYTES,
+    MAX_DEATHS,
+    DeadLetters,
+    EmbeddingQueue,
+    Job,
+    Lease,
+)
+from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.protocol.control import PeerGone
-from remembrancer.protocol.errors import MemoryUnavailable, RemembrancerError
+from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage
 from remembrancer.protocol.work import (
     EmbedPassages,
+    EmbedQuery,
     JobFailed,
     ModelIdentity,
     PassageJob,
@@ -65,7 +72,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Arrival:
+class _Finished:
     """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
 
     job: Job
@@ -74,14 +81,14 @@ class _Arrival:
     digest: bytes
 
 
-class EmbeddingDesk:
+class EmbeddingScheduler:
     """Has the workers embed what is stored, and saves the vectors. `send` sends to a worker; False: it is gone."""
 
     def __init__(
         self,
         files: MemoryFiles,
         committer: Committer,
-        index: IndexKeeper,
+        index: IndexManager,
         threads: Executor,
         send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
         gate: LoadGate,
@@ -93,32 +100,32 @@ class EmbeddingDesk:
         self._threads = threads
         self._send = send
         self._gate = gate
-        self.work: EmbeddingWork[Job, Peer] = EmbeddingWork(secrets.randbits(FIRST_ID_BITS))
+        self.queue: EmbeddingQueue[Job, Peer] = EmbeddingQueue(secrets.randbits(FIRST_ID_BITS))
         self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
-        self._arrived: list[_Arrival] = []
+        self._finished: list[_Finished] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
-        self.given_up = GivenUp()
+        self.dead_letters = DeadLetters()
         self._unsaved: Counter[Job] = Counter()
         self._digests: dict[int, bytes] = {}
         """By job id, of the texts that were handed out: what the vectors that come back are made of."""
         self._handing = asyncio.Event()
         self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
-        self._arriving = asyncio.Event()
+        self._model_came = asyncio.Event()
         self.identity: ModelIdentity | None = files.catalog.last_model()
 
     @property
     def pending(self) -> int:
         """Memories that wait for their vectors, to the moment in which these can be searched."""
-        return self.work.pending + len(self._unsaved)
+        return self.queue.pending + len(self._unsaved)
 
     @property
     def error(self) -> str | None:
         """Why there are no vectors: the last word of a worker that could not load its model, or that there is none."""
-        if self.work.has_workers:
+        if self.queue.has_workers:
             return None
         for failure in self._failures.values():
             return failure
@@ -135,13 +142,13 @@ class EmbeddingDesk:
         """These memories of a file need vectors: they are new, or their content is another."""
         jobs = [(name, number) for number in numbers]
         for job in jobs:
-            self.given_up.remove(job)
-        self.work.enqueue(jobs)
+            self.dead_letters.remove(job)
+        self.queue.enqueue(jobs)
         self._handing.set()
 
     async def embed_query(self, text: str, timeout_s: float) -> Vectors:
         """The vector of a question. Raises `EmbeddingUnavailable`."""
-        return await self._queries.embed(text, self.work.identity, self.work.workers, timeout_s)
+        return await self._queries.embed(text, self.queue.identity, self.queue.workers, timeout_s)
 
     async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
@@ -150,15 +157,15 @@ class EmbeddingDesk:
         job = (records.name, number)
         with anyio.move_on_after(timeout_s):
             while True:
-                with self._waiting_for(job) as told:
+                with self._waiting_for(job) as news:
                     if self.is_embedded(records, number):
                         return True, None
-                    if job in self.given_up:
-                        return False, self.given_up.reason_of(job)
+                    if job in self.dead_letters:
+                        return False, self.dead_letters.reason_of(job)
                     if self.error is not None:
                         return False, self.error
                     self._awaited.set()
-                    error = await told
+                    error = await news
                 if error is not None:
                     return False, error
         return False, self.error
@@ -166,13 +173,13 @@ class EmbeddingDesk:
     @contextlib.contextmanager
     def _waiting_for(self, job: Job) -> Iterator[asyncio.Future[str | None]]:
         """What is said of a job next: None when its vectors are kept, or else why it has none."""
-        told: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        news: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         waiters = self._waiters.setdefault(job, [])
-        waiters.append(told)
+        waiters.append(news)
         try:
-            yield told
+            yield news
         finally:
-            waiters.remove(told)
+            waiters.remove(news)
             if not waiters:
                 self._waiters.pop(job, None)
 
@@ -195,7 +202,7 @@ class EmbeddingDesk:
                 self._lose(worker)
             case QueryEmbedded():
                 self._queries.answered(worker, message)
-            case PassagesEmbedded() | JobFailed() if not self.work.knows(worker):
+            case PassagesEmbedded() | JobFailed() if not self.queue.knows(worker):
                 asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
             case PassagesEmbedded():
                 self._vectors_came(worker, message)
@@ -206,21 +213,21 @@ class EmbeddingDesk:
         """A process of the runtime has died. If it was a worker, its jobs go to another."""
         if gone.role == "embedder":
             self._attended_at = self._clock()
-        for worker in self.work.workers:
+        for worker in self.queue.workers:
             if worker.incarnation == gone.incarnation:
                 self._lose(worker, died=True)
         self._failures.pop(gone.incarnation, None)
 
     def _lose(self, worker: Peer, *, died: bool = False) -> None:
-        for job_id in self.work.held_by(worker):
+        for job_id in self.queue.held_by(worker):
             self._digests.pop(job_id, None)
         if died:
-            for job in self.work.worker_died(worker):
+            for job in self.queue.worker_died(worker):
                 logger.error("a memory ends its embedders", extra={"file": job[0], "number": job[1]})
-                self.given_up.add(job, DEADLY, now=self._clock(), deadly=True)
+                self.dead_letters.add(job, DEADLY, now=self._clock(), deadly=True)
                 self._tell(job, DEADLY)
         else:
-            self.work.worker_gone(worker)
+            self.queue.worker_gone(worker)
         self._queries.worker_gone(worker)
         self._handing.set()
 
@@ -229,32 +236,32 @@ class EmbeddingDesk:
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
             self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
             return
-        job = self.work.finish(worker, message.job_id, self._clock())
+        job = self.queue.finish(worker, message.job_id, self._clock())
         digest = self._digests.pop(message.job_id, b"")
         if job is not None:
-            self._arrived.append(_Arrival(job, message, identity, digest))
+            self._finished.append(_Finished(job, message, identity, digest))
             self._unsaved[job] += 1
             self._saving.set()
         self._handing.set()
 
     def _welcome(self, worker: Peer, identity: ModelIdentity, credit: int) -> None:
         """Let a worker in. One with another model than the others' is the new model: all is embedded again."""
-        present = self.work.identity
+        present = self.queue.identity
         if present is not None and present.key != identity.key:
-            for other in self.work.workers:
+            for other in self.queue.workers:
                 self._lose(other)
         self.identity = identity
         self._index.use_model(identity, list(self._files))
-        self.work.worker_ready(worker, identity, credit)
-        self._arriving.set()
+        self.queue.worker_ready(worker, identity, credit)
+        self._model_came.set()
         self._handing.set()
 
     async def _catch_up(self) -> None:
         """After a worker's arrival, queue what has no vectors under its model."""
         noted: str | None = None
         while True:
-            await self._arriving.wait()
-            self._arriving.clear()
+            await self._model_came.wait()
+            self._model_came.clear()
             identity = self.identity
             if identity is not None and identity.key != noted:
                 with contextlib.suppress(MemoryUnavailable):  # the store is stopping
@@ -273,11 +280,13 @@ class EmbeddingDesk:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
             return
         now, jobs = self._clock(), [(records.name, number) for number in missing]
-        self.work.enqueue_missing(job for job in jobs if job not in self._unsaved and self.given_up.try_again(job, now))
+        self.queue.enqueue_missing(
+            job for job in jobs if job not in self._unsaved and self.dead_letters.try_again(job, now)
+        )
         self._handing.set()
 
     def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
-        failed = self.work.fail(worker, job_id, self._clock())
+        failed = self.queue.fail(worker, job_id, self._clock())
         digest = self._digests.pop(job_id, b"")
         self._handing.set()
         if failed is None:
@@ -289,7 +298,7 @@ class EmbeddingDesk:
             noted = self._committer.run(lambda: records.fail_embedding(number, digest, reason, final=final))
             noted.add_done_callback(_log_error)
         if final:
-            self.given_up.add((name, number), reason, now=self._clock())
+            self.dead_letters.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 
     async def _hand_out(self) -> None:
@@ -299,7 +308,7 @@ class EmbeddingDesk:
             self._handing.clear()
             limit = await self._let_clients_pass()
             hand_bytes = HAND_BYTES if limit is None else BYTES_UNDER_LOAD
-            for worker, leases in self.work.hand_out(self._clock(), limit, hand_bytes).items():
+            for worker, leases in self.queue.hand_out(self._clock(), limit, hand_bytes).items():
                 await self._send_jobs(worker, leases, hand_bytes)
             self._index.nudge()
 
@@ -309,7 +318,7 @@ class EmbeddingDesk:
         Returns how many may go out now; None: as many as the workers take.
         """
         began = time.monotonic()
-        while self.work.has_queued and not self._waiters:
+        while self.queue.has_queued and not self._waiters:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
@@ -325,8 +334,8 @@ class EmbeddingDesk:
             if lease.key in texts:
                 sizes_bytes[lease.job_id] = len(texts[lease.key].encode())
             else:
-                self.work.withdraw(worker, lease.job_id)
-        to_send = self.work.weigh(worker, sizes_bytes, hand_bytes)
+                self.queue.withdraw(worker, lease.job_id)
+        to_send = self.queue.weigh(worker, sizes_bytes, hand_bytes)
         jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases if lease.job_id in to_send)
         self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
         if jobs and not await self._send(worker, EmbedPassages(jobs)):
@@ -335,24 +344,24 @@ class EmbeddingDesk:
     async def _save(self) -> None:
         while True:
             await self._saving.wait()
-            batch, self._arrived = self._arrived[:SAVE_BATCH], self._arrived[SAVE_BATCH:]
-            if not self._arrived:
+            batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
+            if not self._finished:
                 self._saving.clear()
-            by_file: dict[str, list[_Arrival]] = {}
+            by_file: dict[str, list[_Finished]] = {}
             for each in batch:
                 by_file.setdefault(each.job[0], []).append(each)
-            for name, arrived in by_file.items():
+            for name, finished in by_file.items():
                 try:
-                    await self._save_file(name, arrived)
+                    await self._save_file(name, finished)
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
-                    self._arrived.extend(arrived)
+                    self._finished.extend(finished)
                     self._saving.set()
                     await anyio.sleep(RETRY_S)
                 else:
-                    self._unsaved -= Counter(each.job for each in arrived)
+                    self._unsaved -= Counter(each.job for each in finished)
 
-    async def _save_file(self, name: str, arrived: list[_Arrival]) -> None:
+    async def _save_file(self, name: str, finished: list[_Finished]) -> None:
         """Save the present model's vectors of what the memories are now. The others are dropped, and made again.
 
         (Of an earlier model's memories the welcome of the new one takes care.)
@@ -367,7 +376,7 @@ class EmbeddingDesk:
                 each.message.passages,
                 np.frombuffer(each.message.vectors, dtype="<f4").reshape(-1, identity.dimensions),
             )
-            for each in arrived
+            for each in finished
             if each.made_by.key == identity.key
         ]
         saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
@@ -375,7 +384,7 @@ class EmbeddingDesk:
         for memory in embedded:
             if memory.number not in saved.outdated:
                 self._tell((name, memory.number), None)
-        self.work.enqueue_missing((name, number) for number in saved.outdated)
+        self.queue.enqueue_missing((name, number) for number in saved.outdated)
         self._handing.set()
 
     async def _texts_of(self, jobs: list[Job]) -> dict[Job, str]:
@@ -410,3 +419,81 @@ def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
 def _log_error(done: asyncio.Future[None]) -> None:
     if not done.cancelled() and done.exception() is not None:
         logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
+
+
+CACHED_QUERIES: Final = 1024
+"""1.5 MB at 384 dimensions."""
+
+Worker = TypeVar("Worker")
+
+
+def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
+    """Whether `data` is `count` vectors of finite float32 values, and not none."""
+    if not count or len(data) != 4 * count * dimensions:
+        return False
+    return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
+
+
+class QueryVectors(Generic[Worker]):
+    """An LRU of recent query vectors in front of the workers. `ask` sends to a worker; False: it is gone."""
+
+    def __init__(self, ask: Callable[[Worker, EmbedQuery], Awaitable[bool]], first_query_id: int = 1) -> None:
+        self._ask = ask
+        self._cache: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
+        self._waiting: dict[int, tuple[Worker, asyncio.Future[bytes]]] = {}
+        self._ids = itertools.count(first_query_id)
+
+    async def embed(
+        self, text: str, identity: ModelIdentity | None, workers: list[Worker], timeout_s: float
+    ) -> Vectors:
+        """The unit vector of `text`, (dimensions,). The first of `workers` that can be reached makes it.
+
+        Raises:
+            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
+        """
+        if identity is None or not workers:
+            raise EmbeddingUnavailable("no embedding worker has a model loaded")
+        key = (identity.key, text)
+        cached = self._cache.get(key)
+        if cached is not None:
+            self._cache.move_to_end(key)
+            return cached
+        answer = await self._ask_one(text, workers, timeout_s)
+        if not vectors_fit(answer, 1, identity.dimensions):
+            raise EmbeddingUnavailable("a worker's answer does not fit its model")
+        vector = np.frombuffer(answer, dtype="<f4")
+        self._cache[key] = vector
+        if len(self._cache) > CACHED_QUERIES:
+            self._cache.popitem(last=False)
+        return vector
+
+    def answered(self, worker: Worker, answer: QueryEmbedded) -> None:
+        """A worker's answer. One that nobody waits for any more is dropped."""
+        asked, future = self._waiting.get(answer.query_id, (None, None))
+        if future is None or future.done() or asked != worker:
+            return
+        if answer.error is not None:
+            future.set_exception(EmbeddingUnavailable(answer.error))
+        else:
+            future.set_result(answer.vector)
+
+    def worker_gone(self, worker: Worker) -> None:
+        """Give up on what that worker was asked."""
+        for asked, future in self._waiting.values():
+            if asked == worker and not future.done():
+                future.set_exception(EmbeddingUnavailable("the embedding worker died"))
+
+    async def _ask_one(self, text: str, workers: list[Worker], timeout_s: float) -> bytes:
+        query_id = next(self._ids)
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        try:
+            with anyio.fail_after(timeout_s):
+                for worker in workers:
+                    self._waiting[query_id] = (worker, future)
+                    if await self._ask(worker, EmbedQuery(query_id, text)):
+                        return await future
+        except TimeoutError as error:
+            raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.1f} s") from error
+        finally:
+            self._waiting.pop(query_id, None)
+        raise EmbeddingUnavailable("no embedding worker can be reached")

@@ -1,28 +1,166 @@
-"""The databases of a home as they were at one moment, for reading: neither the runtime nor we wait for each other.
+"""The databases of a home, read as of one moment, and files that a command makes for a person.
 
-The moment is a read transaction on each file (https://sqlite.org/wal.html). Their order is such that nothing is lost:
-the write queue first, because an operation leaves it only after the records have it (a replay of one that is in both
-is recognised by its id); the projects before the user's file, because a memory that is promoted is written there
-before it is deleted here.
+Reading never makes the runtime wait. The moment is a read transaction on each file (https://sqlite.org/wal.html). Their
+order is such that nothing is lost: the write queue first, because an operation leaves it only after the records have
+it; the projects before the user's file, because a promoted memory is written there before it is deleted here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import re
 import resource
 import sqlite3
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import IO, ClassVar, Final, NamedTuple
 
 from remembrancer.actors.gateway.store_access import queue_file
 from remembrancer.actors.store import catalog
 from remembrancer.actors.store.records import schema
-from remembrancer.commands.checking.examination.read_only import address_of, is_at_rest
-from remembrancer.commands.portability.private_files import FileUnusable
-from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.paths import RuntimePaths
+
+PRIVATE_UMASK: Final = 0o077
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
+
+
+class FileUnusable(RemembrancerError):
+    """A file that was named cannot be read or written, is damaged, or is not what it should be."""
+
+    code: ClassVar[str] = "file_unusable"
+
+
+def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
+    """The error for a file that the system does not let us read or write."""
+    return FileUnusable(f"{path} cannot be {what}: {error.strerror or error}")
+
+
+def stamp(now: float) -> str:
+    """A time (seconds since the epoch) as it stands in names of files: `20260131T235959Z`, in UTC."""
+    return datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%SZ")
+
+
+def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
+    """The file to make: what was named, `default_name` in a directory that was named, or else in the present one.
+
+    Raises:
+        InvalidInput: it is there already, and `force` was not given.
+    """
+    target = Path(default_name) if named is None else Path(named).expanduser()
+    if target.is_dir():
+        target = target / default_name
+    if not force:
+        _refuse_existing(target)
+    return target.absolute()
+
+
+@contextlib.contextmanager
+def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
+    """A file of mode 0600 to write into, which gets its name, durably, at the end of the block. An error leaves none.
+
+    Until then it is found under the file object's own `name`.
+
+    Raises:
+        InvalidInput: a file of that name is there (and not `force`).
+        FileUnusable: it cannot be written.
+    """
+    with new_directory(target) as directory:
+        fresh = directory / "new"
+        try:
+            with open(fresh, "xb", opener=_private) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            _name(fresh, target, force=force)
+            sync_directory(target.parent)
+        except OSError as error:
+            raise cannot("written", target, error) from error
+
+
+@contextlib.contextmanager
+def new_directory(target: Path) -> Iterator[Path]:
+    """A private directory beside `target`, so that what is made in it can be renamed; it is gone after the block."""
+    try:
+        directory = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as error:
+        raise cannot("written", target, error) from error
+    with directory as name:
+        yield Path(name)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _name(fresh: Path, target: Path, *, force: bool) -> None:
+    """Unlike a renaming, a link fails when somebody else has made the file meanwhile."""
+    if force:
+        fresh.replace(target)
+        return
+    try:
+        os.link(fresh, target)
+    except FileExistsError:
+        _refuse_existing(target)
+        raise
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        _refuse_existing(target)
+        fresh.replace(target)
+
+
+def _refuse_existing(target: Path) -> None:
+    if os.path.lexists(target):
+        raise InvalidInput(f"{target} is there already: name another file, or replace it with --force")
+
+
+BUSY_S: Final = 2.0
+STEPS_BETWEEN_LOOKS: Final = 100_000
+
+
+@contextlib.contextmanager
+def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).
+
+    A file in WAL mode that nobody has open is opened as immutable: SQLite would leave an empty log beside it else.
+
+    Raises:
+        sqlite3.Error: from here, and from what is done with the connection.
+    """
+    address = address_of(path, immutable=is_at_rest(path))
+    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
+        if limit_s is not None:
+            give_up_at = time.monotonic() + limit_s
+            connection.set_progress_handler(lambda: time.monotonic() > give_up_at, STEPS_BETWEEN_LOOKS)
+        yield connection
+
+
+def is_at_rest(path: Path) -> bool:
+    """Whether all of a database is in the file itself, and nobody has it open: a log says otherwise."""
+    log = path.with_name(path.name + "-wal")
+    return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
+
+
+def address_of(path: Path, *, immutable: bool) -> str:
+    """The URI that opens a database for reading. `immutable`: without a log or a lock, while nobody writes."""
+    return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
+
 
 QUEUE: Final = "queue.db"
 CATALOG: Final = "catalog.db"

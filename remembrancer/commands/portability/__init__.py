@@ -1,1 +1,0 @@
-"""Backups, exports, and what they share."""

@@ -1,0 +1,144 @@
+"""`remembrancer up`, `down` and `scale`: start, stop and resize the runtime.
+
+`up` starts the first processes before heavy libraries are imported, so the imports of the others are their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from remembrancer.actors.launcher.children import Command, actor_command
+from remembrancer.actors.launcher.runtime import Runtime
+from remembrancer.commands import exit_codes
+from remembrancer.config.home import HOME_VARIABLES, Home, locate
+from remembrancer.protocol.paths import RuntimePaths
+
+if TYPE_CHECKING:
+    from remembrancer.actors.launcher.lifecycle import Changed
+    from remembrancer.config.reading import Configuration
+
+
+def up(argv: list[str], command: Command = actor_command) -> int:
+    """Run the runtime until it is told to stop. Errors are the command line's to report."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer up",
+        description="Run the runtime in the foreground until Ctrl-C. Sessions that start share it.",
+        epilog="exit status: 0 stopped in order, 5 up already, 6 the home cannot be used, 7 a setting is wrong",
+    )
+    parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
+    parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args(argv)
+    home = locate(os.environ)
+    paths = RuntimePaths(home.directory)
+    runtime = Runtime(
+        paths,
+        lambda: _load_configuration(arguments.embedders),
+        environ=os.environ,
+        command=command,
+        for_sessions=arguments.for_sessions,
+        in_memory=home.in_memory,
+        observe=None if arguments.for_sessions else lambda: _watch(home),
+    )
+    reason = runtime.run()
+    if not arguments.for_sessions:
+        with contextlib.suppress(OSError):  # the terminal may have been closed, which was the reason
+            print(f"Stopped ({reason}).", flush=True)
+    return exit_codes.OK
+
+
+def _load_configuration(embedders: int | None) -> Configuration:
+    import msgspec
+
+    from remembrancer.actors.launcher.supervision import check_embedders
+    from remembrancer.config.reading import load_configuration
+
+    configuration = load_configuration(os.environ)
+    if embedders is None:
+        return configuration
+    settings = msgspec.structs.replace(configuration.settings, embedders=check_embedders(embedders))
+    return configuration._replace(settings=settings)
+
+
+def _watch(home: Home) -> Callable[[Changed], None]:
+    from remembrancer.commands.progress import Progress
+
+    return Progress(home.on_disk, named=home.named_by in HOME_VARIABLES).show
+
+
+STOP_LIMIT_S: Final = 15.0
+"""How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
+LOOK_S: Final = 0.02
+
+
+def down(argv: list[str]) -> int:
+    """Stop the runtime of this home; says what happened."""
+    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
+    from remembrancer.protocol.control import AskDown, GoingDown
+    from remembrancer.protocol.errors import PeerLost, PeerUnavailable
+
+    parser = argparse.ArgumentParser(
+        prog="remembrancer down",
+        description="Stop the runtime of this home, in order. What was acknowledged is kept.",
+        epilog="exit status: 0 stopped, 4 nothing runs, 6 the home cannot be used, 8 refused, 9 no answer or no end",
+    )
+    parser.parse_args(argv)
+    paths = paths_here()
+    if not is_up(paths):
+        print(nothing_runs(paths.home), file=sys.stderr)
+        return exit_codes.NOT_RUNNING
+    began = time.monotonic()
+    pid = None
+    try:
+        answer = ask(paths, AskDown("remembrancer down"))
+    except (PeerLost, PeerUnavailable):
+        if is_up(paths):
+            raise
+    else:
+        if not isinstance(answer, GoingDown):
+            print(f"remembrancer down: {refusal(answer)}", file=sys.stderr)
+            return exit_codes.REFUSED
+        pid = answer.pid
+    give_up_at = time.monotonic() + STOP_LIMIT_S
+    while (still_up := is_up(paths)) and time.monotonic() < give_up_at:
+        time.sleep(LOOK_S)  # flock has no event to wait for
+    if still_up:
+        print(
+            f"remembrancer down: the runtime (process {pid}) has not ended after {STOP_LIMIT_S:.0f} s: "
+            f"look at {paths.logs / 'launcher.log'}, or kill that process, and the others leave by themselves",
+            file=sys.stderr,
+        )
+        return exit_codes.NO_ANSWER
+    print(f"Stopped the runtime of {paths.home} in {time.monotonic() - began:.1f} s.")
+    return exit_codes.OK
+
+
+def scale(argv: list[str]) -> int:
+    """Tell the runtime of this home how many embedders to run."""
+    from remembrancer.actors.launcher.supervision import parse_scale
+    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
+    from remembrancer.protocol.control import AskScale, Scaled
+
+    parser = argparse.ArgumentParser(
+        prog="remembrancer scale",
+        description="Run another number of embedding workers, on a runtime that is up. Until it is restarted.",
+        epilog="exit status: 0 being brought about, 2 not a possible number, 4 nothing runs, 8 refused, 9 no answer",
+    )
+    parser.add_argument("what", metavar="embedder=N", help="N workers, 0 to 64")
+    wanted = parse_scale(parser.parse_args(argv).what)
+    paths = paths_here()
+    if not is_up(paths):
+        print(nothing_runs(paths.home), file=sys.stderr)
+        return exit_codes.NOT_RUNNING
+    answer = ask(paths, AskScale(wanted))
+    if not isinstance(answer, Scaled):
+        print(f"remembrancer scale: {refusal(answer)}", file=sys.stderr)
+        return exit_codes.REFUSED
+    workers = "embedder" if answer.embedders == 1 else "embedders"
+    print(f"Scaling to {answer.embedders} {workers}; 'remembrancer status' shows when they are ready.")
+    return exit_codes.OK
