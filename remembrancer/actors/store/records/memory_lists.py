@@ -10,11 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Final, NamedTuple
 
-<<<<<<< HEAD
-from msgspec.structs import replace
-=======
 import msgspec
->>>>>>> main
 
 from remembrancer.actors.store.records.contract import Filters, Order
 from remembrancer.actors.store.records.history import Query

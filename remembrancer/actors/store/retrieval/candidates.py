@@ -14,11 +14,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final, Protocol
 
-<<<<<<< HEAD
-from msgspec.structs import replace
-=======
 import msgspec
->>>>>>> main
 
 from remembrancer.actors.store.records.contract import (
     Filters,
