@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 DEFAULT_BUDGET: Final = 254
-"""Word pieces of a passage: a window of 256 less the two marks around the text."""
+"""Subword tokens of a passage: a window of 256 less the two marks around the text."""
 PASSAGE_TOKENS: Final = 96
-"""Word pieces of a passage, where the window would take more: what is said once in a long passage is lost in its mean.
+"""Subword tokens of a passage, where the window would take more: what is said once in a long passage is lost in its mean.
 
-A sentence between 200 others has a cosine of 0.07 with a question about it in passages of 254 word pieces, and of 0.46
+A sentence between 200 others has a cosine of 0.07 with a question about it in passages of 254 subword tokens, and of 0.46
 in passages of 96.
 """
 OVERLAP: Final = 0.1
@@ -107,10 +107,7 @@ def split_passages(
 
 
 def _cuts(spans: TokenSpans, budget: int) -> list[int]:
-    """The tokens before which a passage may be cut: the starts of words, and any token of a long word.
-
-    Several tokens may come of one character (Hangul is taken apart); there is no cut between those.
-    """
+    """The tokens before which a passage may be cut: the starts of words, and any token of a long word."""
     boundaries: list[int] = []
     reach = last_start = -1
     for index, (start, end) in enumerate(zip(spans.starts, spans.ends, strict=True)):
