@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.keyword_rows import BM25

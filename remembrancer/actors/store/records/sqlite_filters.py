@@ -44,6 +44,9 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     """As `condition_of`, of what filters say besides the session, the scopes and the types."""
     clauses = ["m.forgotten_at IS NULL" if not filters.include_forgotten else "TRUE"]
     arguments: list[object] = []
+    if filters.kinds:
+        clauses.append(f"m.kind IN {places_for(filters.kinds)}")
+        arguments.extend(filters.kinds)
     if filters.min_importance > 0:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)
