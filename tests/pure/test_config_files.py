@@ -1,4 +1,4 @@
-"""Configuration files: three forms, the names of other servers, what counts more, and what is refused, without a secret."""
+"""Configuration files: three forms, the names of other servers, what counts more, what is refused, no secret shown."""
 
 from __future__ import annotations
 
