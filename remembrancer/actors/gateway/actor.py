@@ -13,7 +13,6 @@ from remembrancer.actors.gateway.listener import Listener
 from remembrancer.actors.gateway.memory_toolset.change_tools import ChangeTools
 from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, to_gather
 from remembrancer.actors.gateway.memory_toolset.context_tools import ContextTools
-from remembrancer.actors.gateway.memory_toolset.early_vocabulary import EarlyVocabulary
 from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
 from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
 from remembrancer.actors.gateway.memory_toolset.reflect_tools import ReflectTools
@@ -70,10 +69,8 @@ class GatewayActor(Actor):
                 handlers = compose_handlers(toolset.tools, reads, happenings, lambda: self._link.usable, tasks)
                 server = build_server(lambda: not self._link.usable, *handlers)
                 happenings.on_write.append(reads.ready.heard_write)
-                vocabulary = EarlyVocabulary(self._quiet_s)
 
                 async def make_context_ready(caller: Caller) -> None:
-                    tasks.start_soon(vocabulary.load)
                     await reads.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
 
                 self._life = SessionLife(writes, self._link, make_context_ready)

@@ -10,12 +10,12 @@ import anyio.to_thread
 
 from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, budget_of, to_gather
 from remembrancer.actors.gateway.memory_toolset.context_block import ContextBlock, build_block
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
 from remembrancer.actors.gateway.store_access.access_notes import AccessNotes
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.known_context import known_sections
 from remembrancer.actors.gateway.store_access.reads import ReadPath
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Caller, Tool, warnings_of
+from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, Notice
 
 KNOWN: Final = "Only what is known without the store was gathered: there may be more."
@@ -45,8 +45,8 @@ class ContextTools:
         """The block, with what is in it; what was shown counts as accessed."""
         request = to_gather(arguments, call.caller.project, call.caller.session_id)
         sections, notices, is_away = await self._gather(request, call.received_at)
-        # In a thread: the first call loads the vocabulary, and long memories take their time to be counted.
-        build = partial(build_block, sections, budget_of(arguments), count_tokens, truncate, is_away=is_away)
+        # In a thread: long memories take their time to be counted.
+        build = partial(build_block, sections, budget_of(arguments), estimate_tokens, truncate, is_away=is_away)
         block = await anyio.to_thread.run_sync(build)
         self._note(call.caller, block)
         answer: Answer = {

@@ -20,7 +20,6 @@ from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
 )
 from remembrancer.actors.gateway.memory_toolset.recall_budget import within_budget
 from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
-from remembrancer.actors.gateway.memory_toolset.tokens import count_tokens, truncate
 from remembrancer.actors.gateway.store_access.access_notes import AccessNotes
 from remembrancer.actors.gateway.store_access.drain import Drain
 from remembrancer.actors.gateway.store_access.happenings import Happenings
@@ -31,6 +30,7 @@ from remembrancer.actors.gateway.store_access.writes import WritePath, not_embed
 from remembrancer.actors.gateway.toolkit.credentials import refuse_credentials
 from remembrancer.actors.gateway.toolkit.tools import Answer, Call, Tool, warnings_of, with_seed_forms
 from remembrancer.config.settings import Settings
+from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.ids import derive_memory_id, derive_operation_id
 from remembrancer.protocol.reads import DescribeStore, EmbeddingState, Notice, Recalled
 from remembrancer.protocol.writes import Operation, StoredResult, StoreMemory
@@ -178,8 +178,8 @@ async def _within(call: Call, answer: Answer, found: Recalled, max_tokens: int) 
     if notices:
         answer["warnings"] = [*answer.get("warnings", ()), *warnings_of(notices)]
     passages = [memory.passages for memory in found.memories]
-    # In a thread: the first call loads the vocabulary, and long memories take their time to be counted.
-    fit = partial(within_budget, with_seed_forms(answer), passages, max_tokens, count_tokens, truncate)
+    # In a thread: long memories take their time to be counted.
+    fit = partial(within_budget, with_seed_forms(answer), passages, max_tokens, estimate_tokens, truncate)
     return await anyio.to_thread.run_sync(fit)
 
 

@@ -12,13 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from remembrancer.actors.gateway.memory_toolset.tokens import CHARACTERS_A_TOKEN, whole_characters
 from remembrancer.actors.gateway.toolkit.tools import Answer, answer_text
+from remembrancer.memory.tokens import whole_characters
 
 HINT: Final = "An excerpt leaves out what stands at …: get_memory shows the whole."
 NO_ROOM: Final = "max_tokens leaves no room for any of them."
 LEAST_EXCERPT_TOKENS: Final = 16
 """Less than this of a memory says nothing."""
+CHARACTERS_A_TOKEN: Final = 12
+"""More than any prose or code has: what is longer need not be counted."""
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
 DISPENSABLE: Final = ("hint", "profile", "warnings", "message")
