@@ -25,8 +25,7 @@ from bench.exactness import exactness
 from bench.harness import Runtime, drained, fill, latencies, wait_until
 from bench.scale_figures import STRATEGIES, AtSize, Latency, Loading, print_sizes
 from bench.varied_text import varied
-from remembrancer.commands.checking.examination.running import ask_status
-from remembrancer.commands.runtime_client import is_up
+from remembrancer.commands.runtime_client import ask_status, is_up
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 

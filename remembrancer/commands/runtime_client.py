@@ -14,7 +14,15 @@ import anyio
 from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.config.home import find_home
-from remembrancer.protocol.control import AskDown, AskScale, AskStatus, AskTraces, CommandRefused, ToCommand
+from remembrancer.protocol.control import (
+    AskDown,
+    AskScale,
+    AskStatus,
+    AskTraces,
+    CommandRefused,
+    RuntimeStatus,
+    ToCommand,
+)
 from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.locks import FileLock
@@ -69,6 +77,14 @@ def ask(paths: RuntimePaths, question: AskStatus | AskTraces | AskScale | AskDow
             return answer
 
     return anyio.run(asked)
+
+
+def ask_status(paths: RuntimePaths) -> RuntimeStatus:
+    """How the launcher says that the runtime is. Raises as `ask`."""
+    answer = ask(paths, AskStatus())
+    if not isinstance(answer, RuntimeStatus):
+        raise PeerUnavailable(refusal(answer))
+    return answer
 
 
 def refusal(answer: ToCommand) -> str:

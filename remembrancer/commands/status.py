@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
+from remembrancer.commands.runtime_client import ask_status, is_up, nothing_runs, paths_here
 from remembrancer.protocol.control import (
-    AskStatus,
     ConsolidatorHealth,
     GatewayHealth,
     ProcessState,
@@ -270,13 +269,11 @@ def main(argv: list[str]) -> int:
 
         return show_trace(paths, options.trace, as_json=as_json)
     try:
-        answer = ask(paths, AskStatus())
+        answer = ask_status(paths)
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
         if not is_up(paths):
             return _say_nothing_runs(paths.home, as_json=as_json)
         return _say_no_answer(paths, error.message, as_json=as_json)
-    if not isinstance(answer, RuntimeStatus):
-        return _say_no_answer(paths, refusal(answer), as_json=as_json)
     problems = find_problems(answer)
     if as_json:
         print(json.dumps(report(paths.home, answer, problems)))

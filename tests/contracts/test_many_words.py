@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters
 from remembrancer.actors.store.records.search import BM25, ENOUGH, WIDE_ROWS, narrowed, phrases_of

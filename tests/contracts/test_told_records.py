@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, RankingFacts, Records, Told
 from remembrancer.actors.store.records.memory_rows import digest_of

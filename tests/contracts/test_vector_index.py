@@ -7,12 +7,9 @@ import random
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import chromadb
 import numpy as np
 import pytest
-from chromadb.config import Settings as ChromaSettings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -226,28 +223,6 @@ def test_an_index_survives_closing_and_opening_again(folder: Path) -> None:
     assert sorted(again.numbers()) == list(range(1, 1501))
     assert [found(again, vectors[place], 1) for place in (0, 700, 1499)] == [[1], [701], [1500]]
     second.close()
-
-
-def test_a_collection_of_an_earlier_release_is_searched_as_thoroughly_as_a_new_one(folder: Path) -> None:
-    vectors = unit(3000)
-    first = ChromaIndex(folder)
-    first.collection(NAME, DIMENSIONS).upsert(passages(range(1, 3001), vectors))
-    first.close()
-    earlier: Any = chromadb.PersistentClient(str(folder), settings=ChromaSettings(anonymized_telemetry=False))
-    with pytest.warns(DeprecationWarning, match="legacy embedding function"):
-        earlier.get_collection(NAME, embedding_function=None).modify(configuration={"hnsw": {"ef_search": 1}})
-    earlier.close()
-    again = ChromaIndex(folder)
-    queries, exact = unit(50, seed=3), ExactCollection()
-    exact.upsert(passages(range(1, 3001), vectors))
-    right = [
-        mine[0].passage == best[0].passage
-        for mine, best in zip(
-            again.collection(NAME, DIMENSIONS).search(queries, 1), exact.search(queries, 1), strict=True
-        )
-    ]
-    assert sum(right) >= 48
-    again.close()
 
 
 def test_a_folder_that_is_deleted_under_it_is_noticed_and_made_again(index: VectorIndex, folder: Path) -> None:

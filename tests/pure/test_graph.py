@@ -79,7 +79,7 @@ directions: st.SearchStrategy[Direction] = st.sampled_from(["outgoing", "incomin
 def test_a_walk_reaches_what_a_search_of_every_path_reaches(
     said: list[Said], starts: set[Node], depth: int, direction: Direction
 ) -> None:
-    walked = walk(sorted(starts), SmallGraph(said, direction), depth, EVERY)
+    walked = walk(sorted(starts), SmallGraph(said, direction).expand, depth, EVERY)
     expected = distances(said, starts, depth, direction)
     assert {node: reached.distance for node, reached in walked.reached.items()} == expected
     assert walked.depth_reached == max(expected.values(), default=0)
@@ -92,7 +92,7 @@ def test_a_walk_reaches_what_a_search_of_every_path_reaches(
 def test_a_walk_finds_every_edge_of_what_is_nearer_than_its_depth_with_all_that_say_it(
     said: list[Said], start: Node, depth: int
 ) -> None:
-    walked = walk([start], SmallGraph(said), depth, EVERY)
+    walked = walk([start], SmallGraph(said).expand, depth, EVERY)
     inner = {node for node, reached in walked.reached.items() if reached.distance < depth}
     expected: dict[Edge, list[int]] = {}
     for each in said:
@@ -106,8 +106,8 @@ def test_a_walk_finds_every_edge_of_what_is_nearer_than_its_depth_with_all_that_
 
 @given(sayings, nodes)
 def test_a_node_is_stale_when_only_forgotten_memories_lead_to_it(said: list[Said], start: Node) -> None:
-    walked = walk([start], SmallGraph(said), 3, EVERY)
-    remembered = walk([start], SmallGraph([each for each in said if not each.forgotten]), 3, EVERY)
+    walked = walk([start], SmallGraph(said).expand, 3, EVERY)
+    remembered = walk([start], SmallGraph([each for each in said if not each.forgotten]).expand, 3, EVERY)
     for node, reached in walked.reached.items():
         by_memory = remembered.reached.get(node)
         assert reached.stale == (by_memory is None or by_memory.distance > reached.distance)
@@ -118,11 +118,11 @@ def test_a_hub_leads_on_only_to_its_best_connected_and_the_walk_says_so() -> Non
     spokes = [Node(f"spoke{number}", "thing") for number in range(9)]
     said = [Said(hub, "uses", spoke, False) for number, spoke in enumerate(spokes) for _ in range(number + 1)]
     graph = SmallGraph(said)
-    walked = walk([hub], graph, 2, widest=3)
+    walked = walk([hub], graph.expand, 2, widest=3)
     assert walked.cut
     assert graph.asked == [[hub], [spokes[8], spokes[7], spokes[6]]]
     assert len(walked.reached) == 10, "those that were met are there all the same"
-    assert not walk([hub], SmallGraph(said), 1, widest=3).cut, "nothing was to follow"
+    assert not walk([hub], SmallGraph(said).expand, 1, widest=3).cut, "nothing was to follow"
 
 
 def test_a_row_that_is_seen_in_part_from_one_end_counts_as_it_is_seen_whole() -> None:
@@ -132,7 +132,7 @@ def test_a_row_that_is_seen_in_part_from_one_end_counts_as_it_is_seen_whole() ->
         def expand(self, nodes: Sequence[Node]) -> Expansion:
             return Expansion([Sighting("row", edge, 5 if NODES[0] in nodes else 2, 0)])
 
-    walked = walk([NODES[0]], TwoViews(), 2, EVERY)
+    walked = walk([NODES[0]], TwoViews().expand, 2, EVERY)
     assert walked.edges[edge].live == 5
 
 

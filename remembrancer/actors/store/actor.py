@@ -29,7 +29,7 @@ from remembrancer.actors.store.requests import Dispatcher, Listener
 from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexAudit, IndexManager, open_chroma
+from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.protocol.consolidation import NotePresence
@@ -72,7 +72,6 @@ class StoreActor(Actor):
         self._gate = LoadGate()
         self._counts = Counts()
         self._counted = (-1, 0)
-        self._audit = IndexAudit(lambda: open_chroma(spec.paths.vectors), self._read)
         self._embedded = 0
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
@@ -98,7 +97,7 @@ class StoreActor(Actor):
             limit_bytes=self.spec.settings.database_limit_bytes,
             on_open=self._file_opened,
         )
-        self._index = IndexManager(self._audit.open, self._committer, busy=self._is_busy)
+        self._index = IndexManager(partial(open_chroma, paths.vectors), self._committer, busy=self._is_busy)
         self._scheduler = EmbeddingScheduler(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
@@ -161,7 +160,7 @@ class StoreActor(Actor):
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
-            self._audit.figures,
+            self._index.figures,
             self._files.unusable,
         )
 
@@ -206,22 +205,18 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._files.close)
 
     def _listeners(self) -> dict[type, Listener]:
-        reranker = () if self._reranker is None else (self._reranker.hear,)
-        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
-        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
+        reranker = self._reranker.hear if self._reranker is not None else lambda *_: None
 
         def hear(peer: Peer, message: Any) -> None:
             self._embedded += isinstance(message, PassagesEmbedded)
             self._scheduler.hear(peer, message)
-            hear_of_reranker(peer, message)
+            reranker(peer, message)
 
-        def hear_of_reranker(peer: Peer, message: Any) -> None:
-            for listener in reranker:
-                listener(peer, message)
-
+        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
+        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
         return {
             **dict.fromkeys(work, hear),
-            **dict.fromkeys(reranking, hear_of_reranker),
+            **dict.fromkeys(reranking, reranker),
             NotePresence: lambda *_: None,  # which the duties have heard
         }
 
@@ -285,9 +280,7 @@ class StoreActor(Actor):
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             if not self._is_busy():
-                await self._audit.count(
-                    lambda: list(self._files), self._index, self._scheduler.identity, self._revision
-                )
+                await self._index.count(lambda: list(self._files), self._read, self._revision)
 
     async def _count_accesses(self) -> None:
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""

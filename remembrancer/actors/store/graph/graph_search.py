@@ -6,12 +6,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, Literal
 
 from remembrancer.actors.store.graph.entity_names import find, named_in, with_aliases
 from remembrancer.actors.store.graph.joined_graph import (
     Edge,
-    GraphView,
     JoinedGraph,
     Node,
     Reached,
@@ -57,7 +57,7 @@ def connections(
     starts = with_aliases(graph, named_in(graph, query))
     if not starts:
         return None
-    reached = walk(starts, GraphView(graph, "both", None), HOPS, WIDEST).reached
+    reached = walk(starts, graph.edges, HOPS, WIDEST).reached
     near = near_memories(graph, reached, filters, CONNECTED)
     return [with_nearness(graph, place, {**facts, **matching[place]}, reached) for place, facts in enumerate(near)]
 
@@ -110,6 +110,7 @@ def search_graph(
     """The answer, and the memories in it. An entity that nobody knows is no error: names like it are suggested."""
     graph = JoinedGraph([records.graph for records in files], request.session_id)
     wanted = None if request.relationship_type is None else frozenset([name_key(request.relationship_type)])
+    expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
         return _overview(request, graph, files, wanted), {}
     found = find(graph, request.entity)
@@ -121,7 +122,7 @@ def search_graph(
         notices.append(Notice("similar_name", f"Nothing has exactly this name; this is what is known of {names}."))
     starts = with_aliases(graph, found.nodes)
     # Entities beyond the limit are in no answer, nor is what is farther than they are.
-    walked = walk(starts, GraphView(graph, request.direction, wanted), request.depth, max(WIDEST, request.limit))
+    walked = walk(starts, expand, request.depth, max(WIDEST, request.limit))
     if walked.cut:
         text = "The graph is too dense here to be walked whole: the best connected entities were followed."
         notices.append(Notice("graph_cut", text))
@@ -172,8 +173,9 @@ def _overview(
             entity_types[kind.lower()] += count
         entities += summary.entities
         relationships += summary.relationships
+    expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]
-    walked = walk(best, GraphView(graph, request.direction, wanted), 1, len(best))
+    walked = walk(best, expand, 1, len(best))
     chosen = {node: walked.reached[node] for node in best}
     return GraphFound(
         entities=_entities(graph, walked, chosen, graph.memory_counts(best)),

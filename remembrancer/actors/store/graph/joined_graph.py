@@ -6,9 +6,9 @@ it is stale when all that say it are forgotten. Stale edges are walked like othe
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, RankingFacts
 from remembrancer.memory.names import name_key
@@ -52,13 +52,6 @@ class Expansion:
     cut: bool = False
 
 
-class Neighbourhood(Protocol):
-    """Where a walk gets its edges from."""
-
-    def expand(self, nodes: Sequence[Node]) -> Expansion:
-        """The edges that lead on from these nodes, in the direction and of the type that the walk is for."""
-
-
 class Reached(NamedTuple):
     """How a node was reached: hops, the memories that connect it to nearer ones, and whether all are forgotten."""
 
@@ -91,7 +84,7 @@ class Walk:
     cut: bool
 
 
-def walk(starts: Iterable[Node], graph: Neighbourhood, depth: int, widest: int) -> Walk:
+def walk(starts: Iterable[Node], expand: Callable[[Sequence[Node]], Expansion], depth: int, widest: int) -> Walk:
     """Breadth first from `starts` for `depth` hops; of each level the `widest` best connected nodes lead on."""
     reached = {start: Reached(0) for start in starts}
     rows: dict[Hashable, Sighting] = {}
@@ -101,7 +94,7 @@ def walk(starts: Iterable[Node], graph: Neighbourhood, depth: int, widest: int) 
         if not frontier:
             break
         leading = frontier[:widest]
-        expansion = graph.expand(leading)
+        expansion = expand(leading)
         cut = cut or expansion.cut or len(leading) < len(frontier)
         for sighting in expansion.sightings:
             known = rows.get(sighting.row)
@@ -302,15 +295,3 @@ class JoinedGraph:
             key = self._relationship_keys[relationship] = name_key(relationship)
             self._relationships.setdefault(key, relationship)
         return key
-
-
-class GraphView:
-    """A joined graph as a walk sees it: in one direction, and of relationships with some keys or of all."""
-
-    def __init__(self, graph: JoinedGraph, direction: Direction, relationships: Collection[str] | None) -> None:
-        self._graph = graph
-        self._direction = direction
-        self._relationships = relationships
-
-    def expand(self, nodes: Sequence[Node]) -> Expansion:
-        return self._graph.edges(nodes, direction=self._direction, relationships=self._relationships)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, KeywordHit, Order, RankingFacts, Told
 from remembrancer.actors.store.records.history import Query
@@ -51,6 +53,9 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     """As `condition_of`, of what filters say besides the session, the scopes and the types."""
     clauses = ["m.forgotten_at IS NULL" if not filters.include_forgotten else "TRUE"]
     arguments: list[object] = []
+    if filters.kinds:
+        clauses.append(f"m.kind IN {places_for(filters.kinds)}")
+        arguments.extend(filters.kinds)
     if filters.min_importance > 0:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)
@@ -306,7 +311,7 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
     """All that passes the filters: the session's own memories, and each sort of the others in the order of an index."""
     scopes = filters.scopes or SCOPES
     if "session" in scopes:
-        condition, arguments = condition_of(replace(filters, scopes=()))
+        condition, arguments = condition_of(msgspec.structs.replace(filters, scopes=()))
         own = f"m.scope = 'session' AND m.session_id = ? AND {condition}"
         yield _Part("memories AS m INDEXED BY memories_by_session", own, [filters.session_id, *arguments])
     condition, arguments = narrowing_of(filters)
@@ -317,7 +322,7 @@ def _parts(filters: Filters, index: str) -> Iterator[_Part]:
 
 
 def _tagged(filters: Filters) -> _Part:
-    condition, arguments = condition_of(replace(filters, tags=()))
+    condition, arguments = condition_of(msgspec.structs.replace(filters, tags=()))
     its = f"SELECT memory FROM memory_tags WHERE tag IN {places_for(filters.tags)}"  # noqa: S608 - only "?"
     return _Part("memories AS m", f"m.number IN ({its}) AND {condition}", [*filters.tags, *arguments])
 

@@ -10,9 +10,11 @@ import logging
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final, Protocol
+
+import msgspec
 
 from remembrancer.actors.store.records.contract import (
     Filters,
@@ -185,11 +187,15 @@ def _searches(records: Records, filters: Filters) -> list[_Search]:
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
     if not filters.session_id or len(others) == len(filters.scopes):
         return [_Search(filters)]
-    own = replace(filters, scopes=("session",))
+    own = msgspec.structs.replace(filters, scopes=("session",))
     few = records.matching(own, FEW)
     if not others:
         return [_Search(own, few)]
-    return [_Search(filters)] if few == [] else [_Search(own, few), _Search(replace(filters, scopes=others))]
+    return (
+        [_Search(filters)]
+        if few == []
+        else [_Search(own, few), _Search(msgspec.structs.replace(filters, scopes=others))]
+    )
 
 
 def _by_meaning(source: Source, question: Question, search: _Search, sizes: Mapping[Scope, int]) -> _Nearest | None:

@@ -9,8 +9,9 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
+
+import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, Vectors
 from remembrancer.actors.store.records.search import padded
@@ -98,4 +99,4 @@ def _within(windows: Sequence[TimeWindow], filters: Filters) -> Iterator[Filters
     for window in windows:
         after = max(window.start, -math.inf if filters.after is None else filters.after)
         before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
-        yield replace(filters, after=None if math.isinf(after) else after, before=before)
+        yield msgspec.structs.replace(filters, after=None if math.isinf(after) else after, before=before)

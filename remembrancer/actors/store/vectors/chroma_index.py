@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -53,8 +52,6 @@ class ChromaIndex:
                 configuration={"hnsw": {"space": "cosine", "ef_search": SEARCH_EFFORT}},
                 metadata={"dimensions": dimensions},
             )
-            if found.configuration_json["hnsw"]["ef_search"] != SEARCH_EFFORT:
-                _search_thoroughly(found)
         return ChromaCollection(found)
 
     def is_intact(self) -> bool:
@@ -122,13 +119,6 @@ class ChromaCollection:
     def count(self) -> int:
         with _as_lost():
             return int(self._collection.count())
-
-
-def _search_thoroughly(collection: Any) -> None:
-    """Give a collection of an earlier release the present search effort, which counts from its first search on."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Chroma's own, of a collection that embeds nothing itself
-        collection.modify(configuration={"hnsw": {"ef_search": SEARCH_EFFORT}})
 
 
 @contextlib.contextmanager

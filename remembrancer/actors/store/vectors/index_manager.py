@@ -70,6 +70,10 @@ class IndexManager:
         self._closing = False
         self._trouble = False
         self.error: str | None = None
+        self._counted: object = None
+        self._not_before = 0.0
+        self.figures: tuple[IndexFigures, ...] = ()
+        """Passages in the records and in the index, as counted last."""
 
     @property
     def ready(self) -> bool:
@@ -145,6 +149,38 @@ class IndexManager:
             self._trouble = False
             with anyio.move_on_after(CHECK_INTERVAL_S):
                 await self._wake.wait()
+
+    async def count(
+        self,
+        files: Callable[[], Sequence[Records]],
+        read: Callable[[Callable[[], IndexFigures]], Awaitable[IndexFigures]],
+        revision: Callable[[], Hashable],
+    ) -> None:
+        """Compare the index with the records for `figures`, if anything has changed since (`revision` differs then).
+
+        `read` runs work on a thread of the readers.
+        """
+        index, identity = self._index, self._identity
+        if index is None or identity is None or time.monotonic() < self._not_before:
+            return
+        settled, began = self._settled(files()), time.monotonic()
+        state = (settled, identity, revision())
+        if state == self._counted:
+            return
+        figures = []
+        for records in files():
+            if records.name in settled:
+                figures.append(await read(partial(_compare, records, index, identity)))
+            else:
+                figures.append(IndexFigures(records.name, 0, 0, ready=False))
+        self._not_before = time.monotonic() + (time.monotonic() - began) / COUNTING_SHARE
+        if state == (self._settled(files()), identity, revision()):  # or else something came between the two counts
+            self.figures, self._counted = tuple(figures), state
+
+    def _settled(self, files: Sequence[Records]) -> frozenset[str]:
+        """The files that are whole in the index."""
+        found = [(records.name, self.searchable(records.name)) for records in files]
+        return frozenset(name for name, file in found if file and file.attached and not file.has_work)
 
     async def flush_all(self) -> None:
         """Move into the index what can be moved in `LAST_FLUSH_S`, before a stop. The next start misses the rest."""
@@ -235,59 +271,6 @@ class IndexManager:
 
 COUNTING_SHARE: Final = 0.05
 """The share of the time that counting may take: a large index is counted less often."""
-
-
-class IndexAudit:
-    """`read` runs work on a thread of the readers."""
-
-    def __init__(
-        self,
-        open_index: Callable[[], VectorIndex],
-        read: Callable[[Callable[[], IndexFigures]], Awaitable[IndexFigures]],
-    ) -> None:
-        self._open_index = open_index
-        self._read = read
-        self._index: VectorIndex | None = None
-        self._counted: object = None
-        self._not_before = 0.0
-        self.figures: tuple[IndexFigures, ...] = ()
-        """As counted last."""
-
-    def open(self) -> VectorIndex:
-        """Open the index, for its manager."""
-        self._index = self._open_index()
-        return self._index
-
-    async def count(
-        self,
-        files: Callable[[], Sequence[Records]],
-        manager: IndexManager,
-        identity: ModelIdentity | None,
-        revision: Callable[[], Hashable],
-    ) -> None:
-        """Compare the index with the records, if anything has changed since (`revision` differs then)."""
-        index = self._index
-        if index is None or identity is None or time.monotonic() < self._not_before:
-            return
-        settled, began = _settled(files(), manager), time.monotonic()
-        state = (settled, identity, revision())
-        if state == self._counted:
-            return
-        figures = []
-        for records in files():
-            if records.name in settled:
-                figures.append(await self._read(partial(_compare, records, index, identity)))
-            else:
-                figures.append(IndexFigures(records.name, 0, 0, ready=False))
-        self._not_before = time.monotonic() + (time.monotonic() - began) / COUNTING_SHARE
-        if state == (_settled(files(), manager), identity, revision()):  # or else something came between the two counts
-            self.figures, self._counted = tuple(figures), state
-
-
-def _settled(files: Sequence[Records], manager: IndexManager) -> frozenset[str]:
-    """The files that are whole in the index."""
-    found = [(records.name, manager.searchable(records.name)) for records in files]
-    return frozenset(name for name, file in found if file and file.attached and not file.has_work)
 
 
 def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:

@@ -231,11 +231,7 @@ class PassageIndex:
 
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
         """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
-        return self._search_all(query.reshape(1, -1), limit)[0]
-
-    def search_each(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
-        """As `search`, for each row of `queries` (n, dimensions)."""
-        return self._search_all(queries, limit)
+        return self.search_each(query.reshape(1, -1), limit)[0]
 
     def reconcile(self, collection: Collection) -> int:
         """Bring `collection` into agreement with the records, then search it. Returns how many passages differed.
@@ -313,7 +309,7 @@ class PassageIndex:
             self._unchecked = [each for each in self._unchecked if each.memory not in taken]
         if not chosen:
             return []
-        hits_of_each = self._search_all(np.vstack([each.vector for each in chosen]), 6)
+        hits_of_each = self.search_each(np.vstack([each.vector for each in chosen]), 6)
         return [
             NearDuplicate(
                 later=max(each.memory, hit.memory),
@@ -326,7 +322,8 @@ class PassageIndex:
             if hit.memory != each.memory and hit.ordinal == 0 and hit.cosine >= least_cosine
         ]
 
-    def _search_all(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
+    def search_each(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
+        """As `search`, for each row of `queries` (n, dimensions)."""
         with self._lock:
             newest = self._newest.frozen()
             replaced = set(self._replaced)

@@ -1,1 +1,0 @@
-"""What the doctor looks at, and what it makes of it."""
