@@ -29,7 +29,7 @@ from examples.week.steps import (
 )
 from examples.week.story import HOLIDAY_DAYS, WEEK, memories
 from examples.week.time_machine import let_pass
-from remembrancer.commands.real_client import Json, call, command, server, until
+from remembrancer.commands.demo import Json, call, command, server, until
 from remembrancer.protocol.dynamics import DAY_S
 
 PROJECTS: Final[tuple[Project, ...]] = ("tidewatch", "slipway")

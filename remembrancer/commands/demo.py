@@ -1,9 +1,8 @@
 """`remembrancer demo`: what it does, on real text and in homes of its own, as an MCP client sees it.
 
-First the system: four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows
-in the background, memories are changed and had back, a second embedder comes in, the store and the gateway are killed,
-and all that was acknowledged is there. Then the model of memory: a week of ten sessions in two projects, and a
-table of what was predicted of it and what has happened.
+Four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows in the
+background, memories are changed and had back, a second embedder comes in, the store and the gateway are killed, and all
+that was acknowledged is there.
 """
 
 from __future__ import annotations
@@ -15,16 +14,18 @@ import shutil
 import signal
 import sqlite3
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from textwrap import shorten
-from typing import Final
+from typing import Any, Final
 
 import anyio
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from rich.console import Console
 from rich.markup import escape
 from rich.panel import Panel
@@ -32,7 +33,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.real_client import PATIENCE_S, Json, call, command, server, until
 from remembrancer.commands.sample_text import NOTES, QUESTIONS, memories
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure, MemoryUnavailable, RemembrancerError, from_failure
@@ -50,6 +50,9 @@ CONTEXT_TOKENS: Final = 300
 OUTAGE_S: Final = 30.0
 """So long a status without figures is taken for one that is asked too early: what was killed is started anew."""
 
+PATIENCE_S: Final = 120.0
+
+Json = dict[str, Any]
 Part = Callable[[Path, Console], Awaitable[bool]]
 
 
@@ -396,3 +399,56 @@ def _progress(console: Console) -> Progress:
     return Progress(
         TextColumn("  {task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=console
     )
+
+
+def executable() -> str:
+    """The installed command beside this Python."""
+    return str(Path(sys.executable).with_name("remembrancer"))
+
+
+def server(home: Path, project: Path, **environ: str) -> StdioServerParameters:
+    """What a client starts for a session in a project."""
+    return StdioServerParameters(command=executable(), args=["mcp"], env={**_of(home), **environ}, cwd=project)
+
+
+async def call(client: Client, tool: str, /, **arguments: Any) -> Json:
+    """The structured answer of a tool, be it good or an error."""
+    result = await client.call_tool(tool, arguments)
+    content: Json = result.structured_content or {}
+    return content
+
+
+async def command(
+    home: Path, *arguments: str, directory: Path | None = None, stdin: str = "", **environ: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a `remembrancer` command on a home, with none of our settings but these."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("REMEMBRANCER_", "MEMORY_"))}
+    return await anyio.run_process(
+        [executable(), *arguments],
+        input=stdin.encode(),
+        env={**kept, **_of(home), **environ},
+        cwd=directory,
+        check=False,
+    )
+
+
+async def until(
+    condition: Callable[[], Awaitable[bool]], *, what: str = "the condition", within_s: float = PATIENCE_S
+) -> None:
+    """Ask again and again, as a client has to. Raises `TimeoutError`, with what was waited for, when patience ends."""
+    with anyio.move_on_after(within_s) as patience:
+        while not await condition():  # noqa: ASYNC110 - the other side of a protocol has no event of ours
+            await anyio.sleep(0.05)
+    if patience.cancelled_caught:
+        raise TimeoutError(f"{what} has not come about in {within_s:g} s")
+
+
+def _of(home: Path) -> dict[str, str]:
+    """The settings of a demonstration: one thread embeds and leaves the others free, and a machine that stands still
+    for seconds ends no call."""
+    return {
+        "REMEMBRANCER_HOME": str(home),
+        "REMEMBRANCER_EMBEDDER_THREADS": "1",
+        "REMEMBRANCER_CALL_BUDGET_S": "40",
+        "REMEMBRANCER_BRIDGE_BUDGET_S": "60",
+    }

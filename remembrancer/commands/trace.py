@@ -71,13 +71,13 @@ def join(processes: Iterable[ProcessTraces]) -> list[CallTrace]:
     The moments of all processes are of one clock, and a call is in one place at a time: each mark ends the step that
     began with the mark before it, in whichever process that was.
     """
-    told = tuple(processes)
+    reports = tuple(processes)
     by_trace: dict[str, list[_Step]] = {}
-    for each in told:
+    for each in reports:
         for report in each.traces:
             steps = by_trace.setdefault(report.trace, [])
             steps.extend(_Step(mark.at, each.process, mark.name, mark.took_s) for mark in report.marks)
-    begun = (report for each in told if each.process == FIRST_PROCESS for report in each.traces if report.marks)
+    begun = (report for each in reports if each.process == FIRST_PROCESS for report in each.traces if report.marks)
     return sorted((_call(report, by_trace[report.trace]) for report in begun), key=lambda call: call.began_at)
 
 

@@ -39,6 +39,7 @@ class Filters(msgspec.Struct, frozen=True):
     after: float | None = None
     before: float | None = None
     include_forgotten: bool = False
+    kinds: tuple[Kind, ...] = ()
 
     @property
     def filters(self) -> Filters:

@@ -354,19 +354,6 @@ async def test_another_fact_about_the_same_thing_is_not_merged_and_can_be_found(
         assert 0.85 < link.strength < 1
 
 
-async def test_a_summary_that_somebody_else_wrote_takes_the_place_of_ours(home: Path) -> None:
-    async with workplace(home) as place:
-        await place.start()
-        for text in OBSERVATIONS:
-            await place.note(text, kind="observation", importance=0.3)
-        request = Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-2", dry_run=True)
-        (planned,) = (await place.rig.gateway.ask(request, Reflected)).memories
-        texts = {planned.id: "The checkout test is slow on the shared runner."}
-        wanted = msgspec.structs.replace(request, dry_run=False, summaries=texts)
-        done = await place.rig.gateway.ask(wanted, Reflected)
-        assert [memory.content for memory in done.memories] == list(texts.values())
-
-
 async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once(home: Path) -> None:
     async with workplace(home) as place:
         for number, text in enumerate(STEPS):

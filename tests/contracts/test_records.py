@@ -25,6 +25,7 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.retrieval.keywords import match_expression
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
+from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, Scope, SourceRef, UpdateMemory
@@ -276,6 +277,7 @@ def passes(stored: Stored, filters: Filters) -> bool:
         (change.scope != "session" or change.session_id == filters.session_id)
         and (not filters.scopes or change.scope in filters.scopes)
         and (not filters.types or change.type in filters.types)
+        and (not filters.kinds or (change.kind or kind_of_type(change.type)) in filters.kinds)
         and (not filters.tags or bool(set(filters.tags) & set(change.tags)))
         and change.importance >= filters.min_importance
         and (filters.after is None or happened_at >= filters.after)
@@ -289,6 +291,7 @@ some_filters = st.builds(
     session_id=st.sampled_from([SESSION, OTHER_SESSION, "session:nobody", ""]),
     scopes=st.sampled_from([(), ("session",), ("project",), ("user",), ("session", "project", "user")]),
     types=st.sampled_from([(), ("episodic",), ("semantic", "procedural")]),
+    kinds=st.sampled_from([(), ("fact",), ("procedure", "observation"), ("goal",)]),
     tags=st.sampled_from([(), ("red",), ("blue", "green"), ("none",), ("red' OR 1=1 --",)]),
     min_importance=st.sampled_from([0.0, 0.25, 0.3, 1.0]),
     after=moments,

@@ -26,14 +26,14 @@ def recall(**fields: Any) -> Recall:
         ({}, 3, "Nothing was near enough to the query. Try other words or set include_forgotten."),
         ({"include_forgotten": True}, 0, "Nothing was found. Try other words."),
         (
-            {"scopes": ("user",), "include_forgotten": True},
+            {"scopes": ("user",), "kinds": ("fact",), "include_forgotten": True},
             0,
-            "Nothing was found. Try other words or leave out scope.",
+            "Nothing was found. Try other words or leave out scope and kind.",
         ),
         (
             {"types": ("semantic",), "tags": ("x",), "before": 1.0, "min_importance": 0.5},
             0,
-            "Nothing was found. Try other words, leave out type, tags, time_range and min_importance or set "
+            "Nothing was found. Try other words, leave out type, tags, min_importance and time_range or set "
             "include_forgotten.",
         ),
     ],

@@ -102,6 +102,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "query",
         "scope",
         "type",
+        "kind",
         "strategy",
         "limit",
         "min_importance",

@@ -61,10 +61,16 @@ def test_everything_that_is_given_arrives() -> None:
     assert change.session_id == "session:other"
 
 
+def test_a_kind_that_there_is_none_of_is_named() -> None:
+    with pytest.raises(InvalidInput, match=r"kind\[1\] must be one of .*decision.*, not .*opinion"):
+        recall(kind=["fact", "opinion"])
+
+
 def test_every_filter_that_is_given_arrives() -> None:
     question = recall(
         scope=["user", "project"],
         type="episodic",
+        kind=["fact", "decision", "fact"],
         strategy="keyword",
         limit=50,
         min_importance=0.2,
@@ -73,6 +79,7 @@ def test_every_filter_that_is_given_arrives() -> None:
         include_forgotten=True,
     )
     assert question.scopes == ("user", "project")
+    assert question.kinds == ("fact", "decision")
     assert question.types == ("episodic",)
     assert question.tags == ("java",)
     assert (question.after, question.before) == (1771545600.0, 1771594200.0)

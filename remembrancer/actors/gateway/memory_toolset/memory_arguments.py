@@ -80,10 +80,11 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     query: str
     scope: list[Scope] | UnsetType = UNSET
     type: list[MemoryType] | UnsetType = UNSET
+    kind: list[str] | UnsetType = UNSET
     strategy: (
         Annotated[
             Literal["vector", "keyword", "hybrid", "graph"],
-            Meta(description="graph: around the entities named", extra_json_schema={"default": "hybrid"}),
+            Meta(description="graph: around entities", extra_json_schema={"default": "hybrid"}),
         ]
         | UnsetType
     ) = UNSET
@@ -246,6 +247,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         limit=10 if arguments.limit is UNSET else arguments.limit,
         scopes=() if arguments.scope is UNSET else tuple(dict.fromkeys(arguments.scope)),
         types=() if arguments.type is UNSET else tuple(dict.fromkeys(arguments.type)),
+        kinds=_kinds(arguments.kind),
         tags=clean_tags(arguments.tags),
         min_importance=0.0 if arguments.min_importance is UNSET else arguments.min_importance,
         after=after,
@@ -257,6 +259,17 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         with_passages=arguments.max_tokens is not UNSET,
         counts_accesses=arguments.max_tokens is UNSET,  # what is left out was not shown to anybody
     )
+
+
+def _kinds(given: list[str] | UnsetType) -> tuple[Kind, ...]:
+    """The kinds asked for, each once. The schema does not list them a second time: every session pays for it."""
+    known: dict[str, Kind] = {kind: kind for kind in KINDS}
+    wanted = dict.fromkeys(() if given is UNSET else given)
+    for place, kind in enumerate(wanted):
+        if kind not in known:
+            message = f"kind[{place}] must be one of {', '.join(KINDS)}, not {shown(kind)}"
+            raise InvalidInput(message, field=f"kind[{place}]")
+    return tuple(known[kind] for kind in wanted)
 
 
 def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str, ...]:

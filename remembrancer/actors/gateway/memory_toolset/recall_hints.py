@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from remembrancer.protocol.reads import Recall, Recalled
+from typing import Final
+
+from remembrancer.protocol.reads import Filters, Recall, Recalled
+
+ARGUMENTS: Final = {"tags": "tags", "after": "time_range", "before": "time_range"}
+"""The names of filters as the tool has them, where they are not the singular."""
 
 
 def hint_for(request: Recall, found: Recalled) -> str | None:
@@ -10,19 +15,14 @@ def hint_for(request: Recall, found: Recalled) -> str | None:
     if found.memories:
         return None
     tries = ["Try other words"]
-    narrowing = [
-        name
-        for name, given in (
-            ("scope", request.scopes),
-            ("type", request.types),
-            ("tags", request.tags),
-            ("time_range", request.after is not None or request.before is not None),
-            ("min_importance", request.min_importance > 0),
-        )
-        if given
-    ]
+    everything = Filters(request.session_id)
+    narrowing = dict.fromkeys(
+        ARGUMENTS.get(name, name.removesuffix("s"))
+        for name in Filters.__struct_fields__
+        if name != "include_forgotten" and getattr(request, name) != getattr(everything, name)
+    )
     if narrowing:
-        tries.append(f"leave out {_listed(narrowing)}")
+        tries.append(f"leave out {_listed(list(narrowing))}")
     if not request.include_forgotten:
         tries.append("set include_forgotten")
     says = "Nothing was near enough to the query." if found.below_threshold else "Nothing was found."

@@ -216,10 +216,11 @@ def _matching(memories: Iterable[RecalledMemory], request: Recall) -> list[Recal
 
 
 def passes(memory: RecalledMemory, request: Recall) -> bool:
-    """Whether a memory passes the filters of a request (scope, type, tags, importance, time)."""
+    """Whether a memory passes the filters of a request (scope, type, kind, tags, importance, time)."""
     return (
         (not request.scopes or memory.scope in request.scopes)
         and (not request.types or memory.type in request.types)
+        and (not request.kinds or memory.kind in request.kinds)
         and (not request.tags or not set(request.tags).isdisjoint(memory.tags))
         and memory.importance >= request.min_importance
         and (request.after is None or happened_at(memory) >= request.after)
