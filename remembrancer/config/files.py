@@ -1,4 +1,4 @@
-"""A configuration file as a mapping: TOML, JSON, or Markdown with YAML in front (the first seed's form).
+"""A configuration file as a mapping: TOML, JSON, or Markdown with YAML in front.
 
 Standard library only, unless there is YAML to be read: a bridge may have to look into the file. What is wrong with a
 file is a `ValueError` whose message never quotes it: the file may hold a password.
@@ -15,7 +15,7 @@ from typing import Final
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 REMOTE: Final = "remote_"
-"""How the names begin that the first seed also has in a block of the text."""
+"""How the names begin that may also stand in a block of the text."""
 _FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
 _YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
 

@@ -73,7 +73,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     relevance_weight: Weight = 0.6
     importance_weight: Weight = 0.2
     recency_weight: Weight = 0.2
-    """The shares of the composite rank (the first seed's); together they are 1."""
+    """The shares of the composite rank; together they are 1."""
     consolidator: bool = True
     """Whether memories are promoted, consolidated and tidied up in the background; without, that waits."""
     session_grace_s: Seconds = 120.0

@@ -11,7 +11,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -174,9 +173,7 @@ class Dealer(Generic[In]):
         self._readers = [SocketReader(socket, self._take), SocketReader(monitor, self._take_event)]
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:
@@ -314,9 +311,7 @@ class Router(Generic[In]):
         self._reader = SocketReader(socket, self._take)
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def aclose(self) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import EntityRef, SourceRef
-from tests.actors.store_process import StoreRig, store_rig, the
+from tests.actors.store_process import START_S, StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 from tests.patience import PATIENCE_S
 
@@ -193,6 +194,9 @@ async def test_asking_makes_no_project(rig: StoreRig) -> None:
 
 
 async def test_a_memory_longer_than_the_window_is_found_by_its_last_sentence_and_its_first(rig: StoreRig) -> None:
+    await rig.stop()
+    rig.settings = Settings(read_budget_s=2 * START_S)  # what is found, and not when: a busy worker is waited for
+    await rig.start()
     rig.launch("embedder")
     gateway = rig.gateway
     filler = " ".join(f"Paragraph {number} says that the weather in the valley stayed calm." for number in range(200))

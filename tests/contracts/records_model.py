@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Records
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import (

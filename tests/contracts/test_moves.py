@@ -16,8 +16,8 @@ import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.transfer import Move
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage

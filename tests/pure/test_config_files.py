@@ -1,4 +1,4 @@
-"""Configuration files: three forms, the names of two seeds, what counts more, and what is refused, without a secret."""
+"""Configuration files: three forms, the names of other servers, what counts more, what is refused, no secret shown."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_file_may_say_nothing(tmp_path: Path, name: str, text: str) -> None:
     assert read(tmp_path, name, text) == Configuration(Settings())
 
 
-def test_the_first_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
     assert read_in.problems == ()
     assert read_in.settings == Settings()
@@ -114,7 +114,7 @@ def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) 
     assert "without effect in this release" in warning
 
 
-def test_the_second_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
+def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
     assert (read_in.problems, read_in.settings) == ((), Settings())
     assert [unused.origin.name for unused in read_in.unused] == list(SECOND_SEED)
@@ -123,7 +123,7 @@ def test_the_second_seeds_file_is_read_as_it_stands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", range(5))
 def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path, count: int) -> None:
-    """Ours before the seeds', the environment before the file, the file before the default."""
+    """Ours before the others', the environment before the file, the file before the default."""
     said = [
         ("environ", "REMEMBRANCER_LOG_LEVEL", "error", "REMEMBRANCER_LOG_LEVEL"),
         ("environ", "MEMORY_LOG_LEVEL", "warn", "MEMORY_LOG_LEVEL"),
@@ -147,7 +147,7 @@ def test_what_is_said_nearer_to_the_session_counts(tmp_path: Path, count: int) -
         assert read_in == Configuration(Settings())
 
 
-def test_a_variable_that_is_empty_says_nothing_when_it_is_a_seeds() -> None:
+def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() -> None:
     assert read_configuration({"MEMORY_LOG_LEVEL": "", "MEMORY_DEPLOYMENT_MODE": ""}) == Configuration(Settings())
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.word_parts import word_parts
+from remembrancer.actors.store.records.subword_tokens import word_parts
 from remembrancer.actors.store.retrieval.keywords import (
     MAX_TERMS,
     QUOTED_WEIGHT,

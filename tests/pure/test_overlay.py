@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.store_access.overlay import after, as_recalled, tags_after
-from remembrancer.actors.store.records.snapshots import tagged, updated
+from remembrancer.memory.changes import tagged, updated
 from remembrancer.protocol.writes import (
     Change,
     EntityRef,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.word_parts import LONGEST, word_parts
+from remembrancer.actors.store.records.subword_tokens import LONGEST, word_parts
 
 
 @pytest.mark.parametrize(

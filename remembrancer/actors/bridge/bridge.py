@@ -356,10 +356,7 @@ class Bridge:
 
 
 def _prepare_output(descriptor: int) -> int | None:
-    """Make writing never wait. Returns how much may be written at once after `poll`, None for no limit.
-
-    The far end of a pipe or a socket is nobody else's file description; that of a terminal is the shell's as well.
-    """
+    """Make writing never wait. Returns how much may be written at once after `poll`, None for no limit."""
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         os.set_blocking(descriptor, False)
@@ -393,11 +390,7 @@ def _leave_on_signal(number: int, _: FrameType | None) -> None:
 
 
 def _project_argument(argv: list[str]) -> str | None:
-    """The path that `--project PATH` or `--project=PATH` names, made absolute.
-
-    Raises:
-        ValueError: anything else was given.
-    """
+    """The path that `--project PATH` or `--project=PATH` names, made absolute."""
     match argv:
         case []:
             return None

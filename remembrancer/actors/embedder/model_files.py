@@ -109,7 +109,7 @@ def local_tokenizer(directory: Path) -> TextTokenizer:
 
 
 def bert_tokenizer(vocabulary: Path) -> Any:
-    """Lower-cased BERT word pieces (Devlin et al., 2018): accents stripped, Chinese characters apart, [CLS] … [SEP]."""
+    """Lower-cased WordPiece, as BERT has it: accents stripped, Chinese characters apart, [CLS] … [SEP]."""
     pieces = vocabulary.read_text(encoding="utf-8").split("\n")
     if pieces[-1] == "":
         pieces.pop()

@@ -158,11 +158,7 @@ def load_onnx(model: str, threads: int) -> OnnxEngine:
 
 
 def _open_session(graph: str | bytes, threads: int) -> Any:
-    """A session of a graph's file or of its bytes: small and quiet when idle, and still fast. Measured on two cores.
-
-    The arena gains no speed, and keeps what the largest batch needed. Where a session has several threads, those that
-    spin gain 8 % of throughput and a quarter of a question's latency, but only within a run: between runs they stop.
-    """
+    """A session of a graph's file or of its bytes: small and quiet when idle, and still fast. Measured on two cores."""
     # Else it makes an id of this machine in ~/.cache as soon as it is imported, and sends events to its makers.
     os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     try:

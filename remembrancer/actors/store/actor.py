@@ -113,6 +113,7 @@ class StoreActor(Actor):
             self._embedding,
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
+            read_budget_s=settings.read_budget_s,
             reranker=None if self._reranker is None else (self._reranker, settings),
         )
         writes = WriteHandlers(

@@ -24,8 +24,7 @@ from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
-from remembrancer.actors.store.records.session_story import describe_session
-from remembrancer.actors.store.records.snapshots import unknown_memory
+from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights
@@ -35,6 +34,7 @@ from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
+from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.dynamics import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
@@ -66,8 +66,8 @@ from remembrancer.protocol.reads import (
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import PortableMemory, ProjectRef
 
-QUERY_VECTOR_TIMEOUT_S: Final = 1.0
-"""How long a recall waits for its query's vector before it goes on with words alone."""
+QUERY_VECTOR_SHARE: Final = 0.5
+"""Of the time that a read may take: how long it waits for its query's vector before it goes on with words alone."""
 ANSWER_MARGIN_S: Final = 0.1
 """What is kept of a deadline for the way back, where an answer that says "not yet" is worth more than none."""
 DEFAULT_DEADLINE_S: Final = 5.0
@@ -97,6 +97,7 @@ class ReadHandlers:
         weights: Weights = DEFAULT_WEIGHTS,
         *,
         rules: Rules = DEFAULT_RULES,
+        read_budget_s: float = 2.0,
         reranker: tuple[RerankerDesk, Settings] | None = None,
     ) -> None:
         self._paths = paths
@@ -108,6 +109,7 @@ class ReadHandlers:
         self._embedding = embedding
         self._weights = weights
         self._rules = rules
+        self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
         self._reranker = reranker
         self._started_at = time.monotonic()
         self._touched: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -161,7 +163,7 @@ class ReadHandlers:
 
     def _embed_within(self, context: RequestContext) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector in good time for the answer."""
-        timeout_s = min(QUERY_VECTOR_TIMEOUT_S, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
+        timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
         answer_by = time.monotonic() + timeout_s  # however often it is asked for
 
         async def embed(text: str) -> Vectors:

@@ -1,4 +1,4 @@
-"""A memory as rows: how it is found, made and changed. Each function runs inside the caller's transaction."""
+"""A memory as rows: how it is found, made, changed and revived. Each function runs inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.entity_rows import entities_of, relink_entities, remove_unlinked
-from remembrancer.actors.store.records.history import Query, encode_json, note_version
-from remembrancer.actors.store.records.snapshots import differences, is_visible, unknown_memory
-from remembrancer.actors.store.records.word_parts import word_parts
+from remembrancer.actors.store.records.entity_rows import entities_of, link_entities, relink_entities, remove_unlinked
+from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version
+from remembrancer.actors.store.records.subword_tokens import word_parts
+from remembrancer.memory.changes import differences, is_visible, unknown_memory
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.writes import EntityRef, Operation, Result, Snapshot, SourceRef
+from remembrancer.protocol.writes import (
+    EntityRef,
+    HistoryEntry,
+    Operation,
+    PortableMemory,
+    Result,
+    Snapshot,
+    SourceRef,
+    StoredResult,
+    StoreMemory,
+)
 
 SIMILAR: Final = "similar_to"
 SESSIONS_KEPT: Final = 16
@@ -290,3 +300,109 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     )
     want_embedding(connection, number)
     return tuple(row[0] for row in removed)
+
+
+def store_memory(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
+    """Insert a memory with its tags, its entities and its first version."""
+    first = Snapshot(
+        content=change.content,
+        type=change.type,
+        scope=change.scope,
+        session_id=change.session_id,
+        importance=change.importance,
+        tags=change.tags,
+        source=change.source,
+        related_entities=tuple(dict.fromkeys(change.related_entities)),
+        occurred_at=change.occurred_at,
+        kind=change.kind or kind_of_type(change.type),
+        summary=change.summary,
+        structured=change.structured,
+        confidence=change.confidence,
+        domain=change.domain,
+        valid_from=change.valid_from,
+        valid_until=change.valid_until,
+    )
+    duplicates = _same_content(connection, change, operation.session_id)
+    number, edges = insert_memory(connection, operation, change.memory_id, first, now)
+    register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
+    result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
+    return Done(result, to_embed=number)
+
+
+def insert_memory(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    memory_id: str,
+    first: Snapshot,
+    now: float,
+    details: dict[str, object] | None = None,
+) -> tuple[int, int]:
+    """Insert a memory in its first version. Its number, and how many edges to entities it has made."""
+    number = insert_row(
+        connection,
+        columns_of(first, SAVED_FIELDS)
+        | {
+            "id": memory_id,
+            "session_id": first.session_id,
+            "created_at": operation.requested_at,
+            "updated_at": now,
+            "occurred_at": first.occurred_at,
+        },
+    )
+    add_tags(connection, number, first.tags)
+    edges = link_entities(connection, number, first.related_entities, now)
+    want_embedding(connection, number)
+    note_version(connection, operation, memory_id, 1, "stored", first, now, details)
+    return number, edges
+
+
+def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_id: str) -> tuple[str, ...]:
+    """Memories with this very content that the session may see, oldest first, five at the most."""
+    rows = connection.execute(
+        """SELECT id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
+           AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
+        (digest_of(change.content), session_id),
+    )
+    return tuple(row[0] for row in rows)
+
+
+REVIVED: Final = "revived"
+"""What the history calls it."""
+
+
+def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) -> list[str]:
+    """Make those of the memories active that are archived and not forgotten; their ids.
+
+    Each retrieval makes a memory more durable (the third seed, section 1): what is shown is in use. The version that
+    this makes belongs to no operation and to no session.
+    """
+    rows = connection.execute(
+        """SELECT id FROM memories WHERE status = 'archived' AND forgotten_at IS NULL
+           AND number IN (SELECT value FROM json_each(?))""",
+        (encode_json(sorted(set(numbers))).decode(),),
+    ).fetchall()
+    for (memory_id,) in rows:
+        memory = read_memory(lambda query, values: connection.execute(query, values).fetchall(), memory_id)
+        assert memory is not None, "it was there in this transaction"
+        version = memory.version + 1
+        connection.execute(
+            """UPDATE memories SET status = 'active', archived_at = NULL, version = ?, updated_at = ?
+               WHERE number = ?""",
+            (version, at, memory.number),
+        )
+        after = msgspec.structs.replace(memory.now, status="active")
+        details = {"reason": "it was used again", "fields": ("status",)}
+        add_entry(connection, memory_id, HistoryEntry(version, REVIVED, at, "", "", after, details))
+    return [memory_id for (memory_id,) in rows]
+
+
+def archived_since(memory: PortableMemory) -> float | None:
+    """When an archived memory was archived, by its history; None for one that is not archived. Pure."""
+    if memory.status != "archived":
+        return None
+    since = memory.updated_at
+    for entry in reversed(memory.history):
+        if entry.record.status != "archived":
+            break
+        since = entry.changed_at
+    return since

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
-from remembrancer.actors.store.records.word_parts import (
+from remembrancer.actors.store.records.subword_tokens import (
     bare,
     joined_names,
     name_parts,
