@@ -111,5 +111,7 @@ def test_a_promotion_never_narrows(memory: PortableMemory, target: Any) -> None:
 
 
 def test_what_an_earlier_version_was_is_not_known_here() -> None:
-    memory = PortableMemory("m", "x", "semantic", "project", "s", 1.0, 1.0)
+    memory = PortableMemory(
+        id="m", content="x", type="semantic", scope="project", session_id="s", created_at=1.0, updated_at=1.0
+    )
     assert after(memory, asked(RestoreMemory("m", 1))) is None

@@ -63,38 +63,20 @@ def read_portable(
         return None
     now = found.now
     return PortableMemory(
+        **now.recorded(),
         id=found.id,
-        content=now.content,
-        type=now.type,
-        scope=now.scope,
-        session_id=now.session_id,
         created_at=found.created_at,
         updated_at=found.updated_at,
-        importance=now.importance,
-        tags=now.tags,
-        source=now.source,
-        related_entities=now.related_entities,
-        metadata=now.metadata,
         version=found.version,
-        occurred_at=now.occurred_at,
         access_count=found.access_count,
         last_accessed_at=found.last_accessed_at,
         forgotten_at=found.forgotten_at,
-        forgotten_reason=now.forgotten_reason,
         history=tuple(
             _told(query, entry, session_id)
             for entry in read_history(query, memory_id)
             if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
         ),
         links=_read_links(query, found.number, session_id),
-        kind=now.kind,
-        summary=now.summary,
-        structured=now.structured,
-        confidence=now.confidence,
-        domain=now.domain,
-        valid_from=now.valid_from,
-        valid_until=now.valid_until,
-        status=now.status,
         promotion_chain=found.promotion_chain,
         source_project=found.source_project,
         accessed_in=tuple(
@@ -167,28 +149,8 @@ def insert_portable(connection: sqlite3.Connection, memory: PortableMemory, now:
 
 def snapshot_of_portable(memory: PortableMemory) -> Snapshot:
     """The part of a memory that its versions differ in."""
-    return Snapshot(
-        content=memory.content,
-        type=memory.type,
-        scope=memory.scope,
-        session_id=memory.session_id,
-        importance=memory.importance,
-        tags=memory.tags,
-        source=memory.source,
-        related_entities=memory.related_entities,
-        metadata=memory.metadata,
-        occurred_at=memory.occurred_at,
-        forgotten=memory.forgotten_at is not None,
-        forgotten_reason=memory.forgotten_reason,
-        kind=memory.kind or kind_of_type(memory.type),
-        summary=memory.summary,
-        structured=memory.structured,
-        confidence=memory.confidence,
-        domain=memory.domain,
-        valid_from=memory.valid_from,
-        valid_until=memory.valid_until,
-        status=memory.status,
-    )
+    fields = memory.recorded() | {"kind": memory.kind or kind_of_type(memory.type)}
+    return Snapshot(**fields, forgotten=memory.forgotten_at is not None)
 
 
 def _read_links(query: Query, number: int, session_id: str | None) -> tuple[MemoryLink, ...]:
