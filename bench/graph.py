@@ -70,7 +70,12 @@ def operations(edges: int, seed: int = 1) -> Iterator[Operation]:
         requested_at = 1_700_000_000.0 + number
         name = f"op-{number}"
         change = StoreMemory(
-            derive_memory_id(name, requested_at), text, "semantic", "project", SESSION, related_entities=entities
+            memory_id=derive_memory_id(name, requested_at),
+            content=text,
+            type="semantic",
+            scope="project",
+            session_id=SESSION,
+            related_entities=entities,
         )
         yield Operation(name, PROJECT, SESSION, requested_at, change)
 

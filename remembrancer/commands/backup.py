@@ -297,18 +297,13 @@ def _copy(file: HomeFile, staged: Path, paths: RuntimePaths) -> ArchivedFile:
             found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise RecordsUnusable(f"{paths.home / file.name} is damaged ({found}): nothing was written")
-            counts = counts_of(file.name, copy)
+            queries = COUNTED.get(file.name, IN_RECORDS)
+            counts = {what: copy.execute(query).fetchone()[0] for what, query in queries.items()}
     except sqlite3.Error as error:
         raise unreadable(paths.home / file.name, error) from error
     except OSError as error:
         raise cannot("written", path, error) from error
     return ArchivedFile(file.name, sha256_of(path), path.stat().st_size, file.version, counts)
-
-
-def counts_of(name: str, connection: sqlite3.Connection) -> dict[str, int]:
-    """How much is in a database."""
-    queries = COUNTED.get(name, IN_RECORDS)
-    return {what: connection.execute(query).fetchone()[0] for what, query in queries.items()}
 
 
 def summary(target: Path, manifest: Manifest) -> dict[str, Any]:

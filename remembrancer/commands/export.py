@@ -26,9 +26,9 @@ from typing import IO, Any, Final
 import msgspec
 
 from remembrancer import __version__
-from remembrancer.actors.store.records.portable import read_portable
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION, migrate
-from remembrancer.actors.store.records.session_registry import read_sessions
+from remembrancer.actors.store.records.sessions import read_sessions
+from remembrancer.actors.store.records.transfer import read_portable
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_files import (
     CATALOG,

@@ -129,7 +129,9 @@ def main(argv: list[str]) -> int:
         print(json.dumps(as_json(command, outcomes, probed)))
     else:
         print_outcomes(command, outcomes, probed, removing=asked.remove, wrote=wrote, named=_named_home(asked))
-    return _exit_code(outcomes, probed)
+    if any(outcome.refused for outcome in outcomes):
+        return exit_codes.REFUSED
+    return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -229,8 +231,9 @@ def _plan(
     try:
         text = read_text(place.path)
     except FileRefused as error:
-        paste = "" if asked.remove else document(place.key, {asked.name: wanted})
-        return refused_plan(client, place, None, error, paste)
+        return refused_plan(
+            client, place, None, error, "" if asked.remove else document(place.key, {asked.name: wanted})
+        )
     if asked.remove:
         return plan_removal(client, place, text, asked.name, force=asked.force)
     return plan_entry(client, place, text, asked.name, wanted, force=asked.force)
@@ -293,12 +296,6 @@ def _overview(
     else:
         print_overview(command, rows)
     return exit_codes.OK
-
-
-def _exit_code(outcomes: list[Outcome], probed: Probed | None) -> int:
-    if any(outcome.refused for outcome in outcomes):
-        return exit_codes.REFUSED
-    return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
 
 
 # --- the check of what was written ---
@@ -383,8 +380,8 @@ def as_json(command: tuple[str, ...], outcomes: Sequence[Outcome], probed: Probe
         if probed is None
         else {
             "ok": probed.error is None,
-            "initialize_ms": _rounded(probed.initialize_ms),
-            "tools_ms": _rounded(probed.tools_ms),
+            "initialize_ms": probed.initialize_ms and round(probed.initialize_ms, 1),
+            "tools_ms": probed.tools_ms and round(probed.tools_ms, 1),
             "tools": probed.tools,
             "error": probed.error,
         },
@@ -401,7 +398,7 @@ def print_outcomes(
     named: str | None,
 ) -> None:
     """Say what was done, whether the command works, and what to do next."""
-    out = _console()
+    out = Console(highlight=False, soft_wrap=True)
     for outcome in outcomes:
         _print_outcome(out, outcome)
     if removing:
@@ -418,7 +415,7 @@ def print_outcomes(
 
 def print_overview(command: tuple[str, ...], rows: Sequence[tuple[bool, Plan]]) -> None:
     """Say which clients there are, whether each is set up, and how it would be."""
-    out = _console()
+    out = Console(highlight=False, soft_wrap=True)
     out.print(f"A client is to start: [bold]{escape(shlex.join(command))}[/bold]")
     for found, plan in rows:
         seen = "" if found else " [dim](not found on this machine)[/dim]"
@@ -429,14 +426,11 @@ def print_overview(command: tuple[str, ...], rows: Sequence[tuple[bool, Plan]]) 
             case "refuse":
                 out.print(f"  [yellow]{escape(plan.said)}[/yellow]")
             case _:
-                scope = " --user" if plan.place.scope == "user" and len(_scopes(rows, plan)) > 1 else ""
+                scopes = {other.place.scope for _, other in rows if other.client is plan.client}
+                scope = " --user" if plan.place.scope == "user" and len(scopes) > 1 else ""
                 would = f"'remembrancer setup {plan.client.name}{scope}' adds it"
                 out.print(f"  {WOULD[plan.action]}: {would}")
     out.print("[dim]Nothing was written.[/dim]")
-
-
-def _scopes(rows: Sequence[tuple[bool, Plan]], plan: Plan) -> set[str]:
-    return {other.place.scope for _, other in rows if other.client is plan.client}
 
 
 def _print_outcome(out: Console, outcome: Outcome) -> None:
@@ -490,11 +484,3 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "difference": plan.difference or None,
         "paste": plan.paste or None,
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else round(value, 1)
-
-
-def _console() -> Console:
-    return Console(highlight=False, soft_wrap=True)

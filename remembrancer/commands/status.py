@@ -14,11 +14,9 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import ask_status, is_up, nothing_runs, paths_here
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
-    GatewayHealth,
     ProcessState,
     ProcessStatus,
     RuntimeStatus,
-    StoreHealth,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
@@ -112,63 +110,35 @@ def _not_ready(status: RuntimeStatus, role: str) -> bool:
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
     """The object that `status --json` prints; `status` None means that nothing runs or answers."""
+    store, gateway = (status.store, status.gateway) if status else (None, None)
+    embedding = msgspec.structs.asdict(store.embedding) if store else dict.fromkeys(EmbeddingSummary.__struct_fields__)
     return {
         "home": str(home),
         "processes": [_process(process) for process in status.processes] if status else [],
-        "write_queue": _write_queue(status.gateway if status else None),
-        "embedding": _embedding(status.store if status else None),
-        "unusable": list(status.store.unusable) if status and status.store else [],
-        "counts": msgspec.to_builtins(status.store.counts) if status and status.store else {},
-        "gateway": _gateway(status.gateway if status else None),
-        "consolidator": _consolidator(status.consolidator if status else None),
+        "write_queue": {
+            "depth": gateway.queue_depth if gateway else None,
+            "rejected": gateway.queue_rejected if gateway else None,
+        },
+        "embedding": embedding,
+        "unusable": list(store.unusable) if store else [],
+        "counts": msgspec.to_builtins(store.counts) if store else {},
+        "gateway": _fields(gateway, "sessions", "store", "store_attempts", "store_next_attempt_s"),
+        "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
 
 
+def _fields(health: msgspec.Struct | None, *names: str) -> dict[str, Any]:
+    return {name: None if health is None else getattr(health, name) for name in names}
+
+
 def _process(process: ProcessStatus) -> dict[str, Any]:
-    return {
-        "role": process.role,
-        "name": process.name or process.role,
-        "pid": process.pid,
-        "state": process.state,
-        "restarts": process.restarts,
-        "uptime_s": round(process.uptime_s, 3),
-        "rss_bytes": process.rss_bytes,
-        "error": process.error,
-    }
+    said = {**msgspec.structs.asdict(process), "name": process.name or process.role}
+    return {name: said[name] for name in PROCESS_FIELDS} | {"uptime_s": round(process.uptime_s, 3)}
 
 
-def _write_queue(gateway: GatewayHealth | None) -> dict[str, Any]:
-    return {
-        "depth": gateway.queue_depth if gateway else None,
-        "rejected": gateway.queue_rejected if gateway else None,
-    }
-
-
-def _gateway(gateway: GatewayHealth | None) -> dict[str, Any]:
-    return {
-        "sessions": gateway.sessions if gateway else None,
-        "store": gateway.store if gateway else None,
-        "store_attempts": gateway.store_attempts if gateway else None,
-        "store_next_attempt_s": gateway.store_next_attempt_s if gateway else None,
-    }
-
-
-def _consolidator(health: ConsolidatorHealth | None) -> dict[str, Any]:
-    return {
-        "duty": health.duty if health else None,
-        "finished": health.finished if health else None,
-        "failed": health.failed if health else None,
-        "error": health.error if health else None,
-    }
-
-
-def _embedding(store: StoreHealth | None) -> dict[str, Any]:
-    if store is not None:
-        return dict(msgspec.structs.asdict(store.embedding))
-    return dict.fromkeys(EmbeddingSummary.__struct_fields__)
-
-
+PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
+CONSOLIDATOR_FIELDS: Final = ("duty", "finished", "failed", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 
@@ -187,7 +157,15 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
     for heading in ("pid", "restarts", "up", "memory"):
         table.add_column(heading, justify="right")
     for process in status.processes:
-        table.add_row(*_cells(process))
+        colour = COLOURS.get(process.state, "yellow")
+        table.add_row(
+            escape(process.name or process.role),
+            f"[{colour}]{process.state}[/{colour}]",
+            str(process.pid or "-"),
+            str(process.restarts),
+            duration(process.uptime_s) if process.pid else "-",
+            f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
+        )
     out.print(table)
     _print_work(out, status)
     if not problems:
@@ -195,20 +173,6 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
     for problem in problems:
         out.print(f"[yellow]![/yellow] {escape(problem.what)}")
         out.print(f"  [dim]{escape(problem.advice)}[/dim]")
-
-
-def _cells(process: ProcessStatus) -> tuple[str, ...]:
-    from rich.markup import escape
-
-    colour = COLOURS.get(process.state, "yellow")
-    return (
-        escape(process.name or process.role),
-        f"[{colour}]{process.state}[/{colour}]",
-        str(process.pid or "-"),
-        str(process.restarts),
-        duration(process.uptime_s) if process.pid else "-",
-        f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
-    )
 
 
 def _print_work(out: Console, status: RuntimeStatus) -> None:
@@ -278,8 +242,6 @@ def main(argv: list[str]) -> int:
     if as_json:
         print(json.dumps(report(paths.home, answer, problems)))
     else:
-        from remembrancer.commands.status import print_status
-
         print_status(answer, problems)
     return exit_code(problems)
 

@@ -194,8 +194,6 @@ def show_trace(paths: RuntimePaths, wanted: str, *, as_json: bool) -> int:
         if as_json:
             print(json.dumps([msgspec.to_builtins(call) for call in reversed(calls)]))
         else:
-            from remembrancer.commands.trace import print_calls
-
             print_calls(calls)
         return exit_codes.OK
     call = choose(calls, wanted)
@@ -204,8 +202,6 @@ def show_trace(paths: RuntimePaths, wanted: str, *, as_json: bool) -> int:
     if as_json:
         print(json.dumps(msgspec.to_builtins(call)))
     else:
-        from remembrancer.commands.trace import print_call
-
         print_call(call)
     return exit_codes.OK
 

@@ -40,8 +40,7 @@ class StoreAway(MemoryUnavailable):
 class StoreClient(Generic[In]):
     """Use as an asynchronous context manager. `decoder` says which answers the store's socket gives.
 
-    `on_connection` is told when the connection comes and goes. `on_answer` is told of each answer: None, or the error
-    that the store refused the request with. Neither may block.
+    `on_connection` is called when the connection comes and goes; it must not block.
     """
 
     def __init__(
@@ -51,10 +50,8 @@ class StoreClient(Generic[In]):
         decoder: msgspec.msgpack.Decoder[In],
         *,
         on_connection: Callable[[bool], None] | None = None,
-        on_answer: Callable[[RemembrancerError | None], None] | None = None,
     ) -> None:
         self._dealer: Dealer[In] = Dealer(endpoint, speaker, decoder, on_connection=on_connection)
-        self._on_answer = on_answer
 
     async def __aenter__(self) -> StoreClient[In]:
         await self._dealer.__aenter__()
@@ -74,9 +71,20 @@ class StoreClient(Generic[In]):
         """Wait for the connection; False when it has not come about in time."""
         return await self._dealer.wait_connected(timeout_s)
 
-    async def send(self, body: Any) -> None:
+    def send(self, body: Any) -> None:
         """Send what wants no answer. Raises `PeerUnavailable` without a connection."""
         self._dealer.send(body)
+
+    async def exchange(self, body: Any, timeout_s: float) -> In | RemembrancerError:
+        """Ask once; returns the answer, or the error with which the store refuses the request.
+
+        Raises:
+            PeerUnavailable, PeerLost, DeadlineExceeded: the store did not answer.
+        """
+        reply = await self._dealer.request(body, timeout_s=timeout_s)
+        if isinstance(reply, Refused):
+            return from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details))
+        return reply
 
     async def request(self, body: Any, timeout_s: float) -> In:
         """Ask once.
@@ -85,15 +93,10 @@ class StoreClient(Generic[In]):
             PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable: see `AWAY`.
             RemembrancerError: the store refuses the request, with its reason.
         """
-        reply = await self._dealer.request(body, timeout_s=timeout_s)
-        if isinstance(reply, Refused):
-            error = from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details))
-            if self._on_answer is not None:
-                self._on_answer(error)
-            raise error
-        if self._on_answer is not None:
-            self._on_answer(None)
-        return reply
+        answer = await self.exchange(body, timeout_s)
+        if isinstance(answer, RemembrancerError):
+            raise answer
+        return answer
 
     async def request_patiently(
         self, body: Any, timeout_s: float, *, away_s: float, on_wait: Callable[[], None] | None = None
@@ -108,7 +111,8 @@ class StoreClient(Generic[In]):
         """
         give_up_at = time.monotonic() + away_s
         while True:
-            if await self.wait_connected(RETRY_S):
+            wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S
+            if await self.wait_connected(wait_s):
                 try:
                     return await self.request(body, timeout_s)
                 except (*AWAY, QueueFull) as error:

@@ -43,6 +43,47 @@ class EntityRef(msgspec.Struct, frozen=True):
     relationship: str
 
 
+class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
+    """What a memory is: the one definition of its fields, from which the messages and the record derive theirs.
+
+    Times are seconds since the epoch. `session_id` is the session that it belongs to; the first of `related_entities`
+    is the subject that the others are related to. A `kind` of None follows from the type.
+    """
+
+    content: str
+    type: MemoryType
+    scope: Scope
+    session_id: str
+    importance: float = 0.5
+    tags: tuple[str, ...] = ()
+    source: SourceRef = SourceRef()
+    related_entities: tuple[EntityRef, ...] = ()
+    occurred_at: float | None = None
+    kind: Kind | None = None
+    summary: str | None = None
+    structured: dict[str, Any] = {}
+    confidence: float = 0.5
+    domain: str | None = None
+    valid_from: float | None = None
+    valid_until: float | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields that every form of a memory has, by name."""
+        return {name: getattr(self, name) for name in MemoryFields.__struct_fields__}
+
+
+class RecordedFields(MemoryFields, frozen=True, kw_only=True):
+    """What a memory is once it is in the records, where it can also be changed and forgotten."""
+
+    metadata: dict[str, Any] = {}
+    status: Status = "active"
+    forgotten_reason: str | None = None
+
+    def recorded(self) -> dict[str, Any]:
+        """The fields that every form of a recorded memory has, by name."""
+        return {name: getattr(self, name) for name in RecordedFields.__struct_fields__}
+
+
 class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a memory was after one of its changes. `change` names it: stored, updated, tagged, forgotten and so on.
 
@@ -58,29 +99,10 @@ class HistoryEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     details: dict[str, Any] = {}
 
 
-class Snapshot(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The part of a memory that its versions differ in. A `kind` of None, in old history, follows from the type."""
+class Snapshot(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
+    """The part of a memory that its versions differ in."""
 
-    content: str
-    type: MemoryType
-    scope: Scope
-    session_id: str
-    importance: float = 0.5
-    tags: tuple[str, ...] = ()
-    source: SourceRef = SourceRef()
-    related_entities: tuple[EntityRef, ...] = ()
-    metadata: dict[str, Any] = {}
-    occurred_at: float | None = None
     forgotten: bool = False
-    forgotten_reason: str | None = None
-    kind: Kind | None = None
-    summary: str | None = None
-    structured: dict[str, Any] = {}
-    confidence: float = 0.5
-    domain: str | None = None
-    valid_from: float | None = None
-    valid_until: float | None = None
-    status: Status = "active"
 
 
 class MemoryLink(msgspec.Struct, frozen=True):
@@ -92,66 +114,28 @@ class MemoryLink(msgspec.Struct, frozen=True):
     created_at: float
 
 
-class PortableMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory whole, as it is shown, exported, and moved between files. Times are seconds since the epoch.
-
-    The first of `related_entities` is the subject that the others are related to.
-    """
+class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory whole, as it is shown, exported, and moved between files."""
 
     id: str
-    content: str
-    type: MemoryType
-    scope: Scope
-    session_id: str
     created_at: float
     updated_at: float
-    importance: float = 0.5
-    tags: tuple[str, ...] = ()
-    source: SourceRef = SourceRef()
-    related_entities: tuple[EntityRef, ...] = ()
-    metadata: dict[str, Any] = {}
     version: int = 1
-    occurred_at: float | None = None
     access_count: int = 0
     last_accessed_at: float | None = None
     forgotten_at: float | None = None
-    forgotten_reason: str | None = None
     history: tuple[HistoryEntry, ...] = ()
     links: tuple[MemoryLink, ...] = ()
-    kind: Kind | None = None
-    summary: str | None = None
-    structured: dict[str, Any] = {}
-    confidence: float = 0.5
-    domain: str | None = None
-    valid_from: float | None = None
-    valid_until: float | None = None
-    status: Status = "active"
     promotion_chain: tuple[ChainLink, ...] = ()
     source_project: str | None = None
     accessed_in: tuple[str, ...] = ()
     """The sessions that it was shown to, so far as they are counted."""
 
 
-class StoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
-    """Create a memory. `session_id` is the session it belongs to; `occurred_at` is seconds since the epoch."""
+class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
+    """Create a memory."""
 
     memory_id: str
-    content: str
-    type: MemoryType
-    scope: Scope
-    session_id: str
-    importance: float = 0.5
-    tags: tuple[str, ...] = ()
-    source: SourceRef = SourceRef()
-    related_entities: tuple[EntityRef, ...] = ()
-    occurred_at: float | None = None
-    kind: Kind | None = None
-    summary: str | None = None
-    structured: dict[str, Any] = {}
-    confidence: float = 0.5
-    domain: str | None = None
-    valid_from: float | None = None
-    valid_until: float | None = None
 
 
 class LinkRef(msgspec.Struct, frozen=True):

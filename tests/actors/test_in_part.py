@@ -13,8 +13,8 @@ import pytest
 from remembrancer.actors.store.memory_files import USER
 from remembrancer.actors.store.read_handlers import Readable, answered
 from remembrancer.actors.store.records.contract import Filters, Records
-from remembrancer.actors.store.records.snapshots import unknown_memory
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import RecordsUnusable, RemembrancerError
 from tests.operations import PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 

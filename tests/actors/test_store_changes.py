@@ -209,7 +209,16 @@ async def test_changes_of_one_memory_that_are_sent_at_once_are_all_made_and_none
 
 
 async def test_a_memory_is_imported_where_it_belongs_or_left_where_it_is(rig: StoreRig) -> None:
-    theirs = PortableMemory(UNKNOWN, "a lantern", "semantic", "user", SESSION, 1.0, 1.0, tags=("t",))
+    theirs = PortableMemory(
+        id=UNKNOWN,
+        content="a lantern",
+        type="semantic",
+        scope="user",
+        session_id=SESSION,
+        created_at=1.0,
+        updated_at=1.0,
+        tags=("t",),
+    )
     result = await do(rig, "one", ImportMemory(theirs), ImportedResult, project=OTHER_PROJECT)
     assert result.outcome == "imported"
     assert not rig.paths.project_database(OTHER_PROJECT.id).exists()

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.anyio
 
 
 def operation(number: int, content: str = "x", project: str = "p_0") -> Operation:
-    change = StoreMemory(f"memory:{number}", content, "semantic", "project", "session:s")
+    change = StoreMemory(
+        memory_id=f"memory:{number}", content=content, type="semantic", scope="project", session_id="session:s"
+    )
     return Operation(f"{number:032x}", ProjectRef(project, "/"), "session:s", 1.0, change)
 
 

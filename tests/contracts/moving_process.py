@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.transfer import Move
 from remembrancer.protocol.writes import Applied, Operation, PortableMemory, PromoteMemory
 from tests.operations import PROJECT, REQUESTED_AT, change_operation
 

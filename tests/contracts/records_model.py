@@ -14,7 +14,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Records
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.writes import (
@@ -153,14 +153,14 @@ class Model:
         ]
         entities = tuple(dict.fromkeys(change.related_entities))
         first = Snapshot(
-            change.content,
-            change.type,
-            change.scope,
-            change.session_id,
-            change.importance,
-            change.tags,
-            change.source,
-            entities,
+            content=change.content,
+            type=change.type,
+            scope=change.scope,
+            session_id=change.session_id,
+            importance=change.importance,
+            tags=change.tags,
+            source=change.source,
+            related_entities=entities,
             kind=change.kind or KINDS[change.type],
             summary=change.summary,
             confidence=change.confidence,

@@ -11,8 +11,8 @@ import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, NearDuplicate, Outcome, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.snapshots import MAX_ENTITIES, MAX_METADATA_BYTES, MAX_TAGS
 from remembrancer.actors.store.retrieval.keywords import match_expression
+from remembrancer.memory.changes import MAX_ENTITIES, MAX_METADATA_BYTES, MAX_TAGS
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (

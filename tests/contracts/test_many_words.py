@@ -9,8 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import Filters
-from remembrancer.actors.store.records.keyword_rows import BM25
-from remembrancer.actors.store.records.narrowing import ENOUGH, WIDE_ROWS, narrowed, phrases_of
+from remembrancer.actors.store.records.search import BM25, ENOUGH, WIDE_ROWS, narrowed, phrases_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, SESSION, store_operation

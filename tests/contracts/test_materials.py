@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.background_contract import MaintenanceState
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Records
+from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.near import find_near
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, IndexLost, PassageIndex
@@ -234,7 +233,7 @@ def test_edges_come_in_pages_that_together_say_all(records: Records, monkeypatch
     whole = records.entity_edges()
     assert (whole.edges, whole.next_after) == ((("queue", "store", 5.0),), None)
     assert whole.topics_at is not None
-    monkeypatch.setattr("remembrancer.actors.store.records.background_rows.EDGES_OF", 2)
+    monkeypatch.setattr("remembrancer.actors.store.records.background.EDGES_OF", 2)
     weights, page = [], records.entity_edges()
     while page.next_after is not None:
         weights.append(page.edges[0][2])

@@ -16,8 +16,8 @@ import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.transfer import Move
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.runs import Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.work import Passage
@@ -263,7 +263,15 @@ def test_a_forgotten_memory_and_one_that_is_the_users_already_are_not_moved(file
     move = files.open()
     move.source.apply([change_operation("forget", ForgetMemory(ID))])
     assert isinstance(move.apply([PROMOTE])[0].reply, InvalidInput)
-    copy = PortableMemory(memory_id_of(STAYS), "a copy", "semantic", "user", SESSION, 1.0, 1.0)
+    copy = PortableMemory(
+        id=memory_id_of(STAYS),
+        content="a copy",
+        type="semantic",
+        scope="user",
+        session_id=SESSION,
+        created_at=1.0,
+        updated_at=1.0,
+    )
     move.destination.apply([change_operation("import", ImportMemory(copy))])
     assert isinstance(move.apply([promotion(copy.id, "another")])[0].reply, InvalidInput)
     assert move.source.moves() == []

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, Change, Operation, Result

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 
-from remembrancer.actors.store.records import memory_lists
+from remembrancer.actors.store.records import search
 from remembrancer.actors.store.records.contract import Filters, Order, Records
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory
 from tests.contracts.records_factories import FACTORIES
@@ -127,7 +127,7 @@ TYPES: Final[tuple[tuple[MemoryType, ...], ...]] = ((), ("episodic",), ("procedu
 def test_lists_have_all_that_passes_whatever_the_filters_are(
     records: Records, monkeypatch: pytest.MonkeyPatch, looked_at: int
 ) -> None:
-    monkeypatch.setattr(memory_lists, "TAGGED", looked_at)
+    monkeypatch.setattr(search, "TAGGED", looked_at)
     made = of_every_sort(records)
     for scopes, types, tags, importance, after, before, forgotten in product(
         SCOPES,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.records.reviving import archived_since
+from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.runs import ReviseMemory

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import Records, SessionStory
-from remembrancer.actors.store.records.session_story import BEGINNING, EARLIER, TOPICS, describe_session
+from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS, describe_session
 from remembrancer.protocol.runs import ApplyRun, CloseSession, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Change, EntityRef, ForgetMemory, Operation

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, RankingFacts, Records, Told
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.records.neighbour_rows import INTERLEAVED, REACH, TOGETHER_S
+from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory

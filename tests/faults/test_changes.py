@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import GetMemory, GraphFound, MemoryShown, SearchGraph
 from remembrancer.protocol.writes import (

@@ -16,7 +16,7 @@ from remembrancer.actors.store.duties.duty_board import (
     Wanted,
     Work,
 )
-from remembrancer.actors.store.records.background_contract import Promotable
+from remembrancer.actors.store.records.contract import Promotable
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
     Maintain,

@@ -26,7 +26,7 @@ OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
 
 def memory(scope: Scope = "session", **fields: Any) -> PortableMemory:
     values = {"kind": "fact", "created_at": STORED, "updated_at": STORED, **fields}
-    return PortableMemory("memory:m", "x", "semantic", scope, "session:s", **values)
+    return PortableMemory(id="memory:m", content="x", type="semantic", scope=scope, session_id="session:s", **values)
 
 
 def said(shown: PortableMemory, rules: Rules | None = None, now: float = NOW, **around: Any) -> str:
@@ -136,7 +136,7 @@ def test_what_contradicts_a_memory_and_when_it_ends_is_said() -> None:
 
 def test_a_copy_says_which_memory_stays() -> None:
     shown = memory("project", status="consolidated")
-    snapshot = Snapshot(shown.content, shown.type, shown.scope, shown.session_id)
+    snapshot = Snapshot(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
     reason = f"{OTHER} says the same in the same words"
     entry = HistoryEntry(2, "deduplicated", STORED, "", "op", snapshot, {"reason": reason})
     assert f"Consolidated: {reason}. It is still found" in said(msgspec.structs.replace(shown, history=(entry,)))
@@ -152,7 +152,7 @@ def test_what_supersedes_a_memory_is_named_once_and_is_no_guess() -> None:
 @pytest.mark.parametrize("undid", [None, "promoted"])
 def test_a_promotion_that_was_undone_is_not_promised_again(undid: str | None) -> None:
     shown = memory(importance=1.0, confidence=1.0)
-    snapshot = Snapshot(shown.content, shown.type, shown.scope, shown.session_id)
+    snapshot = Snapshot(content=shown.content, type=shown.type, scope=shown.scope, session_id=shown.session_id)
     steps = [("stored", None), ("promoted", None), ("undone", undid)]
     history = tuple(
         HistoryEntry(n, change, STORED, "session:s", f"op {n}", snapshot, {"undid": told} if told else {})
@@ -166,7 +166,13 @@ def test_a_promotion_that_was_undone_is_not_promised_again(undid: str | None) ->
 def test_an_archiving_that_was_undone_is_not_announced_again() -> None:
     shown = memory("project", importance=0.1)
     undone = HistoryEntry(
-        3, "undone", STORED, "", "op", Snapshot("x", "semantic", "project", ""), {"undid": "archived"}
+        3,
+        "undone",
+        STORED,
+        "",
+        "op",
+        Snapshot(content="x", type="semantic", scope="project", session_id=""),
+        {"undid": "archived"},
     )
     assert "Not archived: that was undone" in said(msgspec.structs.replace(shown, history=(undone,)))
     assert "Archived when" in said(shown)

@@ -8,7 +8,7 @@ import pytest
 
 from remembrancer.actors.store.duties.duty_board import Rank
 from remembrancer.actors.store.duties.findings import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, duties_of
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
+from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.protocol.consolidation import ConsolidateDuty, MaintainDuty, PromoteDuty, SessionEndDuty
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import PROJECT

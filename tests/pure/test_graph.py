@@ -21,7 +21,7 @@ from remembrancer.actors.store.graph.joined_graph import (
     walk,
 )
 from remembrancer.actors.store.graph.sqlite_graph import fair_share
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 
 NODES = [Node(name, "thing") for name in "abcdefgh"]

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from remembrancer.actors.store.records.narrowing import ROWS, TIMES, WIDE_ROWS, narrowed, phrases_of
+from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, narrowed, phrases_of
 
 
 @pytest.fixture

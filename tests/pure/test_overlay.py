@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.store_access.overlay import after, as_recalled, tags_after
-from remembrancer.actors.store.records.snapshots import tagged, updated
+from remembrancer.memory.changes import tagged, updated
 from remembrancer.protocol.writes import (
     Change,
     EntityRef,
@@ -111,5 +111,7 @@ def test_a_promotion_never_narrows(memory: PortableMemory, target: Any) -> None:
 
 
 def test_what_an_earlier_version_was_is_not_known_here() -> None:
-    memory = PortableMemory("m", "x", "semantic", "project", "s", 1.0, 1.0)
+    memory = PortableMemory(
+        id="m", content="x", type="semantic", scope="project", session_id="s", created_at=1.0, updated_at=1.0
+    )
     assert after(memory, asked(RestoreMemory("m", 1))) is None

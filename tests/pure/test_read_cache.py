@@ -57,7 +57,16 @@ def memory(identity: str, content: str, scope: Scope = "project", **fields: Any)
 
 
 def portable(identity: str, content: str = "harbour", **fields: Any) -> PortableMemory:
-    return PortableMemory(identity, content, "semantic", "project", "s", 1.0, 1.0, **fields)
+    return PortableMemory(
+        id=identity,
+        content=content,
+        type="semantic",
+        scope="project",
+        session_id="s",
+        created_at=1.0,
+        updated_at=1.0,
+        **fields,
+    )
 
 
 def answer(*memories: RecalledMemory) -> Recalled:
@@ -69,7 +78,11 @@ def asked(change: Change, project: ProjectRef = HERE, session: str = "s", at: fl
 
 
 def stored(content: str, scope: Scope = "project", project: ProjectRef = HERE, session: str = "s") -> Operation:
-    return asked(StoreMemory(f"memory:{content}", content, "semantic", scope, session), project, session)
+    return asked(
+        StoreMemory(memory_id=f"memory:{content}", content=content, type="semantic", scope=scope, session_id=session),
+        project,
+        session,
+    )
 
 
 def shown(cache: ReadCache, request: Recall | None = None, *queued: Operation) -> list[str]:
@@ -120,7 +133,9 @@ def test_filters_go_by_when_it_happened_and_only_else_by_when_it_was_stored(
 
 
 def test_a_queued_write_is_filtered_by_when_it_happened() -> None:
-    change = StoreMemory("memory:1", "harbour", "episodic", "project", "s", occurred_at=300.0)
+    change = StoreMemory(
+        memory_id="memory:1", content="harbour", type="episodic", scope="project", session_id="s", occurred_at=300.0
+    )
     queued = [asked(change, at=5.0)]
     assert [each.id for each in ReadCache().answer(question(after=100.0), queued)] == ["memory:1"]
     assert ReadCache().answer(question(before=100.0), queued) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -28,19 +27,10 @@ from remembrancer.protocol.consolidation import (
     SessionRead,
     Upkeep,
 )
-from remembrancer.protocol.errors import (
-    DeadlineExceeded,
-    Failure,
-    InternalError,
-    MemoryUnavailable,
-    PeerLost,
-    PeerUnavailable,
-    QueueFull,
-    from_failure,
-)
-from remembrancer.protocol.reads import Refused
+from remembrancer.protocol.errors import PeerUnavailable, QueueFull
 from remembrancer.protocol.runs import Prune
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.store_client import AWAY, StoreClient, checked
 from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
@@ -51,7 +41,6 @@ AWAY_S: Final = 120.0
 POLL_S: Final = 10.0
 """How long a question for a duty stays open."""
 RETRY_S: Final = 0.2
-AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable, QueueFull)
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -61,18 +50,18 @@ class StoreLink:
     """Use as an asynchronous context manager. Is a `StoreAccess`."""
 
     def __init__(self, endpoint: str, speaker: Speaker) -> None:
-        self._dealer: Dealer[FromStoreToConsolidator] = Dealer(
+        self._client: StoreClient[FromStoreToConsolidator] = StoreClient(
             endpoint, speaker, to_consolidator, on_connection=self._on_connection
         )
 
     async def __aenter__(self) -> StoreLink:
-        await self._dealer.__aenter__()
+        await self._client.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        await self._dealer.aclose()
+        await self._client.__aexit__(kind, error, traceback)
 
     async def await_duty(self, done: tuple[int, ...], sort: DutySort | None = None) -> Duty:
         """The next duty (of a sort), or `NoDuty` after a while. `done` has arrived when this returns.
@@ -80,17 +69,20 @@ class StoreLink:
         Waits for the store.
         """
         while True:
-            await self._connected(None)
+            if not await self._client.wait_connected(POLL_S):
+                continue
+            request = AwaitDuty(done, sort)
             try:
-                return await self._ask(AwaitDuty(done, sort), _DUTY, POLL_S)
-            except AWAY as error:
+                duty: Duty = checked(request, await self._client.request(request, POLL_S), *_DUTY)
+                return duty
+            except (*AWAY, QueueFull) as error:
                 logger.debug("no answer to the question for a duty", extra={"code": error.code})
                 await anyio.sleep(RETRY_S)
 
     async def report(self, report: DutyReport) -> None:
         """Say what came of a duty. Lost with a store that dies: the next one knows nothing of the duty."""
         try:
-            self._dealer.send(report)
+            self._client.send(report)
         except PeerUnavailable:
             logger.info("a report was not sent", extra={"duty_id": report.duty_id})
 
@@ -125,28 +117,7 @@ class StoreLink:
         return await self._request(Submit(operation), Applied)
 
     async def _request(self, body: object, kind: type[T]) -> T:
-        give_up_at = time.monotonic() + AWAY_S
-        while True:
-            await self._connected(give_up_at)
-            try:
-                return await self._ask(body, (kind,), ANSWER_S)
-            except AWAY as error:
-                if time.monotonic() >= give_up_at:
-                    raise MemoryUnavailable(f"the store was away for {AWAY_S:.0f} s: {error.message}") from error
-                await anyio.sleep(RETRY_S)
-
-    async def _ask(self, body: object, kinds: tuple[type[T], ...], timeout_s: float) -> T:
-        answer = await self._dealer.request(body, timeout_s=timeout_s)
-        if isinstance(answer, Refused):
-            raise from_failure(Failure(answer.code, answer.message, answer.retry_possible, answer.field))
-        if not isinstance(answer, kinds):
-            raise InternalError(f"the store answered {type(body).__name__} with {type(answer).__name__}")
-        return answer
-
-    async def _connected(self, give_up_at: float | None) -> None:
-        while not await self._dealer.wait_connected(POLL_S):
-            if give_up_at is not None and time.monotonic() >= give_up_at:
-                raise MemoryUnavailable(f"the store was away for {AWAY_S:.0f} s")
+        return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")

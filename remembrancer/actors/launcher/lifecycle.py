@@ -35,7 +35,6 @@ class Lifecycle:
         self.started_at = 0.0
         self.threads = 1
         self._start_timeout_s = settings.start_timeout_s
-        self._hang_timeout_s = settings.heartbeat_timeout_s
         self._new_incarnation = new_incarnation
         self._heartbeat = Heartbeat(settings.heartbeat_timeout_s)
         self._policy = Restarts()
@@ -59,7 +58,7 @@ class Lifecycle:
         self.incarnation = self._new_incarnation()
         self.alive = True
         self.started_at = now
-        self._heartbeat = Heartbeat(self._hang_timeout_s)
+        self._heartbeat.answered()
         self._ready_at = self._restart_at = self._cause = None
         self._reported = False
         self._kill_at = now + self._start_timeout_s
@@ -73,7 +72,7 @@ class Lifecycle:
             return []
         self.state, self.error, self.failure = "ready", None, None
         self._ready_at, self._kill_at = now, None
-        self._heartbeat = Heartbeat(self._hang_timeout_s)
+        self._heartbeat.answered()
         return self._changed(now)
 
     def on_start_failed(self, code: str, message: str, now: float) -> list[Instruction]:
@@ -145,7 +144,7 @@ class Lifecycle:
         self._heartbeat.excuse(late_s)
         if self._cause is None and self._heartbeat.hangs(now):
             self.state = "unresponsive"
-            self._cause = f"it did not answer for {self._hang_timeout_s:g} s and was killed"
+            self._cause = f"it did not answer for {self._heartbeat.timeout_s:g} s and was killed"
             return [*self._changed(now), Signal(self.name, "KILL")]
         self._heartbeat.pinged(now)
         return [ping]
@@ -211,7 +210,7 @@ class Heartbeat:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self._unanswered_since: float | None = None
 
     def pinged(self, now: float) -> None:
@@ -236,7 +235,7 @@ class Heartbeat:
 
     def hangs(self, now: float) -> bool:
         """Whether the silence is longer than the timeout."""
-        return self.silent_s(now) > self._timeout_s
+        return self.silent_s(now) > self.timeout_s
 
 
 class Start(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from remembrancer.actors.store.records.reviving import archived_since
+from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.protocol.dynamics import falls_below_at
 from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion

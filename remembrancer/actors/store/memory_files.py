@@ -13,8 +13,8 @@ from typing import Final
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.records.move import Move
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.actors.store.records.transfer import Move
 from remembrancer.protocol.errors import (
     InvalidInput,
     RecordsUnusable,

@@ -24,8 +24,7 @@ from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
-from remembrancer.actors.store.records.session_story import describe_session
-from remembrancer.actors.store.records.snapshots import unknown_memory
+from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights
@@ -35,6 +34,7 @@ from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
+from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.dynamics import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope

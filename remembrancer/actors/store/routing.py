@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.records.move import Move
-from remembrancer.actors.store.records.snapshots import unknown_memory
+from remembrancer.actors.store.records.transfer import Move
+from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import NotFound, RemembrancerError
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession

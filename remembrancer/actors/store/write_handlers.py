@@ -14,7 +14,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.move import Move
+from remembrancer.actors.store.records.transfer import Move
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.routing import (
     Answer,

@@ -10,9 +10,10 @@ import anyio
 
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.read_cache import ReadCache
-from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
+from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.protocol.errors import InternalError, RemembrancerError
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import BatchApplied, Operation, Rejected, Submit, SubmitBatch
 
 BATCH_OPERATIONS: Final = 200

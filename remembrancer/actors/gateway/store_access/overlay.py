@@ -209,27 +209,9 @@ def as_portable(operation: Operation) -> PortableMemory:
     if isinstance(change, ImportMemory):
         return change.memory
     assert isinstance(change, StoreMemory)
-    return PortableMemory(
-        id=change.memory_id,
-        content=change.content,
-        type=change.type,
-        scope=change.scope,
-        session_id=change.session_id,
-        created_at=operation.requested_at,
-        updated_at=operation.requested_at,
-        importance=change.importance,
-        tags=change.tags,
-        source=change.source,
-        related_entities=change.related_entities,
-        occurred_at=change.occurred_at,
-        kind=change.kind or kind_of_type(change.type),
-        summary=change.summary,
-        structured=change.structured,
-        confidence=change.confidence,
-        domain=change.domain,
-        valid_from=change.valid_from,
-        valid_until=change.valid_until,
-    )
+    fields = change.fields() | {"kind": change.kind or kind_of_type(change.type)}
+    at = operation.requested_at
+    return PortableMemory(**fields, id=change.memory_id, created_at=at, updated_at=at)
 
 
 def as_recalled(memory: PortableMemory) -> RecalledMemory:

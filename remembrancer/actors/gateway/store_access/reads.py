@@ -14,7 +14,7 @@ import msgspec
 from remembrancer.actors.gateway.store_access.overlay import asker_of, target_of
 from remembrancer.actors.gateway.store_access.read_cache import ReadCache
 from remembrancer.actors.gateway.store_access.ready_answers import ReadyAnswers
-from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
+from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import DeadlineExceeded, MemoryUnavailable, PeerLost, PeerUnavailable
@@ -31,6 +31,7 @@ from remembrancer.protocol.reads import (
     SearchGraph,
     StoreDescription,
 )
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
 from remembrancer.protocol.writes import Operation, PortableMemory
 

@@ -16,22 +16,17 @@ from remembrancer.actors.gateway.store_access.link_health import LinkHealth, Lin
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
-    Failure,
     MemoryUnavailable,
-    PeerLost,
     PeerUnavailable,
     RemembrancerError,
-    from_failure,
 )
-from remembrancer.protocol.reads import Refused
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.wire import GatewayRequest, ToGateway, to_gateway
 from remembrancer.protocol.writes import SubmitBatch
 
 PROBE_TIMEOUT_S: Final = 0.5
-AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
-"""What a request ends with when the store is not there for it. All may be tried again."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +36,9 @@ class StoreLink:
 
     def __init__(self, endpoint: str, speaker: Speaker) -> None:
         self._health = LinkHealth()
-        self._dealer: Dealer[ToGateway] = Dealer(endpoint, speaker, to_gateway, on_connection=self._connection_changed)
+        self._client: StoreClient[ToGateway] = StoreClient(
+            endpoint, speaker, to_gateway, on_connection=self._connection_changed
+        )
         self._changed = anyio.Event()
         self._reconnected = anyio.Event()
         self._next_attempt_at = time.monotonic()
@@ -99,7 +96,7 @@ class StoreLink:
 
     async def run(self) -> None:
         """Keep the connection, and find out when the store answers again. Ends when it is cancelled."""
-        async with self._dealer:
+        async with self._client:
             while True:
                 if self.usable:
                     await self._changed.wait()
@@ -117,7 +114,7 @@ class StoreLink:
             if reconnected.is_set() or self.usable:
                 return
         self._health.attempt()
-        if not self._dealer.connected:
+        if not self._client.connected:
             return
         try:
             await self.request(SubmitBatch(()), PROBE_TIMEOUT_S)
@@ -133,28 +130,26 @@ class StoreLink:
         """
         current().mark("store to be asked")
         try:
-            reply = await self._dealer.request(body, timeout_s=timeout_s)
+            answer = await self._client.exchange(body, timeout_s)
             current().mark("store's answer taken")
         except DeadlineExceeded:
             if not is_long:
                 self._set_silent()
             raise
-        if isinstance(reply, Refused):
-            failure = Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details)
-            error = from_failure(failure)
-            if isinstance(error, MemoryUnavailable):
+        if isinstance(answer, RemembrancerError):
+            if isinstance(answer, MemoryUnavailable):
                 self._set_silent()
             else:
                 self._set_answered()
-            raise error
+            raise answer
         self._set_answered()
-        return reply
+        return answer
 
     async def tell(self, body: GatewayRequest) -> None:
         """Send what wants no answer, if the store is there; else it is dropped."""
         if self.usable:
             with suppress(PeerUnavailable):
-                self._dealer.send(body)
+                self._client.send(body)
 
     async def wait_usable(self, timeout_s: float) -> bool:
         """Wait until the store answers; False when it has not after `timeout_s`, or cannot be started."""

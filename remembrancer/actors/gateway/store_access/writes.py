@@ -10,11 +10,12 @@ import msgspec
 
 from remembrancer.actors.gateway.store_access.happenings import Happenings
 from remembrancer.actors.gateway.store_access.read_cache import ReadCache
-from remembrancer.actors.gateway.store_access.store_link import AWAY, StoreLink
+from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import QueueFull, RemembrancerError
 from remembrancer.protocol.reads import AwaitEmbedding, EmbeddingState, Notice
+from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import Applied, Operation, Result, Submit
 
 LEAST_BUDGET_S: Final = 0.25

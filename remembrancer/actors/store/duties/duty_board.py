@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.background_contract import Promotable
+from remembrancer.actors.store.records.contract import Promotable
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
     DutySort,

@@ -21,8 +21,7 @@ from remembrancer.actors.store.duties.duty_board import DutyBoard, Wanted
 from remembrancer.actors.store.duties.findings import MAINTENANCE, Findings, duties_of, look_into
 from remembrancer.actors.store.duties.session_watch import OpenSession, SessionKey, SessionWatch
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.records.background_contract import Promotable
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import Promotable, Records
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.protocol.consolidation import MaintainDuty, NotePresence, PromoteDuty
 from remembrancer.protocol.errors import RemembrancerError

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.actors.store.duties.duty_board import Rank, Wanted
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable, Records
 from remembrancer.protocol.consolidation import (
     ConsolidateDuty,
     Maintain,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph, Node
-from remembrancer.actors.store.records.names import name_key, name_words
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, match_expression
+from remembrancer.memory.names import name_key, name_words
 
 MOST_WORDS: Final = 4
 """Words between blanks that one name may have in a text."""

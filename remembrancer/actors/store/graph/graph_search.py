@@ -21,9 +21,9 @@ from remembrancer.actors.store.graph.joined_graph import (
     walk,
 )
 from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records
-from remembrancer.actors.store.records.names import name_key
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
 from remembrancer.actors.store.retrieval.shown import as_recalled
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,
@@ -195,9 +195,21 @@ def _entities(
     """The chosen entities, each with the edges of the walk that begin or end at it."""
     relationships: dict[Node, list[GraphRelationship]] = {node: [] for node in chosen}
     for edge, support in walked.edges.items():
-        for here, there, direction in _ends(edge):
+        ends: tuple[tuple[Node, Node, Literal["outgoing", "incoming"]], ...] = (
+            (edge.subject, edge.target, "outgoing"),
+            (edge.target, edge.subject, "incoming"),
+        )
+        for here, there, direction in ends:
             if here in chosen and len(relationships[here]) < RELATIONSHIPS:
-                relationships[here].append(_relationship(graph, edge, support, there, direction))
+                relationships[here].append(
+                    GraphRelationship(
+                        type=graph.relationship(edge.relationship),
+                        target=graph.name(there),
+                        direction=direction,
+                        memories=support.live,
+                        stale=support.stale,
+                    )
+                )
     return tuple(
         GraphEntity(
             name=graph.name(node),
@@ -208,22 +220,6 @@ def _entities(
             stale=counts[node] == 0,  # it is there because a memory names it, if only a forgotten one
         )
         for node, reached in chosen.items()
-    )
-
-
-def _ends(edge: Edge) -> tuple[tuple[Node, Node, Literal["outgoing", "incoming"]], ...]:
-    return (edge.subject, edge.target, "outgoing"), (edge.target, edge.subject, "incoming")
-
-
-def _relationship(
-    graph: JoinedGraph, edge: Edge, support: Support, there: Node, direction: Literal["outgoing", "incoming"]
-) -> GraphRelationship:
-    return GraphRelationship(
-        type=graph.relationship(edge.relationship),
-        target=graph.name(there),
-        direction=direction,
-        memories=support.live,
-        stale=support.stale,
     )
 
 

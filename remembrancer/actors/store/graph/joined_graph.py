@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, RankingFacts
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 
 STALE_WORTH: Final = 0.5

@@ -18,9 +18,9 @@ from remembrancer.actors.store.records.contract import (
     Link,
     RankingFacts,
 )
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.actors.store.records.search import condition_of, padded, places_for
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
-from remembrancer.actors.store.records.sqlite_filters import condition_of, padded, places_for
+from remembrancer.memory.names import name_key
 
 AT_ONCE: Final = 5000
 """Numbers in one list: SQLite takes 32,766 values in a statement."""

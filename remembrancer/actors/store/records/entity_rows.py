@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
-from remembrancer.actors.store.records.names import name_key, name_words
+from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.writes import EntityRef
 
 

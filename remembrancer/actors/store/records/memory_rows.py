@@ -1,50 +1,62 @@
-"""A memory as rows: how it is found, made and changed. Each function runs inside the caller's transaction."""
+"""A memory as rows: how it is found, made, changed and revived. Each function runs inside the caller's transaction."""
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.entity_rows import entities_of, relink_entities, remove_unlinked
-from remembrancer.actors.store.records.history import Query, encode_json, note_version
-from remembrancer.actors.store.records.snapshots import differences, is_visible, unknown_memory
-from remembrancer.actors.store.records.word_parts import word_parts
+from remembrancer.actors.store.records.entity_rows import entities_of, link_entities, relink_entities, remove_unlinked
+from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version
+from remembrancer.actors.store.records.subword_tokens import subword_tokens
+from remembrancer.memory.changes import differences, is_visible, unknown_memory
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.writes import EntityRef, Operation, Result, Snapshot, SourceRef
+from remembrancer.protocol.writes import (
+    EntityRef,
+    HistoryEntry,
+    Operation,
+    PortableMemory,
+    RecordedFields,
+    Result,
+    Snapshot,
+    SourceRef,
+    StoredResult,
+    StoreMemory,
+)
 
 SIMILAR: Final = "similar_to"
 SESSIONS_KEPT: Final = 16
 """Sessions of one memory that are told apart: three are enough for a promotion."""
-SAVED_FIELDS: Final = (
-    "content",
-    "type",
-    "kind",
-    "scope",
-    "importance",
-    "tags",
-    "source",
-    "metadata",
-    "summary",
-    "structured",
-    "confidence",
-    "domain",
-    "valid_from",
-    "valid_until",
-    "status",
+STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
+"""The fields of a memory that have columns of their own."""
+SAVED_FIELDS: Final = tuple(
+    name for name in STORED_FIELDS if name not in ("session_id", "occurred_at", "forgotten_reason")
 )
-"""The fields of a memory that have columns of their own, as `columns_of` takes them."""
+"""Those that `columns_of` takes: what a change may make another."""
 SEARCHED_FIELDS: Final = frozenset({"content", "tags", "summary"})
 """The fields that full text knows, whose other spellings are in the column `parts`."""
 
 _decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_source = msgspec.json.Decoder(SourceRef).decode
 _decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
+_DECODERS: Final[dict[str, Callable[[str], Any]]] = {
+    "tags": _decode_tags,
+    "source": _decode_source,
+    "metadata": _decode_metadata,
+    "structured": _decode_metadata,
+}
+"""Of the columns that are JSON."""
+_KEPT: Final = (
+    *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
+    "source_project",
+)
+"""The columns that a row has as they are."""
+_COLUMNS: Final = (*_KEPT, "promotion_chain", *STORED_FIELDS)
 _decode_chain = msgspec.json.Decoder(tuple[ChainLink, ...]).decode
 
 
@@ -82,52 +94,18 @@ def digest_of(content: str) -> bytes:
 
 def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
     """A memory by its id. Raises `ValueError` for what cannot be decoded."""
-    rows = query(
-        """SELECT number, id, version, content, type, scope, session_id, importance, tags, source, metadata,
-                  occurred_at, forgotten_at, forgotten_reason, created_at, updated_at, access_count, last_accessed_at,
-                  kind, summary, structured, confidence, domain, valid_from, valid_until, status, promotion_chain,
-                  source_project
-           FROM memories WHERE id = ?""",
-        (memory_id,),
-    )
+    rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
         return None
-    row = rows[0]
+    row = dict(zip(_COLUMNS, rows[0], strict=True))
+    fields = {name: _DECODERS[name](row[name]) if name in _DECODERS else row[name] for name in STORED_FIELDS}
     now = Snapshot(
-        content=row[3],
-        type=row[4],
-        scope=row[5],
-        session_id=row[6],
-        importance=row[7],
-        tags=_decode_tags(row[8]),
-        source=_decode_source(row[9]),
-        related_entities=_read_entities(query, row[0]),
-        metadata=_decode_metadata(row[10]),
-        occurred_at=row[11],
-        forgotten=row[12] is not None,
-        forgotten_reason=row[13],
-        kind=row[18],
-        summary=row[19],
-        structured=_decode_metadata(row[20]),
-        confidence=row[21],
-        domain=row[22],
-        valid_from=row[23],
-        valid_until=row[24],
-        status=row[25],
+        **fields,
+        related_entities=_read_entities(query, row["number"]),
+        forgotten=row["forgotten_at"] is not None,
     )
-    return MemoryRow(
-        number=row[0],
-        id=row[1],
-        version=row[2],
-        now=now,
-        created_at=row[14],
-        updated_at=row[15],
-        access_count=row[16],
-        last_accessed_at=row[17],
-        forgotten_at=row[12],
-        promotion_chain=_decode_chain(row[26]),
-        source_project=row[27],
-    )
+    chain = _decode_chain(row["promotion_chain"])
+    return MemoryRow(now=now, promotion_chain=chain, **{name: row[name] for name in _KEPT})
 
 
 def memory_to_change(connection: sqlite3.Connection, operation: Operation, memory_id: str) -> MemoryRow:
@@ -152,25 +130,15 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
     """The columns that hold some fields of a memory; `related_entities` has none, nor has whether it is forgotten."""
     columns: dict[str, object] = {}
     for field in fields:
-        match field:
-            case "content":
-                columns |= {"content": snapshot.content, "content_digest": digest_of(snapshot.content)}
-            case "tags":
-                columns["tags"] = encode_json(snapshot.tags).decode()
-            case "source":
-                columns["source"] = encode_json(snapshot.source).decode()
-            case "metadata":
-                columns["metadata"] = encode_json(snapshot.metadata).decode()
-            case "importance":
-                columns["importance"] = snapshot.importance
-            case "structured":
-                columns["structured"] = encode_json(snapshot.structured).decode()
-            case "kind":
-                columns["kind"] = snapshot.kind or kind_of_type(snapshot.type)
-            case "scope" | "type" | "summary" | "confidence" | "domain" | "valid_from" | "valid_until" | "status":
-                columns[field] = getattr(snapshot, field)
+        if field in SAVED_FIELDS:
+            value = getattr(snapshot, field)
+            columns[field] = encode_json(value).decode() if field in _DECODERS else value
+    if "kind" in columns:
+        columns["kind"] = snapshot.kind or kind_of_type(snapshot.type)
+    if "content" in columns:
+        columns["content_digest"] = digest_of(snapshot.content)
     if not SEARCHED_FIELDS.isdisjoint(fields):
-        columns["parts"] = word_parts(snapshot.content, snapshot.summary or "", *snapshot.tags)
+        columns["parts"] = subword_tokens(snapshot.content, snapshot.summary or "", *snapshot.tags)
     return columns
 
 
@@ -290,3 +258,96 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     )
     want_embedding(connection, number)
     return tuple(row[0] for row in removed)
+
+
+def store_memory(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
+    """Insert a memory with its tags, its entities and its first version."""
+    fields = change.fields() | {
+        "related_entities": tuple(dict.fromkeys(change.related_entities)),
+        "kind": change.kind or kind_of_type(change.type),
+    }
+    first = Snapshot(**fields)
+    duplicates = _same_content(connection, change, operation.session_id)
+    number, edges = insert_memory(connection, operation, change.memory_id, first, now)
+    register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
+    result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
+    return Done(result, to_embed=number)
+
+
+def insert_memory(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    memory_id: str,
+    first: Snapshot,
+    now: float,
+    details: dict[str, object] | None = None,
+) -> tuple[int, int]:
+    """Insert a memory in its first version. Its number, and how many edges to entities it has made."""
+    number = insert_row(
+        connection,
+        columns_of(first, SAVED_FIELDS)
+        | {
+            "id": memory_id,
+            "session_id": first.session_id,
+            "created_at": operation.requested_at,
+            "updated_at": now,
+            "occurred_at": first.occurred_at,
+        },
+    )
+    add_tags(connection, number, first.tags)
+    edges = link_entities(connection, number, first.related_entities, now)
+    want_embedding(connection, number)
+    note_version(connection, operation, memory_id, 1, "stored", first, now, details)
+    return number, edges
+
+
+def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_id: str) -> tuple[str, ...]:
+    """Memories with this very content that the session may see, oldest first, five at the most."""
+    rows = connection.execute(
+        """SELECT id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
+           AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
+        (digest_of(change.content), session_id),
+    )
+    return tuple(row[0] for row in rows)
+
+
+REVIVED: Final = "revived"
+"""What the history calls it."""
+
+
+def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) -> list[str]:
+    """Make those of the memories active that are archived and not forgotten; their ids.
+
+    Each retrieval makes a memory more durable: what is shown is in use. The version that
+    this makes belongs to no operation and to no session.
+    """
+    rows = connection.execute(
+        """SELECT id FROM memories WHERE status = 'archived' AND forgotten_at IS NULL
+           AND number IN (SELECT value FROM json_each(?))""",
+        (encode_json(sorted(set(numbers))).decode(),),
+    ).fetchall()
+    for (memory_id,) in rows:
+        memory = read_memory(lambda query, values: connection.execute(query, values).fetchall(), memory_id)
+        assert memory is not None, "it was there in this transaction"
+        version = memory.version + 1
+        connection.execute(
+            """UPDATE memories SET status = 'active', archived_at = NULL, version = ?, updated_at = ?
+               WHERE number = ?""",
+            (version, at, memory.number),
+        )
+        after = msgspec.structs.replace(memory.now, status="active")
+        details = {"reason": "it was used again", "fields": ("status",)}
+        add_entry(connection, memory_id, HistoryEntry(version, REVIVED, at, "", "", after, details))
+    return [memory_id for (memory_id,) in rows]
+
+
+def archived_since(memory: PortableMemory) -> float | None:
+    """When an archived memory was archived, by its history; None for one that is not archived. Pure."""
+    if memory.status != "archived":
+        return None
+    since = memory.updated_at
+    for entry in reversed(memory.history):
+        if entry.record.status != "archived":
+            break
+        since = entry.changed_at
+    return since

@@ -9,14 +9,13 @@ from typing import Final, assert_never
 
 import msgspec
 
+from remembrancer.actors.store.records.background import prune
 from remembrancer.actors.store.records.history import encode_json
-from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, read_memory, revise
+from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, insert_memory, read_memory, revise
 from remembrancer.actors.store.records.promotion_rows import log_promotion, note_pattern
-from remembrancer.actors.store.records.pruning import prune
 from remembrancer.actors.store.records.run_undo import Added, Deed, Linked, Observed, Revised, note_deed
-from remembrancer.actors.store.records.session_registry import close_session
-from remembrancer.actors.store.records.snapshots import BREADTH, MAX_TAGS
-from remembrancer.actors.store.records.storing import insert_memory
+from remembrancer.actors.store.records.sessions import close_session
+from remembrancer.memory.changes import BREADTH, MAX_TAGS
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (
     AddLink,

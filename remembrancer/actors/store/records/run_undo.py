@@ -11,7 +11,7 @@ import msgspec
 from remembrancer.actors.store.records.history import encode_json, snapshot_of
 from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, read_memory, revise
 from remembrancer.actors.store.records.promotion_rows import unlog_promotions, unnote_pattern, without_steps
-from remembrancer.actors.store.records.snapshots import is_visible, kind_of
+from remembrancer.memory.changes import is_visible, kind_of
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import ChainLink, NotePattern, Skipped, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Operation, Snapshot

@@ -10,16 +10,43 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
-from remembrancer.actors.store.records.changes import apply_operation, record_done, replay_operation
-from remembrancer.actors.store.records.contract import EmbeddedMemory, NearDuplicate, Outcome, SavedEmbeddings
-from remembrancer.actors.store.records.memory_rows import note_session_access
-from remembrancer.actors.store.records.moving import begin_move, cancel_move, end_move, read_moves, receive_move
-from remembrancer.actors.store.records.reviving import revive
-from remembrancer.actors.store.records.session_registry import import_sessions
-from remembrancer.actors.store.records.sqlite_background import SqliteBackground
+from remembrancer.actors.store.records.background import SqliteBackground
+from remembrancer.actors.store.records.contract import (
+    EmbeddedMemory,
+    Filters,
+    KeywordHit,
+    MemoryRecord,
+    NearDuplicate,
+    Order,
+    Outcome,
+    PassageVectors,
+    RankingFacts,
+    SavedEmbeddings,
+    SessionStory,
+    Told,
+)
+from remembrancer.actors.store.records.materials import passage_vectors
+from remembrancer.actors.store.records.memory_rows import note_session_access, revive
+from remembrancer.actors.store.records.operations import apply_operation, decode_result, record_done, replay_operation
+from remembrancer.actors.store.records.search import (
+    condition_of,
+    padded,
+    places_for,
+    read_counts,
+    read_from_files,
+    read_hits_apart,
+    read_keyword_hits,
+    read_matching,
+    read_neighbours,
+    read_top,
+    read_words_in,
+)
+from remembrancer.actors.store.records.sessions import import_sessions, read_session_story
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
 from remembrancer.actors.store.records.sqlite_passages import (
     fail_embedding,
@@ -27,8 +54,16 @@ from remembrancer.actors.store.records.sqlite_passages import (
     require_embeddings,
     save_embeddings,
 )
-from remembrancer.actors.store.records.sqlite_reading import SqliteReading
+from remembrancer.actors.store.records.transfer import (
+    begin_move,
+    cancel_move,
+    end_move,
+    read_moves,
+    read_portable,
+    receive_move,
+)
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
@@ -37,7 +72,269 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     PromotedResult,
     PromoteMemory,
+    Scope,
+    SourceRef,
 )
+
+NAMED_DUPLICATES: Final = 5
+"""Near-duplicates that an answer names; more would only cost tokens."""
+NAMED_SOURCES: Final = 20
+NAMED_NEWER: Final = 5
+
+_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_decode_source = msgspec.json.Decoder(SourceRef).decode
+
+
+class SqliteReading:
+    """The part of `Records` that searches and shows."""
+
+    _file: SqliteFile
+
+    def pending(self) -> list[int]:
+        return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        rows = self._file.read(
+            f"SELECT number, content FROM memories WHERE number IN {places_for(numbers)}",  # noqa: S608 - only "?"
+            tuple(numbers),
+        )
+        return dict(rows)
+
+    def number_of(self, memory_id: str) -> int | None:
+        rows = self._file.read("SELECT number FROM memories WHERE id = ?", (memory_id,))
+        return int(rows[0][0]) if rows else None
+
+    def outcome_of(self, operation_id: str) -> Applied | None:
+        rows = self._file.read("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
+        try:
+            return Applied(operation_id, decode_result(rows[0][0]), replayed=True) if rows else None
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+    def portable(self, memory_id: str, session_id: str | None, project_id: str | None = None) -> PortableMemory | None:
+        try:
+            return self._file.read_together(lambda query: read_portable(query, memory_id, session_id, project_id))
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+    def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
+        return read_keyword_hits(self._file.read, match, filters, limit)
+
+    def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
+        return read_hits_apart(self._file.read, match, filters, limit)
+
+    def words_in(self, expressions: Sequence[str], numbers: Sequence[int]) -> dict[int, int]:
+        return read_words_in(self._file.read, expressions, numbers)
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        return self._file.read_together(lambda query: read_matching(query, filters, limit))
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        return self._file.read_together(lambda query: read_top(query, filters, order, limit))
+
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        return read_from_files(self._file.read, names, filters, limit)
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"""SELECT m.number, m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until
+                FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+            (*numbers, *arguments),
+        )
+        return {row[0]: RankingFacts(*row[1:]) for row in rows}
+
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Told:
+        return read_neighbours(self._file.read, numbers, filters)
+
+    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
+        condition, arguments = condition_of(filters)
+        rows = self._file.read(
+            f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
+                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at, m.forgotten_reason,
+                       m.kind, m.summary, m.confidence, m.status, m.valid_until, m.updated_at, m.last_accessed_at
+                FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
+            (*numbers, *arguments),
+        )
+        linked = self._linked([row[0] for row in rows], filters.session_id)
+        try:
+            return {row[0]: _record(row, linked.get(row[0], _NO_LINKS)) for row in rows}
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        if not memory_ids:
+            return {}
+        asked = padded(memory_ids)
+        rows = self._file.read(
+            f"""SELECT memory_id, merged_into FROM promotion_log
+                WHERE memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
+            asked,
+        )
+        return dict(rows)
+
+    def _linked(self, numbers: Sequence[int], session_id: str) -> dict[int, _Linked]:
+        """What each memory is linked to of what the session may see and is not forgotten, the strongest links first."""
+        places = places_for(numbers)
+        rows = self._file.read(
+            f"""SELECT l.memory, l.says, o.id FROM (
+                    SELECT source AS memory, target AS other, strength,
+                           CASE relation WHEN 'similar_to' THEN 'similar' ELSE 'derived' END AS says FROM memory_links
+                    WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
+                    UNION ALL SELECT target, source, strength,
+                           CASE relation WHEN 'similar_to' THEN 'similar' ELSE 'newer' END FROM memory_links
+                    WHERE target IN {places} AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
+                JOIN memories AS o ON o.number = l.other
+                WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
+                ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
+            (*numbers, *numbers, session_id),
+        )
+        linked: dict[int, _Linked] = {}
+        for memory, says, other in rows:
+            linked.setdefault(memory, _Linked()).note(says, other)
+        return linked
+
+    def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        return self._read_vectors(
+            f"""SELECT number, memory, ordinal, vector FROM passages
+                WHERE memory IN {places_for(numbers)} AND model = ?""",  # noqa: S608 - only "?"
+            (*numbers, model),
+        )
+
+    def head_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
+        return self._read_vectors(
+            f"""SELECT number, memory, ordinal, vector FROM passages AS head
+                WHERE memory IN {places_for(numbers)} AND model = ? AND ordinal = 0
+                    AND EXISTS (SELECT 1 FROM passages AS next
+                                WHERE next.memory = head.memory AND next.model = head.model AND next.ordinal = 1)""",  # noqa: S608
+            (*numbers, model),
+        )
+
+    def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        rows = self._file.read(
+            f"""SELECT number, start, "end" FROM passages WHERE memory IN {places_for(numbers)}
+                AND model = ?""",  # noqa: S608 - only "?"
+            (*numbers, model),
+        )
+        return {number: (start, end) for number, start, end in rows}
+
+    def passages(self, numbers: Sequence[int]) -> PassageVectors:
+        return self._read_vectors(
+            f"SELECT number, memory, ordinal, vector FROM passages WHERE number IN {places_for(numbers)}",  # noqa: S608
+            tuple(numbers),
+        )
+
+    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        asked = padded(numbers)
+        rows = self._file.read(
+            f"""SELECT number, memory, ordinal FROM passages INDEXED BY passages_owned
+                WHERE number IN {places_for(asked)}""",  # noqa: S608 - only "?"
+            asked,
+        )
+        return {number: (memory, ordinal) for number, memory, ordinal in rows}
+
+    def has_passages(self, model: str) -> bool:
+        ((exists,),) = self._file.read("SELECT EXISTS (SELECT 1 FROM passages WHERE model = ?)", (model,))
+        return bool(exists)
+
+    def passage_numbers(self, model: str) -> list[int]:
+        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        return [row[0] for row in rows]
+
+    def last_passage(self) -> int:
+        ((last,),) = self._file.read("SELECT max(number) FROM passages")
+        return last or 0
+
+    def passage_count(self, model: str) -> int:
+        ((count,),) = self._file.read("SELECT count(*) FROM passages WHERE model = ?", (model,))
+        return int(count)
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        rows = self._file.read(
+            """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
+               AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
+            (number, model, number),
+        )
+        return bool(rows[0][0])
+
+    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
+        found = self.load([number], Filters(session_id, include_forgotten=True)).get(number)
+        return () if found is None else found.near_duplicates
+
+    def counts(self, session_id: str | None) -> Counts:
+        return self._file.read_together(lambda query: read_counts(query, session_id))
+
+    def sizes(self) -> dict[Scope, int]:
+        return dict(self._file.read("SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope"))
+
+    def session(self, session_id: str) -> tuple[float | None, int]:
+        started = self._file.read("SELECT started_at FROM sessions WHERE session_id = ?", (session_id,))
+        ((stored,),) = self._file.read("SELECT count(*) FROM memories WHERE session_id = ?", (session_id,))
+        return (started[0][0] if started else None), stored
+
+    def session_story(self, session_id: str) -> SessionStory:
+        return read_session_story(self._file.read, session_id)
+
+    def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
+        rows = self._file.read(query, arguments)
+        try:
+            return passage_vectors(rows)
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error
+
+
+class _Linked:
+    """Ids of what one memory is linked to: each once, and no more than an answer names."""
+
+    __slots__ = ("derived", "newer", "similar")
+
+    def __init__(self) -> None:
+        self.similar: list[str] = []
+        self.derived: list[str] = []
+        self.newer: list[str] = []
+
+    def note(self, says: str, other: str) -> None:
+        named, most = {
+            "similar": (self.similar, NAMED_DUPLICATES),
+            "derived": (self.derived, NAMED_SOURCES),
+            "newer": (self.newer, NAMED_NEWER),
+        }[says]
+        if len(named) < most and other not in named:
+            named.append(other)
+
+
+_NO_LINKS: Final = _Linked()
+
+
+def _record(row: Any, linked: _Linked) -> MemoryRecord:
+    return MemoryRecord(
+        number=row[0],
+        id=row[1],
+        content=row[2],
+        type=row[3],
+        scope=row[4],
+        importance=row[5],
+        tags=_decode_tags(row[6]),
+        source=_decode_source(row[7]),
+        version=row[8],
+        created_at=row[9],
+        occurred_at=row[10],
+        access_count=row[11],
+        forgotten=row[12] is not None,
+        near_duplicates=tuple(linked.similar),
+        forgotten_at=row[12],
+        forgotten_reason=row[13],
+        kind=row[14],
+        summary=row[15],
+        confidence=row[16],
+        status=row[17],
+        valid_until=row[18],
+        updated_at=row[19],
+        last_accessed_at=row[20],
+        derived_from=tuple(linked.derived),
+        possibly_superseded_by=tuple(linked.newer),
+    )
+
 
 UNACCEPTABLE: Final = (
     sqlite3.IntegrityError,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
 from remembrancer.actors.store.retrieval.shortlist import Entry, Place

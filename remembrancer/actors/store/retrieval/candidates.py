@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.contract import (
     Told,
     Vectors,
 )
-from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.neighbours import first_of
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, Vectors
-from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Found, Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
 from remembrancer.actors.store.retrieval.ranking import Signals, best_passages

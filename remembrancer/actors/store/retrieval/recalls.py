@@ -14,7 +14,7 @@ import msgspec
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
 from remembrancer.actors.store.records.contract import Filters, Vectors
-from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.best_passages import passages_of
 from remembrancer.actors.store.retrieval.candidates import (
     Found,

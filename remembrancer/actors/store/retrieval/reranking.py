@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, Vectors
-from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.best_passages import Range, passages_of
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.ranking import Weights

@@ -8,7 +8,7 @@ from typing import Final
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
-from remembrancer.actors.store.records.sqlite_filters import padded
+from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.deduplication import KeptMemory, ScopedMemory, deduplicate
 from remembrancer.actors.store.retrieval.ranking import has_ended

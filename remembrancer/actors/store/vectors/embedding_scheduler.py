@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import numpy as np
@@ -101,7 +101,7 @@ class EmbeddingScheduler:
         self._send = send
         self._gate = gate
         self.queue: EmbeddingQueue[Job, Peer] = EmbeddingQueue(secrets.randbits(FIRST_ID_BITS))
-        self._queries: QueryVectors[Peer] = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
+        self._queries: QueryVectors = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
         self._finished: list[_Finished] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
@@ -424,8 +424,6 @@ def _log_error(done: asyncio.Future[None]) -> None:
 CACHED_QUERIES: Final = 1024
 """1.5 MB at 384 dimensions."""
 
-Worker = TypeVar("Worker")
-
 
 def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
     """Whether `data` is `count` vectors of finite float32 values, and not none."""
@@ -434,18 +432,16 @@ def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
     return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
 
 
-class QueryVectors(Generic[Worker]):
+class QueryVectors:
     """An LRU of recent query vectors in front of the workers. `ask` sends to a worker; False: it is gone."""
 
-    def __init__(self, ask: Callable[[Worker, EmbedQuery], Awaitable[bool]], first_query_id: int = 1) -> None:
+    def __init__(self, ask: Callable[[Peer, EmbedQuery], Awaitable[bool]], first_query_id: int = 1) -> None:
         self._ask = ask
         self._cache: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._waiting: dict[int, tuple[Worker, asyncio.Future[bytes]]] = {}
+        self._waiting: dict[int, tuple[Peer, asyncio.Future[bytes]]] = {}
         self._ids = itertools.count(first_query_id)
 
-    async def embed(
-        self, text: str, identity: ModelIdentity | None, workers: list[Worker], timeout_s: float
-    ) -> Vectors:
+    async def embed(self, text: str, identity: ModelIdentity | None, workers: list[Peer], timeout_s: float) -> Vectors:
         """The unit vector of `text`, (dimensions,). The first of `workers` that can be reached makes it.
 
         Raises:
@@ -467,7 +463,7 @@ class QueryVectors(Generic[Worker]):
             self._cache.popitem(last=False)
         return vector
 
-    def answered(self, worker: Worker, answer: QueryEmbedded) -> None:
+    def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
         """A worker's answer. One that nobody waits for any more is dropped."""
         asked, future = self._waiting.get(answer.query_id, (None, None))
         if future is None or future.done() or asked != worker:
@@ -477,13 +473,13 @@ class QueryVectors(Generic[Worker]):
         else:
             future.set_result(answer.vector)
 
-    def worker_gone(self, worker: Worker) -> None:
+    def worker_gone(self, worker: Peer) -> None:
         """Give up on what that worker was asked."""
         for asked, future in self._waiting.values():
             if asked == worker and not future.done():
                 future.set_exception(EmbeddingUnavailable("the embedding worker died"))
 
-    async def _ask_one(self, text: str, workers: list[Worker], timeout_s: float) -> bytes:
+    async def _ask_one(self, text: str, workers: list[Peer], timeout_s: float) -> bytes:
         query_id = next(self._ids)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -88,8 +88,8 @@ def _nearest(
 ) -> list[list[tuple[int, float]]]:
     """For each row the numbers of its nearest memories with their cosines. A page of vectors at a time."""
     best: list[list[tuple[int, float]]] = [[] for _ in queries]
-    for page in _pages(numbers):
-        memories, means = mean_vectors(records.memory_vectors(model, page))
+    for start in range(0, len(numbers), PAGE):
+        memories, means = mean_vectors(records.memory_vectors(model, numbers[start : start + PAGE]))
         if not memories:
             continue
         if means.shape[1] != queries.shape[1]:
@@ -101,8 +101,3 @@ def _nearest(
             together = [*best[row], *((memories[place], float(cosines[place])) for place in near)]
             best[row] = sorted(together, key=lambda pair: (-pair[1], pair[0]))[: request.limit]
     return best
-
-
-def _pages(numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(numbers), PAGE):
-        yield numbers[start : start + PAGE]

@@ -1,6 +1,7 @@
-"""What a change makes of a memory: each function takes what the memory is and gives what it will be. Pure.
+"""The change rules: what a change makes of a memory. Pure: from what the memory is to what it will be.
 
-A change that is refused is refused here, before anything is written.
+The records apply these; an answer without the store must come to the same. A change that is refused is refused here,
+before anything is written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.names import name_key
+from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, TagMemory, UpdateMemory

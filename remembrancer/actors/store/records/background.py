@@ -1,19 +1,29 @@
-"""What is to be dealt with in the background, as rows: requests, candidates, maintenance, topics, edges, links."""
+"""What the work in the background asks of a SQLite file of records, and what pruning removes from it."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
-import msgspec
-
-from remembrancer.actors.store.records.background_contract import ConsolidationRequest, MaintenanceState, Promotable
+from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.actors.store.records.history import Query, encode_json
-from remembrancer.actors.store.records.session_events import read_tool_use, read_turns
-from remembrancer.actors.store.records.session_registry import read_session
-from remembrancer.protocol.consolidation import EntityEdges, SessionRead
+from remembrancer.actors.store.records.materials import read_eligible, read_materials, read_materials_of
+from remembrancer.actors.store.records.promotion_rows import observed_in, promotions_of
+from remembrancer.actors.store.records.sessions import (
+    open_sessions,
+    read_session,
+    read_tool_use,
+    read_topics,
+    read_turns,
+)
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
+from remembrancer.protocol.consolidation import EntityEdges, FindNear, Material, MemoriesRead, ReadMemories, SessionRead
+from remembrancer.protocol.reads import Promotion
 from remembrancer.protocol.rules import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.runs import Topic
+from remembrancer.protocol.runs import Prune, Topic
+from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink
 
 MOST_EDGES: Final = 20_000
@@ -24,8 +34,6 @@ NAMED_TOGETHER: Final = 16
 """Of a memory that names more entities than this, the others are connected with the first one alone."""
 INCOMING: Final = 50
 """Links that are shown of those that lead to one memory."""
-
-_decode_names: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 
 def read_entity_edges(query: Query, after: int = 0) -> EntityEdges:
@@ -164,7 +172,151 @@ def read_incoming(query: Query, memory_id: str, session_id: str | None) -> tuple
     return tuple(MemoryLink(*row) for row in rows)
 
 
-def read_topics(query: Query) -> tuple[Topic, ...]:
-    """The communities that were found last. Raises `ValueError` for a row that cannot be decoded."""
-    rows = query("SELECT label, entities FROM topics ORDER BY number", ())
-    return tuple(Topic(label, _decode_names(entities)) for label, entities in rows)
+_CLOSED: Final = "s.status != 'active' AND coalesce(s.ended_at, s.last_active_at) < ?"
+
+
+@dataclass(frozen=True, slots=True)
+class _Stale:
+    """Rows of a table by their key: those that a query names for a time."""
+
+    table: str
+    key: str
+    query: str
+
+
+def _stale(edit: Prune) -> tuple[tuple[_Stale, float], ...]:
+    """What goes, in this order: tool calls name turns, and a run goes with the last of its changes."""
+    calls, turns = (
+        _Stale(
+            table,
+            "number",
+            f"SELECT t.number FROM sessions AS s JOIN {table} AS t ON t.session_id = s.session_id WHERE {_CLOSED}",  # noqa: S608
+        )
+        for table in ("tool_calls", "turns")
+    )
+    changes = _Stale(
+        "run_changes",
+        "sequence",
+        "SELECT c.sequence FROM runs AS r JOIN run_changes AS c ON c.run_id = r.run_id WHERE r.began_at < ?",
+    )
+    runs = _Stale(
+        "runs",
+        "run_id",
+        """SELECT run_id FROM runs AS r WHERE began_at < ?
+           AND NOT EXISTS (SELECT 1 FROM run_changes WHERE run_id = r.run_id)""",
+    )
+    operations = _Stale(
+        "applied_operations",
+        "operation_id",
+        """SELECT operation_id FROM applied_operations WHERE applied_at < ?
+           AND operation_id NOT IN (SELECT operation_id FROM moves)""",
+    )
+    return (
+        (calls, edit.sessions_before),
+        (turns, edit.sessions_before),
+        (changes, edit.runs_before),
+        (runs, edit.runs_before),
+        (operations, edit.operations_before),
+    )
+
+
+def prune(connection: sqlite3.Connection, edit: Prune) -> int:
+    """Remove up to `edit.limit` rows; how many were removed. Fewer than that: there are no more."""
+    removed = 0
+    for stale, before in _stale(edit):
+        left = edit.limit - removed
+        if left <= 0:
+            break
+        removed += connection.execute(
+            f"DELETE FROM {stale.table} WHERE {stale.key} IN ({stale.query} LIMIT ?)",  # noqa: S608 - our names
+            (before, left),
+        ).rowcount
+    return removed
+
+
+def count_prunable(query: Query, edit: Prune) -> int:
+    """How many rows `prune` would remove, called until there are no more."""
+    count = 0
+    for stale, before in _stale(edit):
+        if stale.table == "runs":  # also those that would go with the last of their changes
+            ((rows,),) = query("SELECT count(*) FROM runs WHERE began_at < ?", (before,))
+        else:
+            ((rows,),) = query(f"SELECT count(*) FROM ({stale.query})", (before,))  # noqa: S608 - our names
+        count += rows
+    return count
+
+
+T = TypeVar("T")
+
+
+class SqliteBackground:
+    """The part of `Records` that the work in the background needs."""
+
+    _file: SqliteFile
+
+    def materials(self, request: ReadMemories, model: str | None) -> MemoriesRead:
+        return self._read(lambda query: read_materials(query, request, model))
+
+    def eligible(self, request: FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+        return self._read(lambda query: read_eligible(query, request, limit, among))
+
+    def materials_of(self, numbers: Sequence[int]) -> dict[int, Material]:
+        return self._read(lambda query: read_materials_of(query, numbers))
+
+    def entity_edges(self, after: int = 0) -> EntityEdges:
+        return self._read(lambda query: read_entity_edges(query, after))
+
+    def orphans(self, before: float) -> int:
+        return self._read(lambda query: count_orphans(query, before))
+
+    def prunable(self, edit: Prune) -> int:
+        return self._read(lambda query: count_prunable(query, edit))
+
+    def session_read(self, session_id: str, turns: int) -> SessionRead:
+        return self._read(lambda query: read_session_whole(query, session_id, turns))
+
+    def open_sessions(self) -> list[SessionEntry]:
+        return self._read(open_sessions)
+
+    def consolidation_requests(self) -> list[ConsolidationRequest]:
+        return self._read(read_requests)
+
+    def wants_consolidation(self, threshold: int) -> bool:
+        return self._read(lambda query: wants_consolidation(query, threshold)) is not None
+
+    def request_consolidation(self, threshold: int, now: float) -> bool:
+        up_to = self._read(lambda query: wants_consolidation(query, threshold))
+        if up_to is None:
+            return False
+        with self._file.transaction() as connection:
+            insert_request(connection, threshold, up_to, now)
+        return True
+
+    def promotable_now(self, score: float, limit: int = 200) -> list[Promotable]:
+        return self._read(lambda query: read_promotable(query, score, limit))
+
+    def maintenance_state(self, what: str) -> MaintenanceState:
+        return self._read(lambda query: read_maintenance(query, what))
+
+    def note_maintenance(self, what: str, at: float) -> None:
+        with self._file.transaction() as connection:
+            note_maintenance(connection, what, at)
+
+    def promotions_of(self, memory_id: str) -> tuple[Promotion, ...]:
+        return self._read(lambda query: promotions_of(query, memory_id))
+
+    def incoming_links(self, memory_id: str, session_id: str | None) -> tuple[MemoryLink, ...]:
+        return self._read(lambda query: read_incoming(query, memory_id, session_id))
+
+    def observed_in(self, memory_id: str) -> tuple[str, ...]:
+        return self._read(lambda query: observed_in(query, memory_id))
+
+    def topics(self) -> tuple[Topic, ...]:
+        return self._read(read_topics)
+
+    def _read(self, work: Callable[[Query], T]) -> T:
+        """What `work` makes of several queries as of one commit. What cannot be decoded is a damaged file."""
+        try:
+            return self._file.read_together(work)
+        except ValueError as error:
+            raise unusable(self._file.path, error) from error

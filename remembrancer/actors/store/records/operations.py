@@ -1,0 +1,321 @@
+"""How an operation changes a file of records: once. Each function runs inside a transaction that its caller owns.
+
+What is refused (`InvalidInput`, `NotFound`) is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.history import read_history
+from remembrancer.actors.store.records.memory_rows import (
+    Done,
+    MemoryRow,
+    memory_to_change,
+    register_session,
+    revise,
+    store_memory,
+)
+from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, step_of
+from remembrancer.actors.store.records.run_rows import apply_run
+from remembrancer.actors.store.records.run_undo import undo_run
+from remembrancer.actors.store.records.sessions import end_session, record_events, start_session
+from remembrancer.actors.store.records.transfer import import_memory
+from remembrancer.memory.changes import (
+    check_broader,
+    check_remembered,
+    is_version_visible,
+    reverted,
+    tagged,
+    updated,
+)
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
+from remembrancer.protocol.wording.spans import spans_of
+from remembrancer.protocol.writes import (
+    Applied,
+    ForgetMemory,
+    ForgottenResult,
+    ImportMemory,
+    LinkRef,
+    Operation,
+    PromotedResult,
+    PromoteMemory,
+    RestoredResult,
+    RestoreMemory,
+    Result,
+    Snapshot,
+    StoreMemory,
+    TaggedResult,
+    TagMemory,
+    UpdatedResult,
+    UpdateMemory,
+)
+
+SUPERSEDED: Final = "superseded"
+
+Links = list[tuple[LinkRef, MemoryRow]]
+
+
+def find_targets(
+    connection: sqlite3.Connection, operation: Operation, source: MemoryRow, links: Sequence[LinkRef], field: str
+) -> Links:
+    """The memories that links lead to. `field` is what they were given in.
+
+    Raises:
+        InvalidInput: a target is the memory itself, or none that the session sees in the same file.
+    """
+    found: Links = []
+    for link in dict.fromkeys(links):
+        try:
+            target = memory_to_change(connection, operation, link.target)
+        except NotFound as error:
+            raise InvalidInput(
+                f"there is no memory with the id {link.target} to link to: "
+                "both must be of one project (or its sessions), or both the user's",
+                field=field,
+            ) from error
+        if target.id == source.id:
+            raise InvalidInput("a memory cannot be linked to itself", field=field)
+        found.append((link, target))
+    return found
+
+
+def check_may_supersede(source: MemoryRow, links: Links, field: str) -> None:
+    """Raises `InvalidInput` if a memory of one session alone would end what other sessions see."""
+    for link, target in links:
+        if link.relation == "supersedes" and source.now.scope == "session" and target.now.scope != "session":
+            raise InvalidInput(
+                f"{source.id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
+                "promote it to the project first (promote_memory)",
+                field=field,
+            )
+
+
+def add_links(
+    connection: sqlite3.Connection, operation: Operation, source: MemoryRow, links: Links, now: float
+) -> bool:
+    """Make links; whether any is new. One that supersedes ends the time in which its target is valid, if it has no end.
+
+    That is a version of the target; the link itself is none of its source.
+    """
+    changed = False
+    for link, target in links:
+        made = connection.execute(
+            "INSERT OR IGNORE INTO memory_links VALUES (?, ?, ?, 1.0, ?)",
+            (source.number, target.number, link.relation, now),
+        )
+        changed = changed or made.rowcount > 0
+        if made.rowcount and link.relation == "supersedes":
+            _end_validity(connection, operation, source.id, target.id, now)
+    return changed
+
+
+def remove_links(
+    connection: sqlite3.Connection, operation: Operation, source: MemoryRow, links: Links, now: float
+) -> bool:
+    """Remove links; whether any was there. The end of validity that a link had set goes with it."""
+    changed = False
+    for link, target in links:
+        gone = connection.execute(
+            "DELETE FROM memory_links WHERE source = ? AND target = ? AND relation = ?",
+            (source.number, target.number, link.relation),
+        )
+        changed = changed or gone.rowcount > 0
+        if gone.rowcount and link.relation == "supersedes":
+            _restore_validity(connection, operation, source.id, target.id, now)
+    return changed
+
+
+def _end_validity(
+    connection: sqlite3.Connection, operation: Operation, source_id: str, target_id: str, now: float
+) -> None:
+    target = memory_to_change(connection, operation, target_id)
+    if target.now.valid_until is None:
+        after = msgspec.structs.replace(target.now, valid_until=now)
+        revise(connection, operation, target, after, SUPERSEDED, now, by=source_id)
+
+
+def _restore_validity(
+    connection: sqlite3.Connection, operation: Operation, source_id: str, target_id: str, now: float
+) -> None:
+    """What the history says that this link set, unless something else has set it since."""
+    target = memory_to_change(connection, operation, target_id)
+    history = read_history(lambda query, values: connection.execute(query, values).fetchall(), target.id)
+    ended = [entry for entry in history if entry.change == SUPERSEDED and entry.details.get("by") == source_id]
+    if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
+        after = msgspec.structs.replace(target.now, valid_until=None)
+        revise(connection, operation, target, after, "superseding_undone", now, by=source_id)
+
+
+def update_memory(connection: sqlite3.Connection, operation: Operation, change: UpdateMemory, now: float) -> Done:
+    """Change what the change names. Links alone make no new version."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    after = updated(memory.now, change)
+    to_add = find_targets(connection, operation, memory, change.add_links, "add_links")
+    check_may_supersede(memory, to_add, "add_links")
+    to_remove = find_targets(connection, operation, memory, change.remove_links, "remove_links")
+    made = revise(connection, operation, memory, after, "updated", now)
+    removed = remove_links(connection, operation, memory, to_remove, now)
+    added = add_links(connection, operation, memory, to_add, now)
+    fields = (*made.fields, "links") if added or removed else made.fields
+    result = UpdatedResult(memory.id, fields, "content" in fields, made.version)
+    return Done(result, made.to_embed, made.removed_passages)
+
+
+def tag_memory(connection: sqlite3.Connection, operation: Operation, change: TagMemory, now: float) -> Done:
+    """Add tags and take tags away."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    after = tagged(memory.now, change)
+    made = revise(connection, operation, memory, after, "tagged", now)
+    return Done(TaggedResult(memory.id, after.tags, made.version))
+
+
+def forget_memory(connection: sqlite3.Connection, operation: Operation, change: ForgetMemory, now: float) -> Done:
+    """Hide a memory. For one that is forgotten already, the first reason stands."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    if memory.now.forgotten:
+        return Done(ForgottenResult(memory.id, memory.now.forgotten_reason, already=True))
+    after = msgspec.structs.replace(memory.now, forgotten=True, forgotten_reason=change.reason)
+    revise(connection, operation, memory, after, "forgotten", now, reason=change.reason)
+    return Done(ForgottenResult(memory.id, change.reason))
+
+
+def restore_memory(connection: sqlite3.Connection, operation: Operation, change: RestoreMemory, now: float) -> Done:
+    """Show a forgotten memory again, or make it what it was in an earlier version."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    if change.version is None and memory.now.forgotten:
+        after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
+    else:
+        after = reverted(memory.now, _earlier(connection, operation, memory, change.version))
+    made = revise(
+        connection, operation, memory, after, "restored", now, reason=change.reason, restored_version=change.version
+    )
+    result = RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
+    return Done(result, made.to_embed, made.removed_passages)
+
+
+def _earlier(connection: sqlite3.Connection, operation: Operation, memory: MemoryRow, version: int | None) -> Snapshot:
+    """What a memory was in a version. One that the session may not see is as unknown to it as one that never was.
+
+    Raises:
+        InvalidInput: there is no such version, or none is named.
+    """
+    known = {
+        entry.version: entry.record
+        for entry in read_history(lambda query, values: connection.execute(query, values).fetchall(), memory.id)
+        if is_version_visible(
+            entry.record, memory.now.scope, memory.source_project, operation.session_id, operation.project.id
+        )
+    }
+    if version is not None and version in known:
+        return known[version]
+    if version is None:
+        message = f"{memory.id} is not forgotten: name the version to return to, one of {spans_of(known)}"
+    else:
+        message = f"{memory.id} has no version {version}: known are {spans_of(known)}"
+    raise InvalidInput(message, field="version")
+
+
+def promote_memory(connection: sqlite3.Connection, operation: Operation, change: PromoteMemory, now: float) -> Done:
+    """Give a session's memory to its project, in the same file. The session stays known as where it came from."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    check_broader(memory.now.scope, change.target_scope)
+    before = memory.now.scope
+    made = revise(
+        connection,
+        operation,
+        memory,
+        msgspec.structs.replace(memory.now, scope=change.target_scope),
+        "promoted",
+        now,
+        chain=(*memory.promotion_chain, step_of(memory.id, memory.now, change, now, None)),
+        reason=change.reason,
+        previous_scope=before,
+        score=change.score,
+    )
+    log_promotion(connection, log_entry(memory.id, memory.now, change), None, now)
+    return Done(PromotedResult(memory.id, before, change.target_scope, made.version, change.reason))
+
+
+_encode_result: Final = msgspec.msgpack.Encoder().encode
+_result_decoder: Final = msgspec.msgpack.Decoder(Result)
+
+
+def apply_operation(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
+    """Apply once: a second call with the same operation id changes nothing and answers as the first did.
+
+    A refusal is an outcome, and has written nothing. What SQLite raises leaves the transaction to be rolled back.
+    """
+    earlier = replay_operation(connection, operation)
+    if earlier is not None:
+        return earlier
+    try:
+        done = _carry_out(connection, operation, now)
+    except (InvalidInput, NotFound) as refusal:
+        return Outcome(refusal)
+    return record_done(connection, operation, done, now)
+
+
+def replay_operation(connection: sqlite3.Connection, operation: Operation) -> Outcome | None:
+    """What came of the operation when it was applied; None when it has not been."""
+    earlier = connection.execute(
+        "SELECT result FROM applied_operations WHERE operation_id = ?", (operation.operation_id,)
+    ).fetchone()
+    if earlier is None:
+        return None
+    return Outcome(Applied(operation.operation_id, decode_result(earlier[0]), replayed=True))
+
+
+def record_done(connection: sqlite3.Connection, operation: Operation, done: Done, now: float) -> Outcome:
+    """Note what came of an operation, from which its repetition will be answered."""
+    connection.execute(
+        "INSERT INTO applied_operations VALUES (?, ?, ?)", (operation.operation_id, _encode_result(done.result), now)
+    )
+    reply = Applied(operation.operation_id, done.result)
+    return Outcome(reply, done.to_embed, done.removed_passages, done.also_to_embed)
+
+
+def decode_result(encoded: bytes) -> Result:
+    """A result as it was recorded."""
+    result: Result = _result_decoder.decode(encoded)
+    return result
+
+
+def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float) -> Done:
+    match operation.change:
+        case StoreMemory() as change:
+            return store_memory(connection, operation, change, now)
+        case ImportMemory() as change:
+            return import_memory(connection, operation, change, now)
+        case UpdateMemory() as change:
+            done = update_memory(connection, operation, change, now)
+        case TagMemory() as change:
+            done = tag_memory(connection, operation, change, now)
+        case ForgetMemory() as change:
+            done = forget_memory(connection, operation, change, now)
+        case RestoreMemory() as change:
+            done = restore_memory(connection, operation, change, now)
+        case PromoteMemory() as change:
+            done = promote_memory(connection, operation, change, now)
+        case StartSession() as change:
+            return start_session(connection, change, now)
+        case EndSession() as change:
+            return end_session(connection, change, now)
+        case RecordEvents() as change:
+            return record_events(connection, change, now)
+        case ApplyRun() as change:
+            return apply_run(connection, operation, change, now)
+        case UndoRun() as change:
+            return undo_run(connection, operation, change, now)
+    register_session(connection, operation.session_id, now)
+    return done
