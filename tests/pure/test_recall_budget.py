@@ -120,7 +120,7 @@ def test_an_answer_without_room_for_any_memory_says_so() -> None:
     assert (found["memories"], found["omitted"], found["hint"]) == ([], 2, NO_ROOM)
 
 
-@pytest.mark.parametrize("max_tokens", range(50, 260, 15))
+@pytest.mark.parametrize("max_tokens", range(65, 260, 15))
 def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
     text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
     warnings = [{"code": "embedding_failed", "message": text}]
@@ -138,8 +138,8 @@ def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
         message=text,
         below_threshold=100_000,
     )
-    found = fitted(answer, 50)
-    assert tokens(found) <= 50
+    found = fitted(answer, 64)
+    assert tokens(found) <= 64
     assert (found["warning"], found["degraded"], found["omitted"]) == ("embedding_failed", True, 50)
 
 
@@ -171,7 +171,7 @@ def found_memories(draw: st.DrawFn) -> tuple[list[str], list[list[Range]]]:
 
 
 @FEW
-@given(found_memories(), st.integers(50, 1500))
+@given(found_memories(), st.integers(64, 1500))
 def test_no_answer_is_ever_longer_than_promised(found: tuple[list[str], list[list[Range]]], max_tokens: int) -> None:
     contents, passages = found
     answer = answer_of(contents)

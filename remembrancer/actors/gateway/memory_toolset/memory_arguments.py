@@ -25,7 +25,7 @@ MAX_PATH: Final = 4096
 MAX_SESSION_ID: Final = 200
 MAX_QUERY_BYTES: Final = 16_384
 MAX_SUMMARY: Final = 2000
-LEAST_RECALL_TOKENS: Final = 50
+LEAST_RECALL_TOKENS: Final = 64
 """An answer without memories has fewer, as long as nothing has to be warned of."""
 MOST_RECALL_TOKENS: Final = 100_000
 MAX_TURN: Final = 2**53 - 1
