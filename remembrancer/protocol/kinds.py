@@ -1,4 +1,4 @@
-"""The words of the model (the third seed's): kinds, types, scopes, statuses, relations, and the types of entities."""
+"""The words of the model: kinds, types, scopes, statuses, relations, and the types of entities."""
 
 from __future__ import annotations
 

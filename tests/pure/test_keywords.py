@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.subword_tokens import word_parts
+from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.retrieval.keywords import (
     MAX_TERMS,
     QUOTED_WEIGHT,
@@ -37,7 +37,7 @@ DOCUMENTS = (
 def table_of(texts: Sequence[str]) -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE VIRTUAL TABLE t USING fts5 (content, parts, tokenize = 'porter unicode61')")
-    rows = [(number, text, word_parts(text)) for number, text in enumerate(texts)]
+    rows = [(number, text, subword_tokens(text)) for number, text in enumerate(texts)]
     connection.executemany("INSERT INTO t (rowid, content, parts) VALUES (?, ?, ?)", rows)
     return connection
 

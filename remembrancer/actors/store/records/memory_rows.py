@@ -12,7 +12,7 @@ import msgspec
 
 from remembrancer.actors.store.records.entity_rows import entities_of, link_entities, relink_entities, remove_unlinked
 from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version
-from remembrancer.actors.store.records.subword_tokens import word_parts
+from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, unknown_memory
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
@@ -138,7 +138,7 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
     if "content" in columns:
         columns["content_digest"] = digest_of(snapshot.content)
     if not SEARCHED_FIELDS.isdisjoint(fields):
-        columns["parts"] = word_parts(snapshot.content, snapshot.summary or "", *snapshot.tags)
+        columns["parts"] = subword_tokens(snapshot.content, snapshot.summary or "", *snapshot.tags)
     return columns
 
 
@@ -318,7 +318,7 @@ REVIVED: Final = "revived"
 def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) -> list[str]:
     """Make those of the memories active that are archived and not forgotten; their ids.
 
-    Each retrieval makes a memory more durable (the third seed, section 1): what is shown is in use. The version that
+    Each retrieval makes a memory more durable: what is shown is in use. The version that
     this makes belongs to no operation and to no session.
     """
     rows = connection.execute(

@@ -42,7 +42,7 @@ _MARKS: Final = {
 }
 
 
-def word_parts(*texts: str) -> str:
+def subword_tokens(*texts: str) -> str:
     """The spellings of some texts, to be indexed besides them. Of plain English next to nothing."""
     found: list[str] = []
     for text in texts:

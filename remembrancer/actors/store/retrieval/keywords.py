@@ -162,7 +162,7 @@ def _shortened(terms: tuple[str, ...], most: int) -> tuple[str, ...]:
 
 
 def _spellings(piece: str) -> Iterator[str]:
-    """The other terms for a piece of a question, as `word_parts` has them for what is stored."""
+    """The other terms for a piece of a question, as `subword_tokens` has them for what is stored."""
     words = words_of(piece)
     parts = [part.lower() for part in name_parts(words)]
     if len(parts) > len(words):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.subword_tokens import LONGEST, word_parts
+from remembrancer.actors.store.records.subword_tokens import LONGEST, subword_tokens
 
 
 @pytest.mark.parametrize(
@@ -35,16 +35,16 @@ from remembrancer.actors.store.records.subword_tokens import LONGEST, word_parts
     ],
 )
 def test_what_full_text_does_not_see_is_spelt_out(text: str, parts: str) -> None:
-    assert word_parts(text) == parts
+    assert subword_tokens(text) == parts
 
 
 def test_the_spellings_of_several_texts_are_together() -> None:
-    assert word_parts("poolSize", "", "a_b") == "pool Size ab"
+    assert subword_tokens("poolSize", "", "a_b") == "pool Size ab"
 
 
 def test_a_text_that_is_data_has_no_spellings() -> None:
-    assert word_parts("aB" * LONGEST) == ""
-    assert len(word_parts("a-b" * 30)) <= LONGEST
+    assert subword_tokens("aB" * LONGEST) == ""
+    assert len(subword_tokens("a-b" * 30)) <= LONGEST
 
 
 @given(st.text(max_size=300))
@@ -52,6 +52,6 @@ def test_a_text_that_is_data_has_no_spellings() -> None:
 @example("🌀🌀")
 @example("".join(map(chr, range(0x3400))))
 def test_any_text_has_spellings_that_are_words_and_not_much_longer_than_itself(text: str) -> None:
-    parts = word_parts(text)
+    parts = subword_tokens(text)
     assert all(part.isalnum() for part in parts.split())
     assert len(parts) <= 7 * len(unicodedata.normalize("NFKC", text))
