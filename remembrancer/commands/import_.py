@@ -62,7 +62,7 @@ from remembrancer.protocol.writes import (
 MAX_NAMED: Final = 100
 """Bad lines and refused memories that a report names; the others are only counted."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
-Placed = PlacedMemory | tuple[ProjectRef | None, SessionEntry]
+Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
 """What a line has, and the project that it goes to (None: the user's)."""
 
 
