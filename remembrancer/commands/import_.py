@@ -61,6 +61,7 @@ from remembrancer.protocol.writes import (
 
 MAX_NAMED: Final = 100
 """Bad lines and refused memories that a report names; the others are only counted."""
+PlacedMemory = tuple[ProjectRef | None, PortableMemory]
 Placed = tuple[ProjectRef | None, PortableMemory | SessionEntry]
 """What a line has, and the project that it goes to (None: the user's)."""
 
@@ -202,7 +203,7 @@ class Importer:
             MemoryUnavailable: the store went away, and stayed away.
             RemembrancerError: it refuses to go on (the disk is full, say).
         """
-        batch: list[tuple[ProjectRef | None, PortableMemory]] = []
+        batch: list[PlacedMemory] = []
         sessions: list[tuple[ProjectRef | None, SessionEntry]] = []
         size = 0
         for project, content in lines:
@@ -220,7 +221,7 @@ class Importer:
         await self._take_memories(batch)
         await self._take_sessions(sessions)
 
-    async def _take_memories(self, batch: Sequence[tuple[ProjectRef | None, PortableMemory]]) -> None:
+    async def _take_memories(self, batch: Sequence[PlacedMemory]) -> None:
         fresh = self._without_present(batch)
         self.report.present += len(batch) - len(fresh)
         if self._ask_store is None:
@@ -264,9 +265,7 @@ class Importer:
             for project, spans in by_project.items():
                 await self._ask_store(ImportSessions(project, tuple(spans)))
 
-    def _without_present(
-        self, batch: Sequence[tuple[ProjectRef | None, PortableMemory]]
-    ) -> list[tuple[ProjectRef | None, PortableMemory]]:
+    def _without_present(self, batch: Sequence[PlacedMemory]) -> list[PlacedMemory]:
         """Those that are not there: neither in their project nor, promoted since, among the user's. The last of two
         with the same id counts as there, too."""
         wanted: dict[str, set[str]] = {}
@@ -274,7 +273,7 @@ class Importer:
             for name in {USER_RECORDS, _file_of(project)}:
                 wanted.setdefault(name, set()).add(memory.id)
         present = {name: self._present(name, ids) for name, ids in wanted.items()}
-        fresh: list[tuple[ProjectRef | None, PortableMemory]] = []
+        fresh: list[PlacedMemory] = []
         for project, memory in batch:
             places = [present[USER_RECORDS], present[_file_of(project)]]
             if not any(memory.id in place for place in places):

@@ -74,11 +74,8 @@ Entry = tuple[str, str | None, float, float]
 
 
 def _catalogued(file: HomeFile) -> Mapping[str, Entry]:
-    directory = "directory" if file.version > 1 else "NULL"
     try:
-        rows = file.connection.execute(
-            f"SELECT id, path, {directory}, created_at, last_used_at FROM projects"  # noqa: S608 - our own names
-        ).fetchall()
+        rows = file.connection.execute("SELECT id, path, directory, created_at, last_used_at FROM projects").fetchall()
     except sqlite3.Error as error:
         raise unreadable(file.name, error) from error
     return {project_id: tuple(entry) for project_id, *entry in rows}
