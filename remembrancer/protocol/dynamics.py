@@ -1,6 +1,6 @@
 """How strong a memory still is. Pure; the clock is passed in. Times are seconds since the epoch.
 
-The formulas are the third seed's (its sections 4a to 4d).
+docs/memory-model.md explains the formulas.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory,
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
-"""How much each scope weighs in a recall: the third seed's six profiles."""
+"""How much each scope weighs in a recall: six profiles."""
 Section = Literal["preferences", "project_context", "session_history", "relevant_procedures"]
 
 
@@ -233,7 +233,7 @@ class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95).
 
-    `strength` and `is_stale` are by the third seed's formulas. `incoming` are links from other memories, with these as
+    `strength` and `is_stale` are by the formulas of `dynamics`. `incoming` are links from other memories, with these as
     their targets. `reasons` say, in sentences, why the memory is where it is and what would move it.
     """
 

@@ -1,6 +1,6 @@
 """The numbers by which memories are promoted, archived and let go, and the score of a promotion. Pure.
 
-They are the third seed's (its sections 5a to 5d). The consolidator decides by them, and the store explains by them.
+The consolidator decides by them, and the store explains by them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ DEFAULT_MAINTENANCE: Final = MaintenanceRules()
 
 
 def promotion_score(importance: float, confidence: float, access_count: int, kind: Kind, has_vectors: bool) -> float:
-    """What a memory is worth to a broader scope, in [0, 1]: the third seed's `promotion_score`."""
+    """What a memory is worth to a broader scope, in [0, 1]."""
     base = importance * IMPORTANCE_SHARE + confidence * CONFIDENCE_SHARE
     for_use = min(math.log10(access_count + 1) / 2.0, MOST_FOR_USE)
     for_vectors = FOR_VECTORS if has_vectors else 0.0

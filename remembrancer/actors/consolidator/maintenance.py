@@ -1,6 +1,6 @@
 """Which memories are archived and let go. Pure; the clock is passed in. Times are seconds since the epoch.
 
-The rules and their numbers are the third seed's (its section 5d). A session's memories are none of maintenance's
+A session's memories are none of maintenance's
 business, and what the user is to remember is archived at most, never deleted.
 """
 

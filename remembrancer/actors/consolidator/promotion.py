@@ -1,4 +1,4 @@
-"""Which memories move to a broader scope: the third seed's score and thresholds (its sections 5a to 5c). Pure.
+"""Which memories move to a broader scope: score and thresholds. Pure.
 
 Where 5a speaks of importance (0.6 at a session's end, 0.8 at once) and 5c of the score (0.6 and 0.85), the score
 counts: 5c defines it for this very purpose. What somebody asks to be promoted always is, and needs no verdict.

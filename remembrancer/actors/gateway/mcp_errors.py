@@ -42,7 +42,7 @@ def guarded(handler: Handler[P], is_degraded: Callable[[], bool]) -> Handler[P]:
 
 
 def as_mcp(error: RemembrancerError, protocol_version: str, *, degraded: bool) -> MCPError:
-    """The error as JSON-RPC has it. `data` is the first seed's envelope without its message."""
+    """The error as JSON-RPC has it. `data` is the error envelope without its message."""
     data: dict[str, Any] = {
         "error": error.code,
         "degraded": degraded,

@@ -1,4 +1,4 @@
-"""What the tools answer that change a memory or show one: the first seed's fields where it has the tool. Pure."""
+"""What the tools answer that change a memory or show one. Pure."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _promotion(entry: Promotion) -> dict[str, Any]:
 
 
 def _of_the_model(memory: PortableMemory | Snapshot) -> Answer:
-    """The third seed's fields, so far as they say something."""
+    """The fields of the model of three scopes, so far as they say something."""
     said: Answer = {}
     if memory.kind is not None:
         said["kind"] = memory.kind

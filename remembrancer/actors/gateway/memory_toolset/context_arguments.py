@@ -1,4 +1,4 @@
-"""The arguments of `get_memory_context`, checked and made into a message. Bounds and defaults are the first seed's."""
+"""The arguments of `get_memory_context`, checked and made into a message."""
 
 from __future__ import annotations
 

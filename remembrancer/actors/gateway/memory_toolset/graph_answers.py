@@ -1,4 +1,4 @@
-"""What `search_knowledge_graph` answers: the first seed's fields, and beside them only what says something. Pure."""
+"""What `search_knowledge_graph` answers: the promised fields, and others only where they say something. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of `search_knowledge_graph`, checked and made into a message. Bounds are the first seed's."""
+"""The arguments of `search_knowledge_graph`, checked and made into a message."""
 
 from __future__ import annotations
 

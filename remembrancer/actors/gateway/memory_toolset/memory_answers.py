@@ -1,4 +1,4 @@
-"""What the `memory` tools answer: the first seed's fields, and beside them only what says something. Pure."""
+"""What the `memory` tools answer: the promised fields, and others only where they say something. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROUNDED = 4
 SIGNALS: Final = ("vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
 """What is shown of `Scores` under `scores`, beside `score` and `relevance_score`."""
 MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
-"""What the first seed calls a deployment mode where it is shown."""
+"""How a deployment mode is called where it is shown."""
 
 
 def stored(
@@ -99,7 +99,7 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> dict[str,
 
 
 def _of_the_model(memory: RecalledMemory) -> dict[str, Any]:
-    """What a memory is in the third seed's model, and how it stands to others: what there is to say of it."""
+    """What a memory is in the model of three scopes, and how it stands to others: what there is to say of it."""
     said: dict[str, Any] = {}
     if memory.kind is not None:
         said["kind"] = memory.kind

@@ -1,4 +1,4 @@
-"""The arguments of the `memory` toolset, checked and made into messages. Bounds and defaults are the first seed's."""
+"""The arguments of the `memory` toolset, checked and made into messages."""
 
 from __future__ import annotations
 

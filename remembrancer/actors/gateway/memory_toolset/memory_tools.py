@@ -1,4 +1,4 @@
-"""The toolset `memory`: `store_memory`, `recall_memories`, `get_memory_status`, as the first seed has them."""
+"""The toolset `memory`: `store_memory`, `recall_memories`, `get_memory_status`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `reflect_and_consolidate` answers: the first seed's fields, and beside them only what says something. Pure."""
+"""What `reflect_and_consolidate` answers: the promised fields, and others only where they say something. Pure."""
 
 from __future__ import annotations
 

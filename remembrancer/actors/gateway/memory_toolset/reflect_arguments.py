@@ -1,4 +1,4 @@
-"""The arguments of `reflect_and_consolidate`, checked. Names and defaults are the first seed's, and `undo` is ours."""
+"""The arguments of `reflect_and_consolidate`, checked."""
 
 from __future__ import annotations
 

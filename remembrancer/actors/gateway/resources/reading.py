@@ -1,4 +1,4 @@
-"""The resources: what a client can read without calling a tool, as the first seed has them."""
+"""The resources: what a client can read without calling a tool."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whether the store can be asked now, and when it is tried again. Pure: events in, a state and a pause out.
 
-The schedule is the first seed's: at once, after 1, 2, 4 and 8 s, and from then on, degraded, every 30 s. A connection
+The schedule: at once, after 1, 2, 4 and 8 s, and from then on, degraded, every 30 s. A connection
 that comes about begins it anew, so a store that was restarted is asked at once.
 """
 

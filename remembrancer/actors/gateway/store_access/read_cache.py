@@ -251,7 +251,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def rescored(memory: RecalledMemory, query: str) -> RecalledMemory | None:
-    """With the composite score of the first seed, its relevance being the share of the query's words; None for none."""
+    """With the composite score, its relevance being the share of the query's words; None for none."""
     relevance = word_match(query, memory.content)
     if relevance == 0.0:
         return None

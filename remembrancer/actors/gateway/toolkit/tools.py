@@ -132,7 +132,7 @@ async def call_tool(
 
 
 def with_seed_forms(answer: Answer) -> Answer:
-    """A good answer as the first seed has it: its most serious warning's code as `warning`, and in a degraded one the
+    """A good answer as it is sent: its most serious warning's code as `warning`, and in a degraded one the
     text of it as `message`. The `warnings` come in that order."""
     if not answer.get("warnings"):
         return answer
@@ -163,7 +163,7 @@ def answer_text(answer: Answer) -> str:
 
 
 def error_result(error: RemembrancerError, *, degraded: bool) -> dict[str, Any]:
-    """The first seed's error envelope, with the field at fault and further facts where there are any."""
+    """The error envelope, with the field at fault and further facts where there are any."""
     envelope: Answer = {
         "error": error.code,
         "message": error.message,

@@ -24,7 +24,7 @@ from remembrancer.protocol.writes import ProjectRef
 MAINTENANCE: Final = "maintenance"
 """The sort of maintenance, as the records name it."""
 MAINTENANCE_SESSIONS: Final = 10
-"""A project's maintenance is due after so many sessions (the third seed, section 6)."""
+"""A project's maintenance is due after so many sessions."""
 MAINTENANCE_S: Final = 7 * 86_400.0
 """And after so long in any case."""
 NEVER: Final = MaintenanceState(None, 0)

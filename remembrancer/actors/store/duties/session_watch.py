@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FORGOTTEN_S: Final = 86_400.0
-"""A session that nobody was connected to in this life of the store is over when it has done nothing for so long (the
-third seed, section 3c)."""
+"""A session that nobody was connected to in this life of the store is over when it has done nothing for so long."""
 
 SessionKey = tuple[str, str]
 """A project's id and a session's."""

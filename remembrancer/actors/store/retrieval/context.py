@@ -1,4 +1,4 @@
-"""What a session should know for its task, in four sections: the first seed's `get_memory_context`.
+"""What a session should know for its task, in four sections.
 
 A memory is in one section only. A session's own memories are its history. A procedural memory belongs to the relevant
 procedures if it matches the task; without a task the project's do, and the user's are preferences (if that section is

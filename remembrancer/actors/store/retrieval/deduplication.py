@@ -1,6 +1,6 @@
 """What is said alike is said once. Pure.
 
-Across scopes by the third seed's rules (its section 6c); within one by pairs that are given (see `repetition`).
+Across scopes by fixed rules; within one by pairs that are given (see `repetition`).
 """
 
 from __future__ import annotations

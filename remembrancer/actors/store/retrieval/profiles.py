@@ -1,4 +1,4 @@
-"""How much each scope weighs in a recall over several: the third seed's six profiles (its section 6b). Pure."""
+"""How much each scope weighs in a recall over several: six profiles. Pure."""
 
 from __future__ import annotations
 

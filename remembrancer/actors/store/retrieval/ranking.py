@@ -1,7 +1,7 @@
 """How a memory is ranked. Pure functions; the clock is passed in.
 
 Relevance is a fusion of the candidates' min-max scores of the cosine and of BM25, and under `graph` of that with
-nearness in the graph; the final score is the first seed's composite: 0.6 relevance + 0.2 importance + 0.2 recency,
+nearness in the graph; the final score is a composite: 0.6 relevance + 0.2 importance + 0.2 recency,
 unless the configuration weighs them otherwise, of which recency has a tenth where there is a question. It is lowered
 for what the profile says less of (the memory's scope), and for a memory that another stands for or that has had its
 time.
@@ -23,7 +23,7 @@ from remembrancer.protocol.kinds import Scope, Status
 from remembrancer.protocol.reads import Scores, Strategy
 
 RECENCY_HALF_LIFE_S: Final = 30 * 86_400.0
-"""The third seed's half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
+"""The half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
 VECTOR_SHARE: Final = 0.5
 """Share of the cosine in hybrid relevance; the rest is BM25's."""
 GRAPH_SHARE: Final = 0.5
@@ -72,7 +72,7 @@ TRUSTED_SIZE: Final = 10
 SCOPE_TEMPER: Final = 0.05
 """The power that a profile's weights are raised to, relative to the largest of them.
 
-With 1, as the third seed has it, the scope decides and not the question. Of 495 questions of LoCoMo about conversations
+With 1 the scope decides and not the question. Of 495 questions of LoCoMo about conversations
 whose turns or sessions lay in three scopes at random, so many in 100 had an answer among the first five and the first
 ten: 63.9 and 75.7 without weights, 63.9 and 74.8 with the power 0.05, 64.1 and 73.8 with 0.1, 62.7 and 72.5 with 0.15,
 58.9 and 68.7 with 0.25, 44.2 and 53.2 with 0.5, 34.9 and 40.8 with 1. So a profile decides between memories that match

@@ -109,7 +109,7 @@ def is_over(record: MemoryRecord, now: float) -> bool:
 
 
 def strength_of(record: MemoryRecord, now: float) -> float:
-    """The third seed's `memory_strength`."""
+    """See `memory_strength`."""
     accessed_at = record.created_at if record.last_accessed_at is None else record.last_accessed_at
     return memory_strength(record.importance, record.confidence, record.access_count, accessed_at, record.scope, now)
 
