@@ -181,7 +181,7 @@ async def test_only_what_a_budget_left_in_the_answer_counts_as_accessed(rig: Rig
 async def test_an_answer_in_which_nothing_has_room_counts_nothing_as_accessed(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         await client.store("The keeper lights the lantern in the attic every evening. " * 10)
-        answer = await client.call("recall_memories", query="lantern", max_tokens=50)
+        answer = await client.call("recall_memories", query="lantern", max_tokens=64)
         assert answer["memories"] == []
         await client.call("get_memory_status")
         assert store.asked(NoteAccess) == []
