@@ -238,8 +238,8 @@ def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, A
         ({"time_range": {"after": "2026-03-01", "before": "2026-02-01"}}, "time_range.after", "later than"),
         ({"include_forgotten": 1}, "include_forgotten", "true or false"),
         ({"reference_time": "next week"}, "reference_time", "ISO 8601"),
-        ({"max_tokens": 49}, "max_tokens", "an integer from 50 to 100000"),
-        ({"max_tokens": 100_001}, "max_tokens", "an integer from 50 to 100000"),
+        ({"max_tokens": 49}, "max_tokens", "an integer from 64 to 100000"),
+        ({"max_tokens": 100_001}, "max_tokens", "an integer from 64 to 100000"),
         ({"scores": "all"}, "scores", "true or false"),
     ],
 )
