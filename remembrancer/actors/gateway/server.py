@@ -12,10 +12,10 @@ from mcp.server.lowlevel import Server
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.arrival import arrival_of
 from remembrancer.actors.gateway.mcp_errors import guarded
 from remembrancer.actors.gateway.prompts.prompt_handlers import PromptHandlers
 from remembrancer.actors.gateway.resources.resource_handlers import ResourceHandlers
+from remembrancer.actors.gateway.session import request_context
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE, Call, Tool, call_tool
 from remembrancer.protocol.tracing import working_on
 
@@ -31,20 +31,20 @@ INSTRUCTIONS: Final = (
 
 
 def build_server(is_degraded: Callable[[], bool], resources: ResourceHandlers, prompts: PromptHandlers) -> Server[Any]:
-    """The server. Every request comes with an `Arrival` as its transport's context."""
+    """The server. Every request comes with a `RequestContext` as its transport's context."""
 
     async def list_tools(ctx: ServerRequestContext[Any, Any], _: mcp.PaginatedRequestParams | None) -> Any:
-        tools = [describe_tool(tool) for tool in arrival_of(ctx).session.tools.values()]
+        tools = [describe_tool(tool) for tool in request_context(ctx).session.tools.values()]
         return {"tools": tools, "ttlMs": 0, "cacheScope": "private", **COMPLETE}
 
     async def run_tool(ctx: ServerRequestContext[Any, Any], params: mcp.CallToolRequestParams) -> Any:
-        arrival = arrival_of(ctx)
-        session, request_id, trace = arrival.session, ctx.request_id, arrival.trace
+        context = request_context(ctx)
+        session, request_id, trace = context.session, ctx.request_id, context.trace
         assert request_id is not None
 
         async def call() -> Call:
             caller = await session.caller()
-            return Call(caller, request_id, arrival.received_at, params.arguments or {})
+            return Call(caller, request_id, context.received_at, params.arguments or {})
 
         trace.title = params.name if params.name in session.tools else "unknown tool"
         with working_on(trace):

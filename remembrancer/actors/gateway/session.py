@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -14,11 +15,11 @@ import anyio.abc
 import mcp_types as mcp
 import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from pydantic import ValidationError
 
-from remembrancer.actors.gateway.arrival import Arrival
 from remembrancer.actors.gateway.hello import Hello, directory_of, working_tree_of
 from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 from remembrancer.config.project import project_of
@@ -44,6 +45,21 @@ MAX_CLIENT_NAME: Final = 100
 
 logger = logging.getLogger(__name__)
 _json = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
+
+    session: Session
+    received_at: float
+    trace: Trace = NO_TRACE
+
+
+def request_context(ctx: ServerRequestContext[Any, Any]) -> RequestContext:
+    """The context of the request that a handler answers: every one has it from its transport."""
+    assert isinstance(ctx.request, RequestContext)
+    return ctx.request
 
 
 class Session:
@@ -210,7 +226,7 @@ class Session:
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.start_soon(self.caller)
         trace = self._begin_trace(message, stamp_ms, read_at)
-        metadata = ServerMessageMetadata(request_context=Arrival(self, stamp_ms / 1000, trace))
+        metadata = ServerMessageMetadata(request_context=RequestContext(self, stamp_ms / 1000, trace))
         if isinstance(message, mcp.JSONRPCRequest):
             metadata.on_request_unanswered = self._forget(message.id)
         return SessionMessage(message, metadata)

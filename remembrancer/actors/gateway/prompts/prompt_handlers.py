@@ -6,16 +6,16 @@ from typing import Any
 
 import mcp_types as mcp
 
-from remembrancer.actors.gateway.arrival import arrival_of
 from remembrancer.actors.gateway.mcp_errors import Context
 from remembrancer.actors.gateway.prompts.catalogue import PROMPTS, Prompt, find_prompt
 from remembrancer.actors.gateway.prompts.completion import Completion
 from remembrancer.actors.gateway.prompts.prompts import Prompts
+from remembrancer.actors.gateway.session import request_context
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE
 
 
 class PromptHandlers:
-    """One method a request. Each request comes with an `Arrival` as its transport's context."""
+    """One method a request. Each request comes with an `RequestContext` as its transport's context."""
 
     def __init__(self, prompts: Prompts, completion: Completion) -> None:
         self._prompts = prompts
@@ -32,19 +32,19 @@ class PromptHandlers:
 
     async def get(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
         """`prompts/get`."""
-        arrival = arrival_of(ctx)
-        caller = await arrival.session.caller()
-        text = await self._prompts.message(caller, params.name, params.arguments or {}, arrival.received_at)
+        context = request_context(ctx)
+        caller = await context.session.caller()
+        text = await self._prompts.message(caller, params.name, params.arguments or {}, context.received_at)
         message = {"role": "user", "content": {"type": "text", "text": text}}
         return {"description": find_prompt(params.name).description, "messages": [message], **COMPLETE}
 
     async def complete(self, ctx: Context, params: mcp.CompleteRequestParams) -> Any:
         """`completion/complete`."""
-        arrival = arrival_of(ctx)
-        caller = await arrival.session.caller()
+        context = request_context(ctx)
+        caller = await context.session.caller()
         name, value = params.argument.name, params.argument.value
         if isinstance(params.ref, mcp.PromptReference):
-            found = await self._completion.of_prompt(caller, params.ref.name, name, value, arrival.received_at)
+            found = await self._completion.of_prompt(caller, params.ref.name, name, value, context.received_at)
         else:
             found = self._completion.of_template(caller, params.ref.uri, name, value)
         completion = {

@@ -7,11 +7,11 @@ from typing import Any, Final
 import mcp_types as mcp
 from mcp.server.subscriptions import ListenHandler
 
-from remembrancer.actors.gateway.arrival import Arrival, arrival_of
 from remembrancer.actors.gateway.mcp_errors import Context
 from remembrancer.actors.gateway.resources.reading import RESOURCES, TEMPLATES, Resources
 from remembrancer.actors.gateway.resources.resource_uris import is_known, quoted, unknown_resource
 from remembrancer.actors.gateway.resources.subscriptions import SessionWatcher, Subscriptions
+from remembrancer.actors.gateway.session import RequestContext, request_context
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.hello import REPLAY_ID
@@ -25,7 +25,7 @@ UNCACHED: dict[str, Any] = {"ttlMs": 0, "cacheScope": "private", **COMPLETE}
 
 
 class ResourceHandlers:
-    """One method a request. Each request comes with an `Arrival` as its transport's context."""
+    """One method a request. Each request comes with a `RequestContext` as its transport's context."""
 
     def __init__(self, resources: Resources, subscriptions: Subscriptions) -> None:
         self._resources = resources
@@ -49,10 +49,10 @@ class ResourceHandlers:
 
     async def read(self, ctx: Context, params: mcp.ReadResourceRequestParams) -> Any:
         """`resources/read`."""
-        arrival = arrival_of(ctx)
+        context = request_context(ctx)
         uri = str(params.uri)
         try:
-            content = await self._resources.read(await arrival.session.caller(), uri, arrival.received_at)
+            content = await self._resources.read(await context.session.caller(), uri, context.received_at)
         except NotFound as error:
             raise NotFound(error.message, details={**error.details, "uri": quoted(uri)}) from error
         contents = [{"uri": uri, "mimeType": content.mime_type, "text": content.text}]
@@ -62,10 +62,10 @@ class ResourceHandlers:
         """`resources/subscribe`, of the handshake protocols."""
         uri = str(params.uri)
         _check_known(uri)
-        arrival = arrival_of(ctx)
-        watcher = await self._watcher(arrival)
+        context = request_context(ctx)
+        watcher = await self._watcher(context)
         await watcher.subscribe(
-            uri, ctx.session.send_resource_updated, arrival.received_at, is_replay=_is_replay(ctx, arrival)
+            uri, ctx.session.send_resource_updated, context.received_at, is_replay=_is_replay(ctx, context)
         )
         return {}
 
@@ -73,9 +73,9 @@ class ResourceHandlers:
         """`resources/unsubscribe`, of the handshake protocols."""
         uri = str(params.uri)
         _check_known(uri)
-        arrival = arrival_of(ctx)
-        if arrival.session.watcher is not None:
-            arrival.session.watcher.unsubscribe(uri)
+        context = request_context(ctx)
+        if context.session.watcher is not None:
+            context.session.watcher.unsubscribe(uri)
         return {}
 
     async def listen(self, ctx: Context, params: mcp.SubscriptionsListenRequestParams) -> Any:
@@ -83,8 +83,8 @@ class ResourceHandlers:
 
         Only resources that are there are acknowledged. The lists of tools, resources and prompts never change.
         """
-        arrival = arrival_of(ctx)
-        watcher = await self._watcher(arrival)
+        context = request_context(ctx)
+        watcher = await self._watcher(context)
         if watcher.streams >= MAX_STREAMS:
             raise InvalidInput(f"a session can have {MAX_STREAMS} streams of events open at most")
         held: list[str] = []
@@ -94,7 +94,7 @@ class ResourceHandlers:
                 if not is_known(uri):
                     continue
                 try:
-                    await watcher.hold((uri,), arrival.received_at, is_replay=_is_replay(ctx, arrival))
+                    await watcher.hold((uri,), context.received_at, is_replay=_is_replay(ctx, context))
                 except NotFound:
                     continue
                 held.append(uri)
@@ -105,8 +105,8 @@ class ResourceHandlers:
             watcher.streams -= 1
             watcher.release(held)
 
-    async def _watcher(self, arrival: Arrival) -> SessionWatcher:
-        session = arrival.session
+    async def _watcher(self, context: RequestContext) -> SessionWatcher:
+        session = context.session
         caller = await session.caller()
         if session.watcher is None:
             watcher = session.watcher = self._subscriptions.open(caller)
@@ -119,10 +119,10 @@ def _check_known(uri: str) -> None:
         raise NotFound(unknown_resource(uri), details={"uri": quoted(uri)})
 
 
-def _is_replay(ctx: Context, arrival: Arrival) -> bool:
+def _is_replay(ctx: Context, context: RequestContext) -> bool:
     """Whether a bridge repeats to this gateway what its client once asked of another.
 
     A subscription comes under an id of the bridge's own; a stream as it was, with its first time, to the millisecond.
     """
-    is_older = arrival.received_at < arrival.session.started_at - STAMP_S
+    is_older = context.received_at < context.session.started_at - STAMP_S
     return is_older or str(ctx.request_id).startswith(REPLAY_ID)
