@@ -23,9 +23,9 @@ def estimate_tokens(text: str) -> int:
     other scripts a letter with accents counts 1.5, a Greek or Cyrillic one (with what lies between) 0.66, others 1.75.
 
     Held against cl100k_base, the sum over many paragraphs is too large by 28 % in English, 24 % in Python code, 14 % in
-    JSON, 31 to 44 % in Chinese, Japanese and Korean, 42 % in Russian, 8 % in Ukrainian and 5 % in German (the last six
-    on texts that the shares were not chosen on). A single paragraph is underestimated, in one of twenty, by up to 6 %
-    in Ukrainian and 14 % in German; in the others by none.
+    JSON, and, on texts that the shares were not chosen on, by 25 to 39 % in Chinese, Japanese and Korean, 40 % in
+    Russian, 7 % in Ukrainian and 2 % in German. One paragraph in twenty is underestimated by 6 % or more in Chinese and
+    Korean, 7 % in Ukrainian and 15 % in German, and none of twenty in the others; the worst line of all has 34 % more.
     """
     tokens = 0.0
     for word, number, signs, other in _PIECE.findall(text):

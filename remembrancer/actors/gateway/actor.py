@@ -98,9 +98,6 @@ class GatewayActor(Actor):
             await self._queue.aclose()
             self._lock.release()
 
-    def _quiet_s(self) -> float:
-        return self._listener.quiet_s if self._listener else 0.0
-
     def health(self) -> GatewayHealth:
         return GatewayHealth(
             sessions=self._listener.sessions if self._listener else 0,

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -63,14 +61,6 @@ class Listener:
     def sessions(self) -> int:
         """How many bridges have said hello and are there."""
         return len(self._sessions)
-
-    @property
-    def quiet_s(self) -> float:
-        """How many seconds ago a client last said something or was answered: 0 while a request has no answer, infinite
-        while nobody is there."""
-        if any(not session.is_idle for session in self._sessions):
-            return 0.0
-        return time.monotonic() - max((session.active_at for session in self._sessions), default=-math.inf)
 
     async def open(self) -> None:
         """Listen. A socket that a dead gateway left is replaced: whoever holds the gateway's lock owns the path."""

@@ -87,8 +87,6 @@ class Session:
         """The calls of tools that have no answer yet."""
         self.started_at = time.time()
         """When the connection came about (seconds since the epoch)."""
-        self.active_at = time.monotonic()
-        """When something was heard from the client last, or a request was answered (of `time.monotonic`)."""
         self.watcher: SessionWatcher | None = None
         """What the session has subscribed to, once it has."""
         self.client: str | None = None
@@ -196,7 +194,7 @@ class Session:
 
     def _parse(self, line: bytes) -> SessionMessage | None:
         """The message in a line, with what has to travel beside it; None when it is not for the server."""
-        read_at = self.active_at = time.monotonic()
+        read_at = time.monotonic()
         try:
             stamp_ms, text = split_stamp(line)
         except ValueError:
@@ -267,7 +265,6 @@ class Session:
 
     def _answered(self, request_id: int | str | None) -> None:
         if request_id is not None:
-            self.active_at = time.monotonic()
             self._in_flight.discard(request_id)
             self._streams.discard(request_id)
             self._fewer.set()

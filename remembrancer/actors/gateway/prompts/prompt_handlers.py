@@ -15,7 +15,7 @@ from remembrancer.actors.gateway.toolkit.tools import COMPLETE
 
 
 class PromptHandlers:
-    """One method a request. Each request comes with an `RequestContext` as its transport's context."""
+    """One method a request. Each request comes with a `RequestContext` as its transport's context."""
 
     def __init__(self, prompts: Prompts, completion: Completion) -> None:
         self._prompts = prompts
