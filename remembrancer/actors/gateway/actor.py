@@ -27,10 +27,9 @@ from remembrancer.actors.gateway.store_access.store_link import StoreLink
 from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
 from remembrancer.actors.gateway.store_access.writes import WritePath
 from remembrancer.actors.gateway.toolkit.tools import Caller, Toolbox, Toolset
-from remembrancer.actors.launch import ORPHANED, LaunchSpec
-from remembrancer.actors.shell import Actor, acquire
+from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
 from remembrancer.protocol.control import GatewayHealth, PeerFailed
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 
 
 class GatewayActor(Actor):

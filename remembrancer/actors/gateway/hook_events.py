@@ -13,7 +13,7 @@ from remembrancer.actors.gateway.toolkit.credential_masking import masked, maske
 from remembrancer.actors.gateway.toolkit.text import clean_name
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.hooks import FORMAT
+from remembrancer.protocol.gateway_link import HOOK_FORMAT
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, SessionChange
@@ -75,8 +75,8 @@ def read_event(content: bytes) -> HookEvent:
         event = msgspec.convert(json.loads(content), HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's own is a ValueError too
         raise InvalidInput(f"no event of a hook: {error}") from error
-    if event.format != FORMAT:
-        raise InvalidInput(f"an event of form {event.format}, and this release reads form {FORMAT}")
+    if event.format != HOOK_FORMAT:
+        raise InvalidInput(f"an event of form {event.format}, and this release reads form {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
         raise InvalidInput("an event of no time, or of no place")
     return event

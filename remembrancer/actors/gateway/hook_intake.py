@@ -19,7 +19,7 @@ import anyio.to_thread
 from remembrancer.actors.gateway.hook_events import to_operation
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.hooks import DROPPED, MAX_EVENT_BYTES, REJECTED, SUFFIX
+from remembrancer.protocol.gateway_link import DROPPED, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
 from remembrancer.protocol.session_life import EndSession
 from remembrancer.protocol.writes import Operation, ProjectRef
 
@@ -145,7 +145,7 @@ class HookIntake:
             return []
         if DROPPED in found:
             self._tell_of_dropped()
-        return [name for name in found if name.endswith(SUFFIX) and not name.startswith(".")]
+        return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
 
     async def _take(self, name: str) -> bool:
         path = self._directory / name

@@ -12,7 +12,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.hello import UNAVAILABLE
+from remembrancer.protocol.gateway_link import UNAVAILABLE
 
 RESOURCE_NOT_FOUND: Final = -32002
 """What the handshake protocols say; that of 2026-07-28 has `INVALID_PARAMS` in its place."""

@@ -23,9 +23,16 @@ from pydantic import ValidationError
 from remembrancer.actors.gateway.hello import Hello, directory_of, working_tree_of
 from remembrancer.actors.gateway.toolkit.tools import Caller, Tool
 from remembrancer.config.project import project_of
-from remembrancer.protocol.hello import BYE, CONTROL, END, INVALID_REQUEST, PARSE_ERROR, split_stamp
+from remembrancer.protocol.gateway_link import (
+    BYE,
+    CONTROL,
+    END,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    id_of_unread,
+    split_stamp,
+)
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.request_ids import id_of_unread
 from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
 from remembrancer.protocol.writes import ProjectRef
 

@@ -14,7 +14,7 @@ from remembrancer.actors.gateway.resources.subscriptions import SessionWatcher, 
 from remembrancer.actors.gateway.session import RequestContext, request_context
 from remembrancer.actors.gateway.toolkit.tools import COMPLETE
 from remembrancer.protocol.errors import InvalidInput, NotFound
-from remembrancer.protocol.hello import REPLAY_ID
+from remembrancer.protocol.gateway_link import REPLAY_ID
 
 STAMP_S: Final = 0.001
 """How exactly a bridge says when it saw a line."""
