@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from examples.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
-from remembrancer.actors.gateway.store_access.queue_file import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.records.schema import migrate
 from remembrancer.protocol.errors import AlreadyRunning
