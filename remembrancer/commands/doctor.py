@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from remembrancer.actors.gateway.store_access.queue_file import SCHEMA_VERSION as QUEUE_VERSION
+from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION as QUEUE_VERSION
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.store.catalog import CATALOG_VERSION
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION

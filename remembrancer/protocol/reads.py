@@ -129,6 +129,11 @@ class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
     passages: tuple[tuple[int, int], ...] = ()
     """Character ranges of `content`, the best for the query first: where they were asked for."""
 
+    @property
+    def happened_at(self) -> float:
+        """The time that filters go by: when it happened, or else when it was stored."""
+        return self.created_at if self.occurred_at is None else self.occurred_at
+
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
     """The best memories first. `total_matched` counts the candidates that passed the filters and the threshold."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.gateway.store_access.known_context import known_sections
 from remembrancer.protocol.reads import GatherContext, RecalledMemory, Scores
 from remembrancer.protocol.writes import ProjectRef, Scope, SourceRef
+from remembrancer.toolsets.memory.get_memory_context import known_sections
 
 SCORES = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.store_access.last_answers import MAX_ANSWERS, MAX_CHANGES
-from remembrancer.actors.gateway.store_access.read_cache import ReadCache, word_match
+from remembrancer.actors.gateway.read_cache import MAX_ANSWERS, MAX_CHANGES, ReadCache
+from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,
@@ -357,7 +357,7 @@ IDS = st.sampled_from(["a", "b"])
 TAGS = st.lists(st.sampled_from(["x", "y", "z"]), max_size=2).map(tuple)
 CHANGES = st.one_of(
     st.builds(UpdateMemory, IDS, content=st.sampled_from(["harbour one", "harbour two", "tower"]), add_tags=TAGS),
-    st.builds(TagMemory, IDS, TAGS, TAGS),
+    st.builds(lambda memory_id, add, remove: TagMemory(memory_id, add, tuple({*remove} - {*add})), IDS, TAGS, TAGS),
     st.builds(ForgetMemory, IDS),
     st.builds(RestoreMemory, IDS),
     st.builds(PromoteMemory, IDS, st.sampled_from(["project", "user"])),

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.memory.recall_memories import hint_for
 
 
 def empty(below: int = 0) -> Recalled:

@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.resources.reading import digest_of, lasting_memory, lasting_status
-from remembrancer.actors.gateway.resources.resource_texts import (
+from remembrancer.actors.gateway.resources import (
+    digest_of,
+    is_known,
     knowledge_graph,
+    lasting_memory,
+    lasting_status,
     list_item,
+    memory_id_of,
     noted,
     one_line,
     preferences,
     session_summary,
 )
-from remembrancer.actors.gateway.resources.resource_uris import is_known, memory_id_of
 from remembrancer.protocol.reads import (
     EarlierSession,
     GraphEntity,

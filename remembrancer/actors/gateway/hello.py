@@ -10,9 +10,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from remembrancer.actors.gateway.toolkit.text import clean_name
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import PREFIX, Settings
+from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, VersionMismatch
 from remembrancer.protocol.gateway_link import LINK_VERSION
 from remembrancer.protocol.reads import Notice
