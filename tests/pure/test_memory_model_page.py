@@ -11,11 +11,11 @@ import pytest
 from remembrancer.actors.consolidator.reflection.clusters import DEFAULT_RULES as CLUSTERS
 from remembrancer.actors.consolidator.reflection.themes import DEFAULT_RULES as THEMES
 from remembrancer.actors.store.duties.findings import MAINTENANCE_S, MAINTENANCE_SESSIONS
-from remembrancer.actors.store.retrieval.deduplication import SAME_COSINE, STRONGER
-from remembrancer.actors.store.retrieval.profiles import PROFILES
-from remembrancer.actors.store.retrieval.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
+from remembrancer.actors.store.retrieval.shortlist import SAME_COSINE, STRONGER
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.launcher import COMMANDS
+from remembrancer.memory.profiles import PROFILES
+from remembrancer.memory.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
 from remembrancer.protocol.dynamics import DAY_S, DEFAULT_DECAY, memory_strength
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, STATUSES, kind_of_type, type_of_kind
 from remembrancer.protocol.rules import (

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.abc
 
-from remembrancer.actors.launch import LaunchSpec
-from remembrancer.actors.shell import Actor, acquire
+from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
 from remembrancer.actors.store.duties.material_desk import MaterialDesk
@@ -26,16 +25,16 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Dispatcher, Listener
-from remembrancer.actors.store.retrieval.ranking import Weights
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
+from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 from remembrancer.protocol.reads import (
     Counts,
     EmbeddingSummary,

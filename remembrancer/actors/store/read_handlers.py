@@ -26,15 +26,16 @@ from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
-from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights
-from remembrancer.actors.store.retrieval.recalls import Source, recall
+from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import unknown_memory
+from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.protocol.dynamics import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope

@@ -1,24 +1,21 @@
-"""How a memory is ranked. Pure functions; the clock is passed in.
+"""How a memory is ranked: relevance from what the searches said of it, and the composite score. Pure; the clock is
+passed in.
 
-Relevance is a fusion of the candidates' min-max scores of the cosine and of BM25, and under `graph` of that with
-nearness in the graph; the final score is a composite: 0.6 relevance + 0.2 importance + 0.2 recency,
-unless the configuration weighs them otherwise, of which recency has a tenth where there is a question. It is lowered
-for what the profile says less of (the memory's scope), and for a memory that another stands for or that has had its
-time.
+Relevance is the mean of the candidates' scaled cosine and BM25, with what is next to a memory and the time that the
+question names; the score weighs it with importance and recency, and is lowered for a lighter scope and for a memory
+that another stands for or that has had its time. docs/retrieval.md has what was measured for these figures.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from remembrancer.actors.store.retrieval.profiles import ScopeWeights
+from remembrancer.memory.profiles import ScopeWeights
 from remembrancer.protocol.kinds import Scope, Status
 from remembrancer.protocol.reads import Scores, Strategy
 
@@ -29,25 +26,16 @@ VECTOR_SHARE: Final = 0.5
 GRAPH_SHARE: Final = 0.5
 """Share of the graph in the relevance of what it connects; the rest is hybrid."""
 TIME_SHARE: Final = 1.0
-"""How much more a memory counts for lying within a time that the query names.
-
-Of the 46 questions on three conversations of LoCoMo that name a time so many in 100 have their evidence among the first
-ten: 76.1 with 0, 89.1 with 0.2, 91.3 with 0.4, 95.7 with 0.7, 97.8 with 1 and with 2; and the first memory is evidence
-for 34.8, 37.0, 45.7, 52.2, 52.2 and 52.2.
-"""
+"""How much more a memory counts for lying within a time that the query names."""
 QUESTION_RECENCY: Final = 0.1
-"""What a question leaves of the weight of recency.
-
-With all of it (a third of the weight of relevance) 80.0 of 100 questions of LoCoMo have evidence among the first ten,
-with a half 85.5, with a quarter 87.1, with a tenth 87.5 and without any 87.3. On LongMemEval (50 questions) all that
-answers is among the first five for 94, 94, 94, 96 and 96 in 100, and the first is right for 96, 94, 94, 94 and 94.
-"""
+"""What a question leaves of the weight of recency: it asks for what fits, and seldom for what is new."""
 HEAD_SHARE: Final = 0.3
-"""The share of a long memory's first passage in its cosine; the rest is its best passage's.
-
-What a text is about stands in its beginning. On LongMemEval (50 questions) all that answers is among the first five for
-92 in 100 with 0, 96 with 0.1 to 0.5; with three times as many other memories the first is right for 76 and 80.
-"""
+"""The share of a long memory's first passage in its cosine: what a text is about stands in its beginning. The rest is
+its best passage's."""
+NEIGHBOUR_SOURCES: Final = 10
+"""So many of the nearest by meaning, and so many by words, boost their neighbours."""
+NEIGHBOUR_SHARES: Final = (0.5, 0.35)
+"""The share of its relevance by which a memory boosts those one step and two steps away."""
 COSINE_FLOOR: Final = 0.1
 """What two unrelated texts have in common for a sentence model: below it, a cosine says nothing."""
 MIN_COSINE: Final = 0.25
@@ -60,49 +48,22 @@ less is enough (`answerable_cosine`).
 """
 CHANCE_MEAN: Final = 0.03
 CHANCE_SPREAD: Final = 0.075
-"""The cosines of passages with a query on something else: mean, and spread as it shows in the largest of them.
-
-Of 60 nonsense queries the best cosine with one of 370 to 660 turns of LoCoMo is 0.17 to 0.22 in the median and at most
-0.29 for 95 in 100; with one of some 1,600 passages of LongMemEval 0.24 to 0.27, and 0.37. For 495 real questions of
-LoCoMo it is at least 0.33, and for those of LongMemEval 0.31.
-"""
+"""The cosines of passages with a query on something else: mean, and spread as it shows in the largest of them."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 TRUSTED_SIZE: Final = 10
 """Memories with which a file's BM25 is measured half by the best of all files, and half by the best of its own."""
 SCOPE_TEMPER: Final = 0.05
-"""The power that a profile's weights are raised to, relative to the largest of them.
-
-With 1 the scope decides and not the question. Of 495 questions of LoCoMo about conversations
-whose turns or sessions lay in three scopes at random, so many in 100 had an answer among the first five and the first
-ten: 63.9 and 75.7 without weights, 63.9 and 74.8 with the power 0.05, 64.1 and 73.8 with 0.1, 62.7 and 72.5 with 0.15,
-58.9 and 68.7 with 0.25, 44.2 and 53.2 with 0.5, 34.9 and 40.8 with 1. So a profile decides between memories that match
-about equally.
-"""
+"""The power that a profile's weights are raised to, relative to the largest of them: with 1 the scope would decide and
+not the question. So a profile decides between memories that match about equally."""
 STATUS_FACTORS: Final[Mapping[Status, float]] = {
     "active": 1.0,
     "consolidated": 0.99,
     "promoted": 0.96,
     "archived": 0.95,
 }
-"""What a memory's status makes of its final score. Nothing is hidden: of what matches, it only comes later.
-
-A random half of the turns of three conversations of LoCoMo was given a factor, in two ways and the reverse of each. Of
-100 questions so many whose answer lay in that half (in the other half) had it among the first five: 64.5 (64.5) with 1,
-63.4 (65.5) with 0.98, 61.3 (67.5) with 0.95, 57.6 (69.4) with 0.9, 46.6 (72.2) with 0.8, 27.8 (73.7) with 0.7 and
-1.2 (74.6) with 0.5.
-What is archived is mostly old as well, which its recency says already: with turns 60 days older and no factor it
-was 46.7 (72.2), with 0.8 it was 17.1 (74.2) and with 0.5 it was 0.7 (74.6).
-
-With all topics of these conversations summed up (`python -m bench.consolidation --only sources`), 64.8 questions in 100
-have an answer among the first five, of the sources and not of the summaries: as many as before, and 64.6 with 0.98.
-With 0.9 the first memory is the answer for 33.1 instead of 37.8.
-"""
+"""What a memory's status makes of its final score. Nothing is hidden: of what matches, it only comes later."""
 EXPIRED_FACTOR: Final = 0.9
-"""For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well.
-
-By the figures for statuses, nine of ten that would be among the first ten answers without it still are; with 0.7 it
-would be half of them.
-"""
+"""For a fact whose validity has ended: what is valid now goes before what was, if it matches nearly as well."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -138,8 +99,8 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 class Signals(msgspec.Struct, frozen=True, gc=False):
     """What the searches said of one memory: the best passage's cosine, BM25, the nearness of its entities in the graph
-    to those that the query names, its first passage's cosine where it has several, what it was lent by what was told
-    next to it, and the nearness of its time to one that the query names. None: it had no say."""
+    to those that the query names, its first passage's cosine where it has several, its boost by its
+    neighbours, and the nearness of its time to one that the query names. None: it had no say."""
 
     cosine: float | None
     bm25: float | None
@@ -162,27 +123,13 @@ def recency(created_at: float, now: float) -> float:
     return float(0.5 ** (age_s / RECENCY_HALF_LIFE_S))
 
 
-def best_passages(
-    memories: Sequence[int], vectors: NDArray[np.float32], query: NDArray[np.float32]
-) -> dict[int, float]:
-    """The cosine of each memory's best passage. `vectors` is (len(memories), dimensions); all have unit length."""
-    if not len(memories):
-        return {}
-    best: dict[int, float] = {}
-    for memory, cosine in zip(memories, (vectors @ query).tolist(), strict=True):
-        if cosine > best.get(memory, -math.inf):
-            best[memory] = cosine
-    return best
-
-
 def side_by_side(files: Sequence[Mapping[int, Signals]], sizes: Sequence[int]) -> dict[tuple[int, int], Signals]:
     """The candidates of several files, by the file's place and the memory's number, with signals that can be compared.
 
     A cosine means the same everywhere. BM25 does not: it weighs a word by its rarity in its own file, which grows with
     the logarithm of the file's size (`sizes`: memories), and in a file of three no word is rare. So BM25 is divided by
     that logarithm and by what this makes of the best of all files; the smaller a file, the more also by the best of its
-    own alone, by which every file has a perfect match, however bad it is: of 495 questions of LoCoMo about
-    conversations in two files, it left 60 in 100 with an answer among the first five, and this way it is 64 as in one.
+    own alone, by which every file has a perfect match, however bad it is.
     """
     rarity = [math.log(2.0 + size) for size in sizes]
     bests = [max((each.bm25 for each in file.values() if each.bm25 is not None), default=0.0) for file in files]
@@ -260,6 +207,33 @@ def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Ke
     elif not any(cosines.values()) and strategy == "hybrid":
         share = 0.0
     return {key: share * cosines[key] + (1.0 - share) * bm25s[key] for key in candidates}
+
+
+def first_of(values: Mapping[int, float]) -> list[int]:
+    """The candidates that one search has put first, of those that may boost their neighbours."""
+    return sorted(values, key=lambda number: (-values[number], number))[:NEIGHBOUR_SOURCES]
+
+
+def neighbour_boosts(
+    relevance: Mapping[Key, float], around: Iterable[tuple[Key, Mapping[Key, int]]], long: Collection[Key] = ()
+) -> dict[Key, float]:
+    """What each memory gains from those that the same session stored next to it: the most that one of them offers.
+
+    An answer often stands next to the words of its question, without any of these words. `around` names memories and,
+    for each, how many steps others are away. Those in `long` gain nothing: a whole text has its own context.
+    """
+    boosts: dict[Key, float] = {}
+    for source, others in around:
+        own = relevance.get(source, 0.0)
+        for other, steps in others.items():
+            if other in relevance and other not in long and steps <= len(NEIGHBOUR_SHARES):
+                boosts[other] = max(boosts.get(other, 0.0), NEIGHBOUR_SHARES[steps - 1] * own)
+    return boosts
+
+
+def boosted(relevance: Mapping[Key, float], boosts: Mapping[Key, float]) -> dict[Key, float]:
+    """Each memory's relevance in [0, 1] with its boost, which fills up a part of what it lacks."""
+    return {key: own + boosts.get(key, 0.0) * (1.0 - own) for key, own in relevance.items()}
 
 
 def timely(relevance: Mapping[Key, float], near: Mapping[Key, float]) -> dict[Key, float]:

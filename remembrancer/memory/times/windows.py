@@ -1,8 +1,6 @@
 """Which times a question names, and how near to them a memory is. Pure; the clock and the zone are passed in.
 
-The words are found by a small grammar of English (`time_phrases`), into which phrases of other languages are put
-(`time_languages`), and placed on the calendar (`time_meanings`, `calendar_spans`). A question that names no time, or
-asks for one ("how many weeks ago did I …"), has no windows.
+A question that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
 """
 
 from __future__ import annotations
@@ -15,11 +13,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final
 
-from remembrancer.actors.store.retrieval import calendar_spans as spans
-from remembrancer.actors.store.retrieval.calendar_spans import Span
-from remembrancer.actors.store.retrieval.time_languages import in_english
-from remembrancer.actors.store.retrieval.time_meanings import counted
-from remembrancer.actors.store.retrieval.time_phrases import COUNT, LOOK_BACK, UNIT, Phrase, phrases
+from remembrancer.memory.times import calendar_spans as spans
+from remembrancer.memory.times.calendar_spans import Span
+from remembrancer.memory.times.languages import in_english
+from remembrancer.memory.times.phrases import COUNT, LOOK_BACK, UNIT, Phrase, counted, phrases
 
 MAX_CHARACTERS: Final = 1000
 """As much of a question is read: what is longer is a document."""

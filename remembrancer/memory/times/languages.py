@@ -1,7 +1,7 @@
-"""German, French and Spanish words for times, put as English has them: "vor zwei Wochen" is "2 weeks ago".
+"""German, French and Spanish words for times, put as English has them: "vor zwei Wochen" is "2 weeks ago". Pure.
 
 Only whole phrases are rewritten, most of them of several words: "Mai" alone may be a name, and "hier" is yesterday to
-some and here to others. Pure.
+some and here to others.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
-from remembrancer.actors.store.retrieval.time_meanings import MONTHS, WEEKDAYS
-
-Rewriting = tuple[re.Pattern[str], str]
+from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,48 +35,35 @@ def _named(names: str, english: Sequence[str]) -> dict[str, str]:
     return dict(zip(names.split(), english, strict=True))
 
 
+def _words(pairs: str) -> dict[str, str]:
+    """From "word=English, …"."""
+    return dict(pair.strip().split("=") for pair in pairs.split(","))
+
+
 _GERMAN: Final = _Language(
     hints=(" vor ", " letzte", " vergangen", " diese", "gestern", " seit ", " jahr "),
     words={
         "month": _named("januar februar märz april mai juni juli august september oktober november dezember", MONTHS),
         "weekday": _named("montag dienstag mittwoch donnerstag freitag samstag sonntag", WEEKDAYS)
         | {"sonnabend": "saturday"},
-        "unit": {
-            **{"minuten": "minutes", "minute": "minute", "stunden": "hours", "stunde": "hour", "tagen": "days"},
-            **{"tage": "days", "tag": "day", "wochenenden": "weekends", "wochen": "weeks", "woche": "week"},
-            **{"monaten": "months", "monate": "months", "monat": "month", "jahren": "years", "jahre": "years"},
-            **{"jahr": "year"},
-        },
-        "count": {
-            **{"einigen": "a few", "ein paar": "a few", "mehreren": "several", "einem halben": "half a"},
-            **{
-                "einem": "a",
-                "einer": "a",
-                "ein": "a",
-                "zwei": "2",
-                "drei": "3",
-                "vier": "4",
-                "fünf": "5",
-                "sechs": "6",
-            },
-            **{"sieben": "7", "acht": "8", "neun": "9", "zehn": "10", "elf": "11", "zwölf": "12"},
-        },
-        "period": {"wochenende": "weekend", "woche": "week", "monat": "month", "jahr": "year"},
-        "season": {
-            "frühling": "spring",
-            "frühjahr": "spring",
-            "sommer": "summer",
-            "herbst": "autumn",
-            "winter": "winter",
-        },
-        "feast": {
-            "weihnachten": "christmas",
-            "ostern": "easter",
-            "silvester": "new year's eve",
-            "pfingsten": "pentecost",
-        },
-        "since": {"seit": "since", "im": "in", "vor": "before", "bis": "until", "nach": "after"},
-        "of_day": {"morgen": "morning", "nachmittag": "afternoon", "abend": "evening", "nacht": "night"},
+        "unit": _words(
+            """
+            minuten=minutes, minute=minute, stunden=hours, stunde=hour, tagen=days, tage=days, tag=day,
+            wochenenden=weekends, wochen=weeks, woche=week, monaten=months, monate=months, monat=month, jahren=years,
+            jahre=years, jahr=year
+            """
+        ),
+        "count": _words(
+            """
+            einigen=a few, ein paar=a few, mehreren=several, einem halben=half a, einem=a, einer=a, ein=a, zwei=2,
+            drei=3, vier=4, fünf=5, sechs=6, sieben=7, acht=8, neun=9, zehn=10, elf=11, zwölf=12
+            """
+        ),
+        "period": _words("wochenende=weekend, woche=week, monat=month, jahr=year"),
+        "season": _words("frühling=spring, frühjahr=spring, sommer=summer, herbst=autumn, winter=winter"),
+        "feast": _words("weihnachten=christmas, ostern=easter, silvester=new year's eve, pfingsten=pentecost"),
+        "since": _words("seit=since, im=in, vor=before, bis=until, nach=after"),
+        "of_day": _words("morgen=morning, nachmittag=afternoon, abend=evening, nacht=night"),
     },
     rules=(
         ("vor <count> <unit>", "<count> <unit> ago"),
@@ -106,37 +91,23 @@ _FRENCH: Final = _Language(
     words={
         "month": _named("janvier février mars avril mai juin juillet août septembre octobre novembre décembre", MONTHS),
         "weekday": _named("lundi mardi mercredi jeudi vendredi samedi dimanche", WEEKDAYS),
-        "unit": {
-            **{"minutes": "minutes", "heures": "hours", "heure": "hour", "jours": "days", "jour": "day"},
-            **{
-                "semaines": "weeks",
-                "semaine": "week",
-                "mois": "months",
-                "années": "years",
-                "ans": "years",
-                "an": "year",
-            },
-        },
-        "count": {
-            **{"quelques": "a few", "plusieurs": "several", "une": "a", "un": "a", "deux": "2", "trois": "3"},
-            **{"quatre": "4", "cinq": "5", "six": "6", "sept": "7", "huit": "8", "neuf": "9", "dix": "10"},
-            **{"onze": "11", "douze": "12"},
-        },
-        "period": {
-            **{"semaine": "week", "mois": "month", "année": "year", "an": "year", "week-end": "weekend"},
-            **{"weekend": "weekend"},
-        },
-        "season": {"printemps": "spring", "été": "summer", "automne": "autumn", "hiver": "winter"},
-        "feast": {"noël": "christmas", "pâques": "easter", "pentecôte": "pentecost"},
-        "since": {
-            "en": "in",
-            "depuis": "since",
-            "au mois de": "in",
-            "au mois d'": "in",
-            "avant": "before",
-            "après": "after",
-        },
-        "of_day": {"matin": "morning", "après-midi": "afternoon", "soir": "evening"},
+        "unit": _words(
+            """
+            minutes=minutes, heures=hours, heure=hour, jours=days, jour=day, semaines=weeks, semaine=week,
+            mois=months, années=years, ans=years, an=year
+            """
+        ),
+        "count": _words(
+            """
+            quelques=a few, plusieurs=several, une=a, un=a, deux=2, trois=3, quatre=4, cinq=5, six=6, sept=7, huit=8,
+            neuf=9, dix=10, onze=11, douze=12
+            """
+        ),
+        "period": _words("semaine=week, mois=month, année=year, an=year, week-end=weekend, weekend=weekend"),
+        "season": _words("printemps=spring, été=summer, automne=autumn, hiver=winter"),
+        "feast": _words("noël=christmas, pâques=easter, pentecôte=pentecost"),
+        "since": _words("en=in, depuis=since, au mois de=in, au mois d'=in, avant=before, après=after"),
+        "of_day": _words("matin=morning, après-midi=afternoon, soir=evening"),
     },
     rules=(
         ("il y a <count> <unit>", "<count> <unit> ago"),
@@ -162,27 +133,23 @@ _SPANISH: Final = _Language(
             "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre", MONTHS
         ),
         "weekday": _named("lunes martes miércoles jueves viernes sábado domingo", WEEKDAYS),
-        "unit": {
-            **{
-                "minutos": "minutes",
-                "horas": "hours",
-                "hora": "hour",
-                "días": "days",
-                "día": "day",
-                "semanas": "weeks",
-            },
-            **{"semana": "week", "meses": "months", "mes": "month", "años": "years", "año": "year"},
-        },
-        "count": {
-            **{"unos": "a few", "unas": "a few", "un par de": "a couple of", "varios": "several", "varias": "several"},
-            **{"una": "a", "un": "a", "dos": "2", "tres": "3", "cuatro": "4", "cinco": "5", "seis": "6", "siete": "7"},
-            **{"ocho": "8", "nueve": "9", "diez": "10", "once": "11", "doce": "12"},
-        },
-        "period": {"fin de semana": "weekend", "semana": "week", "mes": "month", "año": "year"},
-        "season": {"primavera": "spring", "verano": "summer", "otoño": "autumn", "invierno": "winter"},
-        "feast": {"navidad": "christmas", "semana santa": "easter", "nochevieja": "new year's eve"},
-        "since": {"en": "in", "desde": "since", "antes de": "before", "después de": "after", "hasta": "until"},
-        "of_day": {"mañana": "morning", "tarde": "afternoon", "noche": "night"},
+        "unit": _words(
+            """
+            minutos=minutes, horas=hours, hora=hour, días=days, día=day, semanas=weeks, semana=week, meses=months,
+            mes=month, años=years, año=year
+            """
+        ),
+        "count": _words(
+            """
+            unos=a few, unas=a few, un par de=a couple of, varios=several, varias=several, una=a, un=a, dos=2, tres=3,
+            cuatro=4, cinco=5, seis=6, siete=7, ocho=8, nueve=9, diez=10, once=11, doce=12
+            """
+        ),
+        "period": _words("fin de semana=weekend, semana=week, mes=month, año=year"),
+        "season": _words("primavera=spring, verano=summer, otoño=autumn, invierno=winter"),
+        "feast": _words("navidad=christmas, semana santa=easter, nochevieja=new year's eve"),
+        "since": _words("en=in, desde=since, antes de=before, después de=after, hasta=until"),
+        "of_day": _words("mañana=morning, tarde=afternoon, noche=night"),
     },
     rules=(
         ("hace <count> <unit>", "<count> <unit> ago"),
@@ -232,7 +199,7 @@ def _put(match: re.Match[str], english: str, words: Mapping[str, Mapping[str, st
 
 
 @cache
-def _rewritings(place: int) -> tuple[Rewriting, ...]:
+def _rewritings(place: int) -> tuple[tuple[re.Pattern[str], str], ...]:
     """The rules of a language as patterns, compiled by the first text that may have its words."""
     language = _LANGUAGES[place]
 
