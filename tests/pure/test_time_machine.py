@@ -15,8 +15,7 @@ from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.records.schema import migrate
 from remembrancer.protocol.errors import AlreadyRunning
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 
 DAY_S = 86_400.0
 
