@@ -63,8 +63,7 @@ from remembrancer.protocol.errors import (
     PeerLost,
     PeerUnavailable,
 )
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 
 IN_MEMORY: Final = "remembrancer-memory-"
 """How the name of a home begins that is meant to be kept in memory."""

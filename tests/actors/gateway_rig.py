@@ -13,10 +13,10 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
-from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.hello import CONTROL, END, LINK_VERSION, stamped
+from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (

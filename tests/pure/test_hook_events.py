@@ -238,7 +238,7 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
 async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_command, "MAX_WAITING", 3)
+    monkeypatch.setattr(hook_command, "MAX_WAITING_EVENTS", 3)
     for number in range(5):
         leave(str(tmp_path), prompt(f"{number}"), number)
     assert (tmp_path / ".dropped").read_bytes() == b".."

@@ -19,10 +19,9 @@ from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.actors.gateway.subscriptions import Subscriptions
 from remembrancer.actors.gateway.write_queue import WriteQueue
-from remembrancer.actors.launch import ORPHANED, LaunchSpec
-from remembrancer.actors.shell import Actor, acquire
+from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
 from remembrancer.protocol.control import GatewayHealth, PeerFailed
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import load_tools

@@ -24,7 +24,7 @@ from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.hooks import DROPPED, FORMAT, MAX_EVENT_BYTES, REJECTED, SUFFIX
+from remembrancer.protocol.gateway_link import DROPPED, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
@@ -86,8 +86,8 @@ def read_event(content: bytes) -> HookEvent:
         event = msgspec.convert(json.loads(content), HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's own is a ValueError too
         raise InvalidInput(f"no event of a hook: {error}") from error
-    if event.format != FORMAT:
-        raise InvalidInput(f"an event of form {event.format}, and this release reads form {FORMAT}")
+    if event.format != HOOK_FORMAT:
+        raise InvalidInput(f"an event of form {event.format}, and this release reads form {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
         raise InvalidInput("an event of no time, or of no place")
     return event
@@ -250,7 +250,7 @@ class HookIntake:
             return []
         if DROPPED in found:
             self._tell_of_dropped()
-        return [name for name in found if name.endswith(SUFFIX) and not name.startswith(".")]
+        return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
 
     async def _take(self, name: str) -> bool:
         path = self._directory / name

@@ -21,7 +21,14 @@ from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.actors.gateway.transport import LineTransport
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.hello import INVALID, MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME
+from remembrancer.protocol.gateway_link import (
+    INVALID,
+    MAX_HELLO_BYTES,
+    MAX_LINE_BYTES,
+    MAX_STAMP_BYTES,
+    REFUSED,
+    WELCOME,
+)
 from remembrancer.protocol.tracing import Traces
 from remembrancer.toolsets.tools import Tool, choose_tools
 

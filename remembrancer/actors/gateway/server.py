@@ -27,7 +27,7 @@ from remembrancer.actors.gateway.resources import (
 from remembrancer.actors.gateway.session import RequestContext, request_context
 from remembrancer.actors.gateway.subscriptions import SessionWatcher, Subscriptions
 from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, RemembrancerError
-from remembrancer.protocol.hello import REPLAY_ID, UNAVAILABLE
+from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
 from remembrancer.protocol.tracing import working_on
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import COMPLETE, Call, call_tool

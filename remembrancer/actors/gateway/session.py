@@ -23,9 +23,8 @@ from pydantic import ValidationError
 from remembrancer.actors.gateway.hello import Hello, directory_of, working_tree_of
 from remembrancer.actors.gateway.transport import Received, Transport
 from remembrancer.config.project import project_of
-from remembrancer.protocol.hello import INVALID_REQUEST, PARSE_ERROR
+from remembrancer.protocol.gateway_link import INVALID_REQUEST, PARSE_ERROR, id_of_unread
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.request_ids import id_of_unread
 from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller

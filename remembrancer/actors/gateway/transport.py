@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import Final, NamedTuple, Protocol
 
-from remembrancer.protocol.hello import BYE, CONTROL, END, split_stamp
+from remembrancer.protocol.gateway_link import BYE, CONTROL, END, split_stamp
 
 HIGH_WATER_BYTES: Final = 1024 * 1024
 """Unsent bytes from which on a sender waits."""

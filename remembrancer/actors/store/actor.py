@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.abc
 
-from remembrancer.actors.launch import LaunchSpec
-from remembrancer.actors.shell import Actor, acquire
+from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
 from remembrancer.actors.store.duties.material_desk import MaterialDesk
@@ -34,7 +33,7 @@ from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 from remembrancer.protocol.reads import (
     Counts,
     EmbeddingSummary,

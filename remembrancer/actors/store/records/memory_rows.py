@@ -144,7 +144,7 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
 
 def add_tags(connection: sqlite3.Connection, number: int, tags: tuple[str, ...]) -> None:
     """Note tags where they are searched."""
-    connection.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(number, tag) for tag in tags])
+    connection.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
 
 def want_embedding(connection: sqlite3.Connection, number: int) -> None:
@@ -195,7 +195,8 @@ def revise(
         (*columns.values(), memory.number),
     )
     if "tags" in fields:
-        connection.execute("DELETE FROM memory_tags WHERE memory = ?", (memory.number,))
+        old = [(tag, memory.number) for tag in memory.now.tags]
+        connection.executemany("DELETE FROM memory_tags WHERE tag = ? AND memory = ?", old)
         add_tags(connection, memory.number, after.tags)
     if "related_entities" in fields:
         relink_entities(connection, memory.number, after.related_entities, now)
@@ -223,6 +224,9 @@ def register_session(connection: sqlite3.Connection, session_id: str, now: float
     """
     if not session_id:
         return
+    running = "UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE session_id = ?"
+    if connection.execute(f"{running} AND status = 'active' AND ended_at IS NULL", (now, session_id)).rowcount:
+        return  # its index is not written again
     connection.execute(
         """INSERT INTO sessions (session_id, started_at, last_active_at) VALUES (?, ?, ?)
            ON CONFLICT DO UPDATE SET status = 'active', ended_at = NULL,
