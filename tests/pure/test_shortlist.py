@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.shortlist import Entry, each_once, strength_of
