@@ -18,7 +18,7 @@ from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.actors.store.vectors.near import find_near
+from remembrancer.actors.store.vectors.passage_index import find_near
 from remembrancer.protocol.consolidation import (
     EntityEdges,
     FindNear,
