@@ -23,7 +23,7 @@ from remembrancer.actors.store.retrieval.profiles import PROFILES
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.retrieval.repetition import COMPARED_CHARACTERS, NEAR_COSINE, Said, repetitions
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S
 
 
 def at(degrees: float) -> Vectors:

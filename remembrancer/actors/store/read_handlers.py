@@ -35,7 +35,7 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import unknown_memory
-from remembrancer.protocol.dynamics import is_stale, memory_strength
+from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from remembrancer.actors.gateway.memory_toolset.memory_answers import iso, source_of
 from remembrancer.actors.gateway.toolkit.tools import Answer
+from remembrancer.memory.changes import spans_of
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.reads import MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.wording.spans import spans_of
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgottenResult,

@@ -21,6 +21,7 @@ from remembrancer.actors.store.retrieval.file_mentions import OpenFiles, open_fi
 from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
 from remembrancer.actors.store.retrieval.recalls import Source, recall, searched_once
 from remembrancer.actors.store.retrieval.shown import as_recalled
+from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -33,7 +34,6 @@ from remembrancer.protocol.reads import (
     Section,
     Strategy,
 )
-from remembrancer.protocol.wording.normalising import normalised
 from remembrancer.protocol.writes import MemoryType, Scope
 
 SECTIONS: Final[tuple[Section, ...]] = ("preferences", "project_context", "session_history", "relevant_procedures")

@@ -13,10 +13,9 @@ from typing import Final
 import numpy as np
 
 from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.wording.normalising import normalised
-from remembrancer.protocol.wording.sameness import same_in_words
 from remembrancer.protocol.writes import MemoryType
 
 NEAR_COSINE: Final = 0.95

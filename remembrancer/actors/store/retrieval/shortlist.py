@@ -13,7 +13,7 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.deduplication import KeptMemory, ScopedMemory, deduplicate
 from remembrancer.actors.store.retrieval.ranking import has_ended
 from remembrancer.actors.store.retrieval.repetition import COMPARED_CHARACTERS, Said, repetitions, same_when_near
-from remembrancer.protocol.dynamics import memory_strength
+from remembrancer.memory.decay import memory_strength
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.reads import Scores
 
