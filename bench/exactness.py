@@ -12,9 +12,9 @@ import numpy as np
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES
-from remembrancer.actors.store.retrieval.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.config.settings import Settings
+from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 
 NEAREST: Final = 10
 COMPARED: Final = 500

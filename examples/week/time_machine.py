@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from remembrancer.protocol.errors import AlreadyRunning
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 
 Columns = Mapping[str, tuple[str, ...]]
 """By table."""

@@ -1,4 +1,4 @@
-"""The shell that every actor of a runtime lives in: its launch, its control socket, its end.
+"""The shell that every actor of a runtime lives in: its launch, its log, its control socket, its end.
 
 The launcher holds the other end of the actor's standard input. Its first line is the `LaunchSpec`; its end means that
 the launcher is dead, and an actor never outlives it.
@@ -7,6 +7,7 @@ the launcher is dead, and an actor never outlives it.
 from __future__ import annotations
 
 import abc
+import asyncio
 import logging
 import os
 import signal
@@ -14,19 +15,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 from typing import BinaryIO, Final
 
 import anyio
 import anyio.abc
 import msgspec
+from pythonjsonlogger.json import JsonFormatter
 
-from remembrancer.actors.launch import EXIT_CRASHED as EXIT_CRASHED
-from remembrancer.actors.launch import EXIT_ORPHANED as EXIT_ORPHANED
-from remembrancer.actors.launch import EXIT_START_FAILED as EXIT_START_FAILED
-from remembrancer.actors.launch import EXIT_STOPPED as EXIT_STOPPED
-from remembrancer.actors.launch import ORPHANED
-from remembrancer.actors.launch import LaunchSpec as LaunchSpec
-from remembrancer.actors.logs import configure_logs
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     FromLauncher,
     PeerFailed,
@@ -35,25 +33,88 @@ from remembrancer.protocol.control import (
     Pong,
     ProcessHealth,
     Ready,
+    Role,
     StartFailed,
     Stop,
     TellTraces,
     TracesTold,
 )
 from remembrancer.protocol.errors import HomeUnusable, PeerUnavailable, RemembrancerError
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.tracing import Traces
 from remembrancer.protocol.wire import from_launcher
 
+EXIT_STOPPED: Final = 0
+EXIT_START_FAILED: Final = 2
+"""The actor said why in a `StartFailed`; starting it again would end the same way."""
+EXIT_CRASHED: Final = 70
+EXIT_ORPHANED: Final = 71
+"""The launcher died first."""
+ORPHANED: Final = "the launcher is gone"
+"""The reason of that stop: no ordered one, so whoever depends on the runtime should have it back."""
 ORPHAN_GRACE_S: Final = 1.0
 """How long an orphan may finish what it has begun. A new runtime waits for its locks meanwhile."""
 HEARD_WAIT_S: Final = 1.0
 """How long a process that cannot start waits for the launcher to have heard why."""
 LOCK_WAIT_S: Final = 10.0
 """How long a new actor waits for a dying predecessor's lock."""
+MAX_LOG_BYTES: Final = 4 * 1024 * 1024
+KEPT_LOGS: Final = 3
 
 logger = logging.getLogger(__name__)
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """The first line, as JSON: who the process is, where its home is, and how it is set up.
+
+    `name` is unique in the runtime (`embedder-2`).
+    """
+
+    role: Role
+    name: str
+    incarnation: str
+    home: str
+    settings: Settings
+    threads: int = 1
+
+    @property
+    def paths(self) -> RuntimePaths:
+        """The paths of the home."""
+        return RuntimePaths(Path(self.home))
+
+
+class _PrivateRotatingFileHandler(RotatingFileHandler):
+    def _open(self):  # type: ignore[no-untyped-def]
+        stream = super()._open()
+        os.chmod(self.baseFilename, 0o600)  # noqa: PTH101 - a path string from the standard library's handler
+        return stream
+
+
+def configure_logs(directory: Path, actor: str, level: str) -> None:
+    """Send the log of this process to `<directory>/<actor>.log`, a JSON object a line, rotated.
+
+    A memory's content is never logged above debug.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handler = _PrivateRotatingFileHandler(
+        directory / f"{actor}.log", maxBytes=MAX_LOG_BYTES, backupCount=KEPT_LOGS, encoding="utf-8"
+    )
+    handler.setFormatter(
+        JsonFormatter(
+            "{asctime}{levelname}{name}{message}",
+            style="{",
+            rename_fields={"asctime": "time", "levelname": "level", "name": "logger", "message": "event"},
+            static_fields={"actor": actor, "pid": os.getpid()},
+            datefmt="%Y-%m-%dT%H:%M:%S%z",
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    for chatty in ("chromadb", "httpx", "httpcore", "sentence_transformers", "mcp", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.captureWarnings(capture=True)
 
 
 class Actor(abc.ABC):
@@ -216,8 +277,6 @@ async def _end_on_signal(life: _Life) -> None:
 
 
 def _start_parent_watchdog(launch_input: BinaryIO, life: _Life) -> None:
-    import asyncio
-
     loop = asyncio.get_running_loop()
 
     def watch() -> None:

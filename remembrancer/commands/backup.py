@@ -52,8 +52,7 @@ from remembrancer.commands.home_files import (
 from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RecordsUnusable, SchemaTooNew
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.wire import UNDECODABLE
 
 FORMAT: Final = "remembrancer-backup"

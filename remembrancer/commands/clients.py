@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal
 
-from remembrancer.protocol import hooks
+from remembrancer.protocol import gateway_link as link
 
 ClientName = Literal["claude-code", "claude-desktop", "cursor", "vscode"]
 Scope = Literal["project", "user"]
@@ -35,9 +35,9 @@ State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
-HOOK_EVENTS: Final = tuple(event for event in hooks.EVENTS if event != hooks.TOOL_FAILED)
+HOOK_EVENTS: Final = tuple(event for event in link.HOOK_EVENTS if event != link.TOOL_FAILED)
 """The events that are asked for. With one that it does not know, an older client takes nothing from the whole file."""
-TOOL_EVENTS: Final = (hooks.TOOL_BEGINS, hooks.TOOL_DONE)
+TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE)
 HOOK_TIMEOUT_S: Final = 10
 HIDDEN: Final = "(not shown)"
 COMMAND: Final = "remembrancer"

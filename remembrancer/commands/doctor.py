@@ -22,7 +22,7 @@ from typing import Final
 import msgspec
 import psutil
 
-from remembrancer.actors.gateway.store_access.queue_file import SCHEMA_VERSION as QUEUE_VERSION
+from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION as QUEUE_VERSION
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.store.catalog import CATALOG_VERSION
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
@@ -63,8 +63,7 @@ from remembrancer.protocol.errors import (
     PeerLost,
     PeerUnavailable,
 )
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 
 IN_MEMORY: Final = "remembrancer-memory-"
 """How the name of a home begins that is meant to be kept in memory."""

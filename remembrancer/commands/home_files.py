@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, ClassVar, Final, NamedTuple
 
-from remembrancer.actors.gateway.store_access import queue_file
+from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.store import catalog
 from remembrancer.actors.store.records import schema
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError, SchemaTooNew
@@ -203,7 +203,7 @@ def newest_version(name: str) -> int:
     """The schema version up to which this release reads the file of that name."""
     match name:
         case "queue.db":
-            return queue_file.SCHEMA_VERSION
+            return write_queue.SCHEMA_VERSION
         case "catalog.db":
             return catalog.CATALOG_VERSION
         case _:

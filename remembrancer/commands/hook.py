@@ -18,17 +18,17 @@ import stat
 import time
 
 from remembrancer.actors.bridge.places import find_places
-from remembrancer.protocol import hooks
-from remembrancer.protocol.hooks import (
+from remembrancer.protocol import gateway_link as link
+from remembrancer.protocol.gateway_link import (
     DROPPED,
-    EVENTS,
+    HOOK_EVENTS,
+    HOOK_SUFFIX,
     MAX_TOOL_BYTES,
     MAX_TURN_BYTES,
-    MAX_WAITING,
+    MAX_WAITING_EVENTS,
     PROMPT,
     RUNNING,
     SESSION_START,
-    SUFFIX,
     TOOL_BEGINS,
     TOOL_DONE,
     TOOL_FAILED,
@@ -64,7 +64,7 @@ USAGE = f"""usage: remembrancer hook <event>  (its input, a JSON object, comes o
 Record an event of an assistant's session; 'remembrancer setup claude-code --hooks' has Claude Code say them.
 At SessionStart and UserPromptSubmit, what is remembered is printed for the assistant.
 
-events: {", ".join(EVENTS)}
+events: {", ".join(HOOK_EVENTS)}
 
 exit status: always 0, so that no session fails because of its memory; standard error says what went wrong
 """
@@ -108,17 +108,17 @@ def to_event(
     """
     about: dict[str, Any]
     match event:
-        case hooks.SESSION_START | hooks.SESSION_END:
+        case link.SESSION_START | link.SESSION_END:
             about = _metadata(given, "source", "reason")
-        case hooks.PROMPT:
+        case link.PROMPT:
             about = {"text": _turn(given.get("prompt"), "the input has no prompt")}
-        case hooks.STOP | hooks.SUBAGENT_STOP:
+        case link.STOP | link.SUBAGENT_STOP:
             about = _said(event, given, read_tail)
-        case hooks.TOOL_BEGINS | hooks.TOOL_DONE | hooks.TOOL_FAILED:
+        case link.TOOL_BEGINS | link.TOOL_DONE | link.TOOL_FAILED:
             about = _tool_call(event, given)
         case _:
             raise NoEvent(f"the event {event[:60]!r} is not known")
-    return {"format": hooks.FORMAT, "event": event, "at": now, "session": session, "directory": directory, **about}
+    return {"format": link.HOOK_FORMAT, "event": event, "at": now, "session": session, "directory": directory, **about}
 
 
 def tool_key(given: Given, session: str) -> str:
@@ -144,12 +144,12 @@ def _said(event: str, given: Given, read_tail: Callable[[str], bytes]) -> dict[s
     """What the assistant said last: the client says it, or else its transcript does."""
     text = given.get("last_assistant_message")
     if not isinstance(text, str) or not text.strip():
-        is_subagent = event == hooks.SUBAGENT_STOP
+        is_subagent = event == link.SUBAGENT_STOP
         own = given.get("agent_transcript_path") if is_subagent else None
         path = own or given.get("transcript_path")
         text = last_said(read_tail(path), sidechain=is_subagent) if isinstance(path, str) and path else None
     about = {"text": _turn(text, "the assistant has said nothing that can be found")}
-    return {**about, **(_metadata(given, "agent_type", "agent_id") if event == hooks.SUBAGENT_STOP else {})}
+    return {**about, **(_metadata(given, "agent_type", "agent_id") if event == link.SUBAGENT_STOP else {})}
 
 
 def last_said(tail: bytes, *, sidechain: bool) -> str | None:
@@ -193,13 +193,13 @@ def _tool_call(event: str, given: Given) -> dict[str, Any]:
     arguments = given.get("tool_input")
     if isinstance(arguments, dict) and arguments:
         about["arguments"] = shortened(arguments)
-    if event == hooks.TOOL_BEGINS:
+    if event == link.TOOL_BEGINS:
         return about
-    response = given.get("error") if event == hooks.TOOL_FAILED else given.get("tool_response")
+    response = given.get("error") if event == link.TOOL_FAILED else given.get("tool_response")
     summary = summarized(response)
     if summary:
         about["result"] = summary
-    about["success"] = event == hooks.TOOL_DONE and succeeded(response)
+    about["success"] = event == link.TOOL_DONE and succeeded(response)
     duration = given.get("duration_ms")
     if isinstance(duration, int | float) and 0 <= duration < LARGEST_INTEGER:
         about["duration_ms"] = int(duration)
@@ -281,9 +281,9 @@ def leave(directory: str, event: dict[str, Any], now_ns: int) -> None:
         OSError: it cannot be written, or others may write there.
     """
     _make_private(directory)
-    waiting = [name for name in os.listdir(directory) if name.endswith(SUFFIX)]
-    if len(waiting) >= MAX_WAITING:
-        _drop(directory, sorted(waiting)[: len(waiting) - MAX_WAITING + 1])
+    waiting = [name for name in os.listdir(directory) if name.endswith(HOOK_SUFFIX)]
+    if len(waiting) >= MAX_WAITING_EVENTS:
+        _drop(directory, sorted(waiting)[: len(waiting) - MAX_WAITING_EVENTS + 1])
     name = event_name(now_ns, os.urandom(4).hex())
     unnamed = os.path.join(directory, f".{name}")
     _write_new(unnamed, json.dumps(event, separators=(",", ":")).encode())
@@ -391,8 +391,8 @@ def main(argv: list[str]) -> int:
 
 def _hear(named: str | None, environ: Mapping[str, str], began: float) -> None:
     given = _parsed(_read_input(began + INPUT_WAIT_S))
-    event = named if named in EVENTS else given.get("hook_event_name")
-    if event not in EVENTS:
+    event = named if named in HOOK_EVENTS else given.get("hook_event_name")
+    if event not in HOOK_EVENTS:
         _complain(f"the event {str(named or event)[:60]!r} is not known, and nothing is recorded of it")
         return
     places = find_places(environ)

@@ -14,8 +14,7 @@ import time
 from remembrancer import __version__
 from remembrancer.actors.bridge.places import new_identity
 from remembrancer.actors.bridge.replay import LineBuffer
-from remembrancer.protocol.hello import CONTROL, LINK_VERSION, MAX_LINE_BYTES, REFUSED, stamped
-from remembrancer.protocol.hooks import PROMPT
+from remembrancer.protocol.gateway_link import CONTROL, LINK_VERSION, MAX_LINE_BYTES, PROMPT, REFUSED, stamped
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from remembrancer.protocol.control import (
 )
 from remembrancer.protocol.errors import HomeUnusable, MemoryUnavailable, PeerUnavailable
 from remembrancer.protocol.ids import new_ulid
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.sockets import Dealer, Speaker
 from remembrancer.protocol.store_client import StoreAway, StoreClient
 from remembrancer.protocol.wire import GatewayRequest, ToGateway, to_command, to_gateway

@@ -1,7 +1,8 @@
 """ZeroMQ sockets with our frames on them: a `Dealer` asks one peer, a `Router` serves many.
 
 Both are asynchronous context managers, bounded in what they queue, with `linger` set. A frame that does not decode is
-counted, logged and dropped; a peer of another protocol version is told so.
+counted, logged and dropped; a peer of another protocol version is told so. Sockets that leave this host need CURVE keys
+and an allow-list of the peers that may connect (ZMTP CURVE, RFC 27).
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
 import msgspec
 import zmq
 import zmq.asyncio
+import zmq.auth
+from zmq.auth.asyncio import AsyncioAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 from remembrancer.protocol.errors import (
@@ -28,16 +33,9 @@ from remembrancer.protocol.errors import (
     PeerUnavailable,
     VersionMismatch,
 )
-from remembrancer.protocol.keys import CurveKeys
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.tracing import current
-from remembrancer.protocol.wire import (
-    PROTOCOL_VERSION,
-    UNDECODABLE,
-    Envelope,
-    decode_envelope,
-    encoder,
-)
+from remembrancer.protocol.wire import PROTOCOL_VERSION, UNDECODABLE, Envelope, decode_envelope, encoder
 
 LINGER_MS: Final = 200
 """How long a closing socket may still send. Long enough for a last answer on one host, short enough for a stop."""
@@ -46,6 +44,11 @@ HIGH_WATER_MARK: Final = 20_000
 RECONNECT_MS: Final = 10
 RECONNECT_MAX_MS: Final = 40
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
+BREATHE_AFTER: Final = 64
+"""Messages after which a reader lets the rest of its process work, however many more are there."""
+KEY_CHARACTERS: Final = 40
+ZAP_DOMAIN: Final = "remembrancer"
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 
 In = TypeVar("In")
 logger = logging.getLogger(__name__)
@@ -72,41 +75,57 @@ class Speaker:
         )
 
 
-def _require_keys(endpoint: str, keys: CurveKeys | None) -> None:
-    if endpoint.startswith("tcp://") and keys is None:
-        raise ConfigurationError(f"{endpoint} needs CURVE keys: nothing crosses a network in the clear")
+class _Endpoint(Generic[In]):
+    """What both kinds of sockets have in common: their options, their decoding, and their reader."""
+
+    def __init__(
+        self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None
+    ) -> None:
+        self._endpoint = endpoint
+        self._speaker = speaker
+        self._decoder = decoder
+        self._keys = keys
+        self._socket: zmq.Socket[bytes] | None = None
+        self._reader: SocketReader | None = None
+        self.rejected_frames = 0
+
+    def _make(self, kind: int) -> zmq.Socket[bytes]:
+        """A plain socket, in asyncio's context because the authenticator works there."""
+        if self._endpoint.startswith("tcp://") and self._keys is None:
+            raise ConfigurationError(f"{self._endpoint} needs CURVE keys: nothing crosses a network in the clear")
+        socket = zmq.Socket(zmq.asyncio.Context.instance(), kind)
+        socket.setsockopt(zmq.LINGER, LINGER_MS)
+        socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
+        socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        return socket
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close; what is queued for sending has `LINGER_MS` to leave. May be called twice."""
+        socket, self._socket = self._socket, None
+        if socket is not None and self._reader is not None:
+            self._reader.close()
+            socket.close()
+
+    def _decode(self, frames: list[bytes], expected: int) -> tuple[Envelope, In]:
+        """The envelope and the body of the last two frames. Raises `FrameRejected` or `VersionMismatch`."""
+        if len(frames) != expected:
+            raise FrameRejected(f"{len(frames)} frames where there should be {expected}")
+        envelope = decode_envelope(frames[-2])
+        try:
+            return envelope, self._decoder.decode(frames[-1])
+        except UNDECODABLE as error:
+            raise FrameRejected(f"the body does not decode: {error}") from error
+
+    def _drop(self, reason: str) -> None:
+        self.rejected_frames += 1
+        logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})
 
 
-def _open(kind: int) -> zmq.Socket[bytes]:
-    """A socket of the context that the authenticator works in, which is asyncio's; the socket itself is a plain one."""
-    return zmq.Socket(zmq.asyncio.Context.instance(), kind)
-
-
-def _open_monitor(socket: zmq.Socket[bytes]) -> zmq.Socket[bytes]:
-    """Where the connections of a socket, which is not connected yet, are told of."""
-    address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
-    socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-    monitor = _open(zmq.PAIR)
-    monitor.setsockopt(zmq.LINGER, 0)
-    monitor.connect(address)
-    return monitor
-
-
-def _configure(socket: zmq.Socket[bytes]) -> None:
-    socket.setsockopt(zmq.LINGER, LINGER_MS)
-    socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
-    socket.setsockopt(zmq.RCVHWM, HIGH_WATER_MARK)
-    socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
-
-
-def _decode_body(decoder: msgspec.msgpack.Decoder[In], frame: bytes) -> In:
-    try:
-        return decoder.decode(frame)
-    except UNDECODABLE as error:
-        raise FrameRejected(f"the body does not decode: {error}") from error
-
-
-class Dealer(Generic[In]):
+class Dealer(_Endpoint[In]):
     """A connection to one peer: requests with an answer each, and messages without.
 
     `on_message` takes what answers no request; it must not block. The connection mends itself; while it is down,
@@ -124,19 +143,14 @@ class Dealer(Generic[In]):
         keys: CurveKeys | None = None,
         server_key: bytes | None = None,
     ) -> None:
-        self._endpoint = endpoint
-        self._speaker = speaker
-        self._decoder = decoder
+        super().__init__(endpoint, speaker, decoder, keys)
         self._on_message = on_message
         self._on_connection = on_connection
-        self._keys = keys
         self._server_key = server_key
         self._pending: dict[int, asyncio.Future[In]] = {}
-        self._socket: zmq.Socket[bytes] | None = None
         self._monitor: zmq.Socket[bytes] | None = None
-        self._readers: list[SocketReader] = []
+        self._monitor_reader: SocketReader | None = None
         self._up = asyncio.Event()
-        self.rejected_frames = 0
         self.heard_trace = ""
         """The trace of the message that `on_message` is being given."""
 
@@ -152,40 +166,38 @@ class Dealer(Generic[In]):
         return self._up.is_set()
 
     async def __aenter__(self) -> Dealer[In]:
-        _require_keys(self._endpoint, self._keys)
         if self._keys is not None and self._server_key is None:
             raise ConfigurationError("a CURVE client needs the server's public key")
-        socket = _open(zmq.DEALER)
+        socket = self._make(zmq.DEALER)
         try:
-            _configure(socket)
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
             if self._keys is not None and self._server_key is not None:
                 self._keys.configure_client(socket, self._server_key)
-            monitor = _open_monitor(socket)
+            address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
+            socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+            monitor = zmq.Socket(zmq.asyncio.Context.instance(), zmq.PAIR)
+            monitor.setsockopt(zmq.LINGER, 0)
+            monitor.connect(address)
             socket.connect(self._endpoint)
         except BaseException:
             socket.close()
             raise
         self._socket, self._monitor = socket, monitor
-        self._readers = [SocketReader(socket, self._take), SocketReader(monitor, self._take_event)]
+        self._reader, self._monitor_reader = SocketReader(socket, self._take), SocketReader(monitor, self._take_event)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
 
     async def aclose(self) -> None:
         """Close; requests in flight end with `PeerLost`. May be called twice."""
-        socket, self._socket = self._socket, None
-        if socket is None:
+        if self._socket is None:
             return
-        for reader in self._readers:
-            reader.close()
         self._lose_pending("this side closed the connection")
-        socket.monitor(None, 0)
-        socket.close()
+        if self._monitor_reader is not None:
+            self._monitor_reader.close()
+        self._socket.monitor(None, 0)
+        await super().aclose()
         if self._monitor is not None:
             self._monitor.close()
 
@@ -218,25 +230,20 @@ class Dealer(Generic[In]):
             self._pending.pop(envelope.message_id, None)
 
     def _send(self, envelope: Envelope, body: Any) -> None:
-        if self._socket is None:
+        if self._socket is None or self._reader is None:
             raise PeerUnavailable("this side has closed the connection")
-        frames = [encoder.encode(envelope), encoder.encode(body)]
         try:
-            self._socket.send_multipart(frames, flags=zmq.NOBLOCK)
+            self._socket.send_multipart([encoder.encode(envelope), encoder.encode(body)], flags=zmq.NOBLOCK)
         except zmq.Again as error:
             raise PeerUnavailable("the peer is not connected, or takes no more for now") from error
         finally:
-            self._readers[0].look()
+            self._reader.look()
 
     def _take(self, frames: list[bytes]) -> None:
         try:
-            if len(frames) != 2:
-                raise FrameRejected(f"{len(frames)} frames where there should be 2")
-            envelope = decode_envelope(frames[0])
-            body = _decode_body(self._decoder, frames[1])
+            envelope, body = self._decode(frames, 2)
         except (FrameRejected, VersionMismatch) as error:
-            self.rejected_frames += 1
-            logger.warning("frame dropped", extra={"reason": error.message, "endpoint": self._endpoint})
+            self._drop(error.message)
             return
         if envelope.in_reply_to is not None:
             future = self._pending.get(envelope.in_reply_to)
@@ -244,10 +251,7 @@ class Dealer(Generic[In]):
                 future.set_result(body)
         elif self._on_message is not None:
             self.heard_trace = envelope.trace
-            try:
-                self._on_message(body)
-            except Exception:  # one message that cannot be dealt with must not make the process deaf
-                logger.exception("a message failed", extra={"message_type": type(body).__name__})
+            self._on_message(body)
 
     def _take_event(self, frames: list[bytes]) -> None:
         if parse_monitor_message(frames)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
@@ -272,7 +276,7 @@ class Peer(msgspec.Struct, frozen=True):
     incarnation: str
 
 
-class Router(Generic[In]):
+class Router(_Endpoint[In]):
     """A socket that serves many peers. `handle` gets each message whose deadline has not passed; it must not block."""
 
     def __init__(
@@ -284,21 +288,13 @@ class Router(Generic[In]):
         *,
         keys: CurveKeys | None = None,
     ) -> None:
-        self._endpoint = endpoint
-        self._speaker = speaker
-        self._decoder = decoder
+        super().__init__(endpoint, speaker, decoder, keys)
         self._handle = handle
-        self._keys = keys
-        self._socket: zmq.Socket[bytes] | None = None
-        self._reader: SocketReader | None = None
-        self.rejected_frames = 0
         self.expired_messages = 0
 
     async def __aenter__(self) -> Router[In]:
-        _require_keys(self._endpoint, self._keys)
-        socket = _open(zmq.ROUTER)
+        socket = self._make(zmq.ROUTER)
         try:
-            _configure(socket)
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
             socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
             if self._keys is not None:
@@ -307,20 +303,8 @@ class Router(Generic[In]):
         except BaseException:
             socket.close()
             raise
-        self._socket = socket
-        self._reader = SocketReader(socket, self._take)
+        self._socket, self._reader = socket, SocketReader(socket, self._take)
         return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """Close; what is queued for sending has `LINGER_MS` to leave. May be called twice."""
-        socket, self._socket = self._socket, None
-        if socket is None or self._reader is None:
-            return
-        self._reader.close()
-        socket.close()
 
     def send(self, peer: Peer, body: Any, *, in_reply_to: int | None = None) -> bool:
         """Send `body` without waiting; False when that peer is gone or takes no more."""
@@ -345,10 +329,7 @@ class Router(Generic[In]):
 
     def _take(self, frames: list[bytes]) -> None:
         try:
-            if len(frames) != 3:
-                raise FrameRejected(f"{len(frames)} frames where there should be 3")
-            envelope = decode_envelope(frames[1])
-            body = _decode_body(self._decoder, frames[2])
+            envelope, body = self._decode(frames, 3)
         except VersionMismatch as error:
             self._drop(error.message)
             self.refuse(Peer(frames[0], "?", "?"), error.to_failure(), in_reply_to=None)
@@ -359,18 +340,7 @@ class Router(Generic[In]):
         if envelope.expired():
             self.expired_messages += 1
             return
-        try:
-            self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
-        except Exception:  # one message that cannot be dealt with must not make the process deaf
-            logger.exception("a message failed", extra={"message_type": type(body).__name__})
-
-    def _drop(self, reason: str) -> None:
-        self.rejected_frames += 1
-        logger.warning("frame dropped", extra={"reason": reason, "endpoint": self._endpoint})
-
-
-BREATHE_AFTER: Final = 64
-"""Messages after which a reader lets the rest of its process work, however many more are there."""
+        self._handle(Peer(frames[0], envelope.sender, envelope.incarnation), envelope, body)
 
 
 class SocketReader:
@@ -428,3 +398,84 @@ class SocketReader:
             except Exception:  # one message that cannot be dealt with must not make the process deaf
                 logger.exception("a message failed")
         self._read_soon()
+
+
+class CurveKeys:
+    """One key pair, in Z85 text as ZeroMQ writes it (40 characters each)."""
+
+    def __init__(self, public: bytes, secret: bytes) -> None:
+        self.public = public
+        self._secret = secret
+
+    def __repr__(self) -> str:
+        return f"CurveKeys(public={self.public!r})"
+
+    @classmethod
+    def load_or_create(cls, directory: Path, name: str) -> CurveKeys:
+        """The pair `name` of a directory, made on first use. The secret's file has mode 0600.
+
+        Raises:
+            ConfigurationError: the secret's file can be read by others, or holds no key.
+        """
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        secret_file = directory / f"{name}.key_secret"
+        if not secret_file.exists():
+            previous = os.umask(0o077)
+            try:
+                zmq.auth.create_certificates(directory, name)
+            finally:
+                os.umask(previous)
+        if secret_file.stat().st_mode & 0o077:
+            raise ConfigurationError(f"others can read {secret_file}: chmod 600 it, or delete it to make a new key")
+        broken = ConfigurationError(f"{secret_file} holds no key pair: delete it to make a new one")
+        try:
+            public, secret = zmq.auth.load_certificate(secret_file)
+        except ValueError as error:
+            raise broken from error
+        if secret is None or not len(public) == len(secret) == KEY_CHARACTERS:
+            raise broken
+        return cls(public, secret)
+
+    def configure_server(self, socket: zmq.Socket[bytes]) -> None:
+        """Make `socket` accept CURVE clients only. Whom it lets in is the `AllowList`'s to say; without one, nobody."""
+        socket.curve_secretkey = self._secret
+        socket.curve_publickey = self.public
+        socket.curve_server = True
+        socket.zap_domain = ZAP_DOMAIN.encode()
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # libzmq lets everyone in when no authenticator runs, but for this
+
+    def configure_client(self, socket: zmq.Socket[bytes], server_key: bytes) -> None:
+        """Make `socket` connect to the one server that has `server_key`."""
+        socket.curve_secretkey = self._secret
+        socket.curve_publickey = self.public
+        socket.curve_serverkey = server_key
+
+
+class AllowList:
+    """The ZAP authenticator (RFC 27): only clients whose public key has a file in `directory` may connect.
+
+    Use as a context manager around the servers' lifetime; start it before they bind.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.instance())
+
+    def __enter__(self) -> AllowList:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            self._authenticator.start()
+        except zmq.ZMQError:
+            self._authenticator.stop()
+            raise
+        self.reload()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A closed socket gives its address back some time later; this one, at once.
+        self._authenticator.zap_socket.unbind(ZAP_ENDPOINT)
+        self._authenticator.stop()
+
+    def reload(self) -> None:
+        """Read the directory again, after a key was added or taken away."""
+        self._authenticator.configure_curve(domain=ZAP_DOMAIN, location=str(self._directory))

@@ -13,11 +13,10 @@ import anyio
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
-from remembrancer.actors.gateway.store_access.overlay import target_of
-from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
-from remembrancer.protocol.hello import CONTROL, END, LINK_VERSION, stamped
+from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -55,6 +54,7 @@ from remembrancer.protocol.writes import (
     StoreMemory,
     Submit,
     SubmitBatch,
+    memory_id_of,
 )
 from tests.actors.played_records import PlayedRecords
 from tests.patience import until
@@ -206,7 +206,7 @@ async def _send(router: Router[ToStore], peer: Peer, body: Any, in_reply_to: int
 def content_of(operation: Operation) -> str:
     """The text that an operation stores; of others, the id of the memory that they change."""
     change = operation.change
-    return change.content if isinstance(change, StoreMemory) else target_of(change)
+    return change.content if isinstance(change, StoreMemory) else memory_id_of(change) or ""
 
 
 def as_answer(memory: PortableMemory) -> RecalledMemory:

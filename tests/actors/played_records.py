@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from remembrancer.actors.gateway.store_access.overlay import after, as_portable
+from remembrancer.actors.gateway.overlay import after, as_portable
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.runs import ApplyRun, RunResult, UndoneResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 
-from remembrancer.protocol.hello import CONTROL, LINK_VERSION, stamped
+from remembrancer.protocol.gateway_link import CONTROL, LINK_VERSION, stamped
 from tests.actors.gateway_rig import Rig
 
 ERAS: Final = ("legacy", "2026-07-28")

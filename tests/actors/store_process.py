@@ -17,7 +17,7 @@ import anyio
 import msgspec
 import numpy as np
 
-from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import PeerFailed, PeerGone, Ping, Pong, Ready, Role, StartFailed, Stop, ToLauncher

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.store_access.overlay import target_of
 from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.session_life import StartSession
-from remembrancer.protocol.writes import Operation
+from remembrancer.protocol.writes import Operation, memory_id_of
 from tests.actors.gateway_rig import NEAR, QUICK, PlayedStore, RawClient, Rig
 from tests.patience import until
 
@@ -226,14 +225,14 @@ async def test_whoever_listens_hears_of_writes_when_they_are_queued_and_when_the
 
     def hear(operation: Operation, is_applied: bool) -> None:
         if not isinstance(operation.change, StartSession):
-            heard.append((target_of(operation.change), is_applied))
+            heard.append((memory_id_of(operation.change) or "", is_applied))
 
     def fail(*_: object) -> None:
         raise RuntimeError("a listener's own trouble")
 
     async with rig.running() as gateway, rig.session() as client:
-        gateway.happenings.on_write.extend([fail, hear])
-        gateway.happenings.on_recall.extend([fail, lambda caller, ids: seen.append((caller.session_id, len(ids)))])
+        gateway.events.on_write.extend([fail, hear])
+        gateway.events.on_recall.extend([fail, lambda caller, ids: seen.append((caller.session_id, len(ids)))])
         identity = (await client.store("x"))["memory_id"]
         await client.call("tag_memory", memory_id=identity, add=["y"])
         assert heard == [(identity, False)] * 2

@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.context_arguments import MAX_FILES
-from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING
 from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.toolsets.memory.context_block import NOTHING
+from remembrancer.toolsets.memory.get_memory_context import MAX_FILES
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import PATIENCE_S

@@ -10,11 +10,11 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.context_block import NOTHING, NOTHING_KNOWN
-from remembrancer.actors.gateway.resources.reading import STATUS_VOLATILE
-from remembrancer.actors.gateway.store_access.link_health import PAUSES_S
+from remembrancer.actors.gateway.resources import STATUS_VOLATILE
+from remembrancer.actors.gateway.store_link import PAUSES_S
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Refused
+from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
 from tests.patience import until
 

@@ -13,8 +13,7 @@ import zmq.auth
 
 from remembrancer.protocol.control import AskScale, AskStatus, Scaled, ToCommand, ToLauncher
 from remembrancer.protocol.errors import ConfigurationError, PeerUnavailable
-from remembrancer.protocol.keys import AllowList, CurveKeys
-from remembrancer.protocol.sockets import Dealer, Peer, Router, Speaker
+from remembrancer.protocol.sockets import AllowList, CurveKeys, Dealer, Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, to_command, to_launcher
 from tests.patience import PATIENCE_S
 

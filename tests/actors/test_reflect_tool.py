@@ -199,7 +199,7 @@ async def test_who_watches_a_resource_hears_of_what_a_reflection_wrote(rig: Rig)
             if isinstance(operation.change, ApplyRun):
                 heard.append(operation.operation_id)
 
-        gateway.happenings.on_write.append(hear)
+        gateway.events.on_write.append(hear)
         await client.call(TOOL, dry_run=True)
         assert heard == []
         await client.call(TOOL)

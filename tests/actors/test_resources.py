@@ -17,8 +17,15 @@ from mcp.client.subscriptions import ResourceUpdated
 from mcp.shared.exceptions import MCPDeprecationWarning, MCPError
 
 from remembrancer.actors.bridge.replay import Conversation
-from remembrancer.actors.gateway.resources import resource_handlers, subscriptions, watches
-from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
+from remembrancer.actors.gateway import server, subscriptions
+from remembrancer.actors.gateway.resources import (
+    FIXED,
+    GRAPH,
+    MEMORY_START,
+    PREFERENCES,
+    STATUS,
+    SUMMARY,
+)
 from remembrancer.protocol.reads import Notice, Refused
 from tests.actors.gateway_rig import PATIENT, QUICK, Rig
 from tests.actors.resource_store import ResourceStore
@@ -334,7 +341,7 @@ async def test_a_subscription_to_what_is_not_there_is_refused(rig: Rig) -> None:
 
 
 async def test_a_session_has_so_many_subscriptions_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watches, "MAX_WATCHES", 2)
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 2)
     async with ResourceStore(rig.paths).open(), rig.running(), subscriber(rig, STATUS, GRAPH, GRAPH) as (client, _):
         with pytest.raises(MCPError, match="2 resources at most") as caught:
             await subscribe(client, PREFERENCES)
@@ -423,7 +430,7 @@ async def test_a_stream_does_not_hold_up_a_stop(rig: Rig) -> None:
 
 
 async def test_a_session_has_so_many_streams_and_no_more(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_handlers, "MAX_STREAMS", 1)
+    monkeypatch.setattr(server, "MAX_STREAMS", 1)
     async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, "2026-07-28") as client:
         for _ in range(2):
             async with client.listen(resource_subscriptions=[STATUS]):

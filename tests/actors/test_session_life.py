@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway import session_life
-from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, to_gather
+from remembrancer.actors.gateway import session_registry
 from remembrancer.config.project import project_of
 from remembrancer.protocol.session_life import EndSession, StartSession
+from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, Rig
 from tests.actors.store_process import store_rig
 from tests.patience import until
@@ -98,7 +98,7 @@ async def test_a_connection_that_says_nothing_starts_no_session(rig: Rig) -> Non
 
 
 async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_life, "FIRST_WAIT_S", 0.05)
+    monkeypatch.setattr(session_registry, "FIRST_WAIT_S", 0.05)
     async with quick_rig.running() as gateway:
         async with quick_rig.session() as client:
             await until(lambda: gateway.health().queue_depth == 1)
@@ -112,7 +112,7 @@ async def test_starts_and_ends_wait_for_a_store_that_is_away(quick_rig: Rig, mon
 async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_life, "PRESENCE_S", 0.02)
+    monkeypatch.setattr(session_registry, "PRESENCE_S", 0.02)
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         async with rig.session() as client, rig.session(bridge="11" * 16, session="session:other"):
             await client.call("get_memory_status")
@@ -126,7 +126,7 @@ async def test_the_store_hears_who_is_there_and_no_more_of_who_has_gone(
 
 
 async def test_the_store_hears_of_an_arrival_at_once(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_life, "PRESENCE_S", 3600.0)
+    monkeypatch.setattr(session_registry, "PRESENCE_S", 3600.0)
     async with PlayedStore(rig.paths).open() as store, rig.running() as gateway:
         for number, name in enumerate((SESSION, "session:other"), start=1):
             async with rig.session(bridge=f"{number}{number}" * 16, session=name):
@@ -205,4 +205,4 @@ def is_ready(rig: Rig, session_id: str = SESSION) -> Callable[[], bool]:
     """Whether the answer to a session's first question is there."""
     project = project_of(rig.paths.home)
     question = to_gather(GetMemoryContextArguments(), project, session_id)
-    return lambda: rig.gateway.reads.ready.is_ready(question)
+    return lambda: rig.gateway.access.prepared.is_ready(question)

@@ -13,8 +13,9 @@ import pytest
 from remembrancer.actors.store.graph.graph_search import search_graph
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.retrieval.ranking import Weights
-from remembrancer.actors.store.retrieval.recalls import Source, recall
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import GraphEntity, GraphFound, Recall, Recalled, SearchGraph, Suggest, Suggestions
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.store.retrieval.neighbours import LENT
-from remembrancer.actors.store.retrieval.ranking import ANSWERABLE_COSINE
+from remembrancer.memory.ranking import ANSWERABLE_COSINE, NEIGHBOUR_SHARES
 from remembrancer.protocol.reads import Strategy
 from remembrancer.protocol.writes import ProjectRef
 from tests.actors.gateway_rig import PATIENT, Rig
@@ -64,7 +63,7 @@ async def test_an_answer_without_a_word_of_the_question_is_found_after_the_words
     assert [memory.id for memory in answer.memories] == [ids["lender"], ids["answer"], ids["decoy"]]
     scores = the(answer.memories, ids["answer"]).scores
     assert scores.keyword is None
-    assert scores.neighbour == pytest.approx(LENT[0], abs=0.01)
+    assert scores.neighbour == pytest.approx(NEIGHBOUR_SHARES[0], abs=0.01)
     assert the(answer.memories, ids["decoy"]).scores.neighbour is None
     for session in (SESSION, OTHER_SESSION):
         assert await rig.gateway.found(QUESTION, session_id=session) == [each.id for each in answer.memories]

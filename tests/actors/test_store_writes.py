@@ -12,7 +12,7 @@ import anyio
 import psutil
 import pytest
 
-from remembrancer.actors.launch import EXIT_ORPHANED, EXIT_START_FAILED, EXIT_STOPPED
+from remembrancer.actors.shell import EXIT_ORPHANED, EXIT_START_FAILED, EXIT_STOPPED
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import Ping, Pong, Ready, StartFailed, StoreHealth
 from remembrancer.protocol.errors import (

@@ -11,8 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from remembrancer.actors.gateway.store_access.queue_file import SCHEMA_VERSION
-from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
+from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION, WriteQueue
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, SchemaTooNew, StorageFull
 from remembrancer.protocol.writes import Operation, ProjectRef, Rejected, StoreMemory
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from remembrancer.actors.launch import LaunchSpec
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths

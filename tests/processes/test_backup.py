@@ -20,8 +20,7 @@ import pytest
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import connected_store, is_up
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.writes import Applied, PromoteMemory, Scope
 from tests.operations import PROJECT
 from tests.processes.bridge_rig import BridgeClient

@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import HANDSHAKE, BridgeClient, bridge, gateway, until
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.actors.gateway.store_access.queue_file import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.paths import RuntimePaths

@@ -14,7 +14,7 @@ import pytest
 
 from remembrancer.actors.launcher.home import read_record
 from remembrancer.protocol.control import GoingDown
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import RunningRuntime, behave, is_dead, runtime, until

@@ -18,8 +18,7 @@ from remembrancer.actors.launcher.home import CurrentLock, remove_memory_home, t
 from remembrancer.commands import exit_codes
 from remembrancer.config.home import memory_directory
 from remembrancer.protocol.errors import HomeUnusable
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from tests.conftest import processes_of
 from tests.patience import PATIENCE_S
 from tests.processes.bridge_rig import BridgeClient, bridge, until

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bench.client import StdioClient, command_line
-from remembrancer.protocol.keys import CurveKeys
 from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.sockets import CurveKeys
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, until
 

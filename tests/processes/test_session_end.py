@@ -12,9 +12,8 @@ import anyio.abc
 import anyio.to_thread
 import pytest
 
-from remembrancer.protocol.hello import END
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.gateway_link import END
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.gateway_rig import PATIENT, PlayedStore, Rig
 from tests.patience import PATIENCE_S, until

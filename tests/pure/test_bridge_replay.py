@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from remembrancer.actors.bridge.replay import LONG_BUDGET_S, MAX_OPEN_REQUESTS, Conversation
-from remembrancer.protocol.hello import split_stamp
-from remembrancer.protocol.request_ids import id_of_unread
+from remembrancer.protocol.gateway_link import id_of_unread, split_stamp
 
 BUDGET_S = 4.5
 

@@ -2,54 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.memory_toolset import change_arguments as changes
-from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
     LinkRef,
+    Operation,
+    ProjectRef,
     PromoteMemory,
     RestoreMemory,
     TagMemory,
     UpdateMemory,
 )
+from remembrancer.toolsets.service import Caller, MemoryService, Written
+from remembrancer.toolsets.tools import Call, load_tools
 
 BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ID = f"memory:{BARE}"
 OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
-UPDATE = ArgumentDecoder(changes.UpdateMemoryArguments)
-TAG = ArgumentDecoder(changes.TagMemoryArguments)
-FORGET = ArgumentDecoder(changes.ForgetMemoryArguments)
-PROMOTE = ArgumentDecoder(changes.PromoteMemoryArguments)
-RESTORE = ArgumentDecoder(changes.RestoreMemoryArguments)
+TOOLS = load_tools()
+
+
+class NoStore:
+    """A service that takes every write, and knows nothing."""
+
+    settings = Settings(content_limit_bytes=1000)
+
+    def __init__(self) -> None:
+        self.written: list[Operation] = []
+
+    async def apply(self, operation: Operation, _: float) -> Written:
+        self.written.append(operation)
+        return Written(operation, None)
+
+    def find_before(self, _: Operation) -> None:
+        return None
+
+
+def asked(tool: str, **arguments: Any) -> Any:
+    """The change that a call of a tool asks for."""
+    service = NoStore()
+    raw = {"memory_id": ID, **arguments}
+    caller = Caller("bridge", "session:s", ProjectRef("p_0123456789ab", "/code"), 0.0)
+    call = Call(tool, caller, 1, 0.0, raw, cast(MemoryService, service))
+    anyio.run(TOOLS[tool].run, call, TOOLS[tool].decoder.decode(raw))
+    return service.written[0].change
 
 
 def update(**arguments: Any) -> UpdateMemory:
-    return changes.to_update(UPDATE.decode({"memory_id": ID, **arguments}), 1000)
+    return cast(UpdateMemory, asked("update_memory", **arguments))
 
 
 def tag(**arguments: Any) -> TagMemory:
-    return changes.to_tagging(TAG.decode({"memory_id": ID, **arguments}))
+    return cast(TagMemory, asked("tag_memory", **arguments))
 
 
 def forget(**arguments: Any) -> ForgetMemory:
-    return changes.to_forgetting(FORGET.decode({"memory_id": ID, **arguments}))
+    return cast(ForgetMemory, asked("forget_memory", **arguments))
 
 
 def promote(**arguments: Any) -> PromoteMemory:
-    return changes.to_promotion(PROMOTE.decode({"memory_id": ID, "target_scope": "user", **arguments}))
+    return cast(PromoteMemory, asked("promote_memory", **{"target_scope": "user", **arguments}))
 
 
 def restore(**arguments: Any) -> RestoreMemory:
-    return changes.to_restoring(RESTORE.decode({"memory_id": ID, **arguments}))
+    return cast(RestoreMemory, asked("restore_memory", **arguments))
 
 
 def test_everything_that_is_given_arrives() -> None:

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from remembrancer.actors.gateway.memory_toolset.context_block import (
+from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.protocol.reads import ContextSection, RecalledMemory, Scores, Section
+from remembrancer.protocol.writes import SourceRef
+from remembrancer.toolsets.memory.context_block import (
     AWAY,
     HEADINGS,
     NO_ROOM,
@@ -20,9 +23,6 @@ from remembrancer.actors.gateway.memory_toolset.context_block import (
     build_block,
     render,
 )
-from remembrancer.memory.tokens import estimate_tokens, truncate
-from remembrancer.protocol.reads import ContextSection, RecalledMemory, Scores, Section
-from remembrancer.protocol.writes import SourceRef
 
 SECTIONS: tuple[Section, ...] = ("preferences", "project_context", "session_history", "relevant_procedures")
 SCRIPTS = (

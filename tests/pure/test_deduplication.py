@@ -1,182 +1,195 @@
-"""What several scopes say alike is said once, by the seed's winner, and nothing else is lost."""
+"""What is said twice is said once: across scopes by the seed's winner, in one scope where the words say the same."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from remembrancer.actors.store.retrieval.deduplication import (
-    KeptMemory,
-    ScopedMemory,
-    deduplicate,
-    later_or_broader,
-    winner,
-)
+from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.retrieval.shortlist import COMPARED_CHARACTERS, SAME_COSINE, Entry, each_once
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
-
-Vector = NDArray[np.float32]
-
-
-def memory(name: str, scope: Scope, strength: float = 0.5, updated_at: float = 0.0, *tags: str) -> ScopedMemory:
-    return ScopedMemory(name, scope, strength, updated_at, tags)
+from tests.pure.test_shortlist import NOW, TOLD, entry, ids
 
 
-def at(degrees: float) -> Vector:
-    """A unit vector; two of them with 25 degrees between have a cosine of 0.906, with 26 of 0.899."""
+def at(degrees: float) -> Vectors:
+    """A unit vector. Two of them with 25 degrees between have a cosine of 0.906, with 26 of 0.899; with 18 degrees of
+    0.951, with 19 of 0.946."""
     angle = np.deg2rad(degrees)
     return np.array([np.cos(angle), np.sin(angle)], dtype=np.float32)
 
 
-def ids(kept: list[KeptMemory]) -> list[str]:
-    return [each.memory.id for each in kept]
+def in_order(*entries: Entry) -> list[Entry]:
+    """What is left of entries that are ranked as they are given: their final scores are 100, 99 …"""
+    for place, each in enumerate(entries):
+        object.__setattr__(each, "scores", type(each.scores)(100.0 - place, 1.0, 0.5, 1.0))
+    return each_once(entries)
 
 
-# --- Which of two.
+def said(name: str, scope: Scope = "project", degrees: float | None = 0.0, **fields: Any) -> Entry:
+    """A memory that says the same as all others, unless `fields` has another content."""
+    vector = None if degrees is None else at(degrees)
+    return entry(name, 0.0, scope=scope, vector=vector, **{"content": TOLD, **fields})
+
+
+# --- Of several scopes.
 
 
 @pytest.mark.parametrize(("broader", "narrower"), [("user", "project"), ("user", "session"), ("project", "session")])
 def test_the_broader_scope_wins_unless_the_other_is_more_than_twice_as_strong(broader: Scope, narrower: Scope) -> None:
-    wide = memory("wide", broader, 0.25)
-    for strength, expected in ((0.1, wide.id), (0.5, wide.id), (0.501, "near")):
-        near = memory("near", narrower, strength)
-        assert winner(wide, near).id == expected
-        assert winner(near, wide).id == expected
-
-
-def test_in_one_scope_the_stronger_wins_and_the_first_of_equals() -> None:
-    strong, weak = memory("strong", "project", 0.6), memory("weak", "project", 0.5)
-    assert winner(strong, weak) is strong
-    assert winner(weak, strong) is strong
-    same = memory("same", "project", 0.6)
-    assert winner(same, strong) is same
-    assert winner(strong, same) is strong
+    for strength, expected in ((0.1, "wide"), (0.5, "wide"), (0.501, "near")):
+        wide, near = said("wide", broader, strength=0.25), said("near", narrower, strength=strength)
+        assert ids(in_order(wide, near)) == [expected]
+        assert ids(in_order(near, wide)) == [expected]
 
 
 def test_of_one_id_in_two_scopes_the_broader_is_kept_unless_the_other_was_updated_later() -> None:
-    wide = memory("one", "user", 0.1, 100.0)
     for updated_at, scope in ((99.0, "user"), (100.0, "user"), (100.5, "project")):
-        near = memory("one", "project", 0.9, updated_at)
-        assert later_or_broader(wide, near).scope == scope
-        assert later_or_broader(near, wide).scope == scope
-
-
-# --- A whole list.
-
-
-def test_two_scopes_that_say_the_same_become_one_with_the_tags_of_both() -> None:
-    ranked = [memory("a", "session", 0.5, 0.0, "x", "y"), memory("b", "project", 0.5, 0.0, "y", "z")]
-    assert deduplicate(ranked, [at(0), at(25)]) == [
-        KeptMemory(ranked[1], 1, 0, ("y", "z", "x"), ("session", "project"), ("a",))
-    ]
-
-
-def test_a_memory_without_others_stands_for_itself() -> None:
-    alone = memory("a", "user", 0.5, 0.0, "x")
-    assert deduplicate([alone], [None]) == [KeptMemory(alone, 0, 0, ("x",), ("user",))]
-    assert deduplicate([], []) == []
+        wide = said("one", "user", strength=0.1, updated_at=100.0)
+        near = said("one", "project", strength=0.9, updated_at=updated_at)
+        for pair in ((wide, near), (near, wide)):
+            (kept,) = in_order(*pair)
+            assert (kept.record.scope, kept.stands_for) == (scope, ())
 
 
 def test_a_cosine_of_the_threshold_itself_is_not_above_it() -> None:
-    ranked = [memory("a", "session"), memory("b", "project")]
-    vectors = [at(0), np.array([0.9, np.sqrt(1 - 0.81)], dtype=np.float32)]
-    assert ids(deduplicate(ranked, vectors)) == ["a", "b"]
-    assert ids(deduplicate(ranked, [at(0), at(26)])) == ["a", "b"]
-    assert ids(deduplicate(ranked, vectors, threshold=0.89)) == ["b"]
+    assert ids(in_order(said("a", "session"), said("b", degrees=26))) == ["a", "b"]
+    assert ids(in_order(said("a", "session"), said("b", degrees=25))) == ["b"]
 
 
-def test_memories_of_one_scope_are_left_as_they_are() -> None:
-    assert ids(deduplicate([memory("a", "project"), memory("b", "project")], [at(0), at(0)])) == ["a", "b"]
-
-
-def test_without_a_vector_a_memory_is_known_by_its_id_alone() -> None:
-    ranked = [memory("a", "session"), memory("b", "project"), memory("a", "user")]
-    (first, second) = deduplicate(ranked, [at(0), None, None])
-    assert (first.memory.scope, first.found_in, first.stands_for) == ("user", ("session", "user"), ())
-    assert second.memory.id == "b"
-
-
-def test_the_winner_takes_the_rank_of_the_first_that_it_stands_for() -> None:
-    ranked = [memory("a", "session"), memory("other", "session"), memory("b", "user")]
-    kept = deduplicate(ranked, [at(0), at(90), at(0)])
-    assert [(each.memory.id, each.place, each.best_place) for each in kept] == [("b", 2, 0), ("other", 1, 1)]
-
-
-def test_a_strong_narrow_memory_stands_for_the_broader_one() -> None:
-    ranked = [memory("a", "session", 0.9), memory("b", "user", 0.4)]
-    (kept,) = deduplicate(ranked, [at(0), at(0)])
-    assert (kept.memory.id, kept.stands_for, kept.found_in) == ("a", ("b",), ("session", "user"))
+def test_without_a_vector_a_memory_of_another_scope_is_known_by_its_id_alone() -> None:
+    first, second = in_order(said("a", "session"), said("b", degrees=None), said("a", "user", degrees=None))
+    assert (first.record.scope, first.found_in, first.stands_for) == ("user", ("session", "user"), ())
+    assert second.record.id == "b"
 
 
 def test_one_broad_memory_may_stand_for_several_narrow_ones() -> None:
-    ranked = [memory("a", "session"), memory("b", "session"), memory("c", "project"), memory("d", "user")]
-    (kept,) = deduplicate(ranked, [at(0), at(5), at(10), at(3)])
-    assert (kept.memory.id, kept.stands_for) == ("d", ("a", "b", "c"))
+    (kept,) = in_order(
+        said("a", "session", 0, tags=("x", "y")),
+        said("b", "session", 5),
+        said("c", "project", 10, tags=("z",)),
+        said("d", "user", 3, tags=("y",)),
+    )
+    assert (kept.record.id, kept.stands_for) == ("d", ("a", "b", "c"))
     assert kept.found_in == ("session", "project", "user")
+    assert kept.tags == ("y", "x", "z")
+
+
+def test_the_winner_takes_the_rank_of_the_first_that_it_stands_for() -> None:
+    kept = in_order(said("a", "session"), said("other", "session", 90, content="else"), said("b", "user"))
+    assert [(each.record.id, each.scores.final) for each in kept] == [("b", 100.0), ("other", 99.0)]
 
 
 def test_what_loses_to_one_does_not_take_others_with_it() -> None:
     """The project's is like both, and beats the session's alone: the user's stands for it, the session's for itself."""
-    ranked = [memory("session", "session"), memory("user", "user"), memory("project", "project")]
-    kept = deduplicate(ranked, [at(-20), at(20), at(0)])
-    assert [(each.memory.id, each.stands_for) for each in kept] == [("session", ()), ("user", ("project",))]
+    kept = in_order(said("session", "session", -20), said("user", "user", 20), said("project", "project", 0))
+    assert [(each.record.id, each.stands_for) for each in kept] == [("session", ()), ("user", ("project",))]
 
+
+# --- Of one scope.
+
+PUSH = "Run the whole test suite before each push."
+PUSHED = "Before each push, run the whole test suite."
+
+
+def left(*entries: Entry) -> list[str]:
+    return ids(in_order(*entries))
+
+
+def test_near_texts_that_say_the_same_in_their_words_are_one() -> None:
+    others = said("b", degrees=90, content="x"), said("c", degrees=18, content=PUSHED)
+    assert left(said("a", content=PUSH), *others) == ["a", "b"]
+
+
+def test_the_words_alone_or_the_vectors_alone_are_not_enough() -> None:
+    assert left(said("a", content=PUSH), said("b", degrees=19, content=PUSHED)) == ["a", "b"]
+    assert left(said("a", degrees=None, content=PUSH), said("b", content=PUSHED)) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("The threshold is 5.", "The threshold is 7."),
+        ("Secrets go into the repository.", "Secrets never go into the repository."),
+        ("The service is owned by Alice.", "The service is owned by Bob."),
+        ("Set `max_size` to the limit.", "Set `min_size` to the limit."),
+        ("The importer waits for the exporter.", "The exporter waits for the importer."),
+    ],
+)
+def test_another_number_name_or_denial_is_another_fact_however_near(one: str, other: str) -> None:
+    assert left(said("a", content=one), said("b", content=other)) == ["a", "b"]
+
+
+def test_one_text_is_one_thing_without_vectors_and_whatever_its_case_and_blanks() -> None:
+    assert left(said("a", degrees=None, content="Use  tabs."), said("b", degrees=None, content="use tabs")) == ["a"]
+
+
+def test_a_long_text_is_the_same_only_when_it_is_equal() -> None:
+    text = f"{PUSH} " * (COMPARED_CHARACTERS // len(PUSH) + 1)
+    assert left(said("a", content=text), said("b", content=text)) == ["a"]
+    assert left(said("a", content=text), said("b", content=text + PUSHED)) == ["a", "b"]
+
+
+def test_what_is_not_current_is_left_alone() -> None:
+    over = Entry((0, 2), said("b").record, said("b").scores, 0.5, is_current=False)
+    assert left(said("a"), over) == ["a", "b"]
+
+
+def test_an_event_is_the_same_only_on_the_same_day() -> None:
+    for type_, apart_s, expected in (
+        ("episodic", DAY_S, ["a", "b"]),
+        ("semantic", DAY_S, ["a"]),
+        ("episodic", DAY_S - 1, ["a"]),
+    ):
+        first, second = said("a", type=type_, occurred_at=NOW), said("b", type=type_, occurred_at=NOW + apart_s)
+        assert left(first, second) == expected
+
+
+# --- Whatever is given.
 
 scopes: st.SearchStrategy[Scope] = st.sampled_from(SCOPES)
 memories = st.builds(
-    ScopedMemory,
-    id=st.sampled_from([f"memory:{n}" for n in range(10)]),
-    scope=scopes,
+    said,
+    st.sampled_from([f"memory:{n}" for n in range(10)]),
+    scopes,
+    st.none() | st.integers(0, 36).map(lambda turn: turn * 10.0),
     strength=st.integers(0, 20).map(lambda n: n / 20),
     updated_at=st.integers(0, 3).map(float),
     tags=st.lists(st.sampled_from("abcde"), max_size=3, unique=True).map(tuple),
+    content=st.sampled_from([TOLD, PUSH, PUSHED, "The threshold is 5.", "The threshold is 7.", PUSH.upper()]),
 )
-found = st.lists(
-    st.tuples(memories, st.none() | st.integers(0, 36)), max_size=14, unique_by=lambda each: (each[0].id, each[0].scope)
-)
+found = st.lists(memories, max_size=14, unique_by=lambda each: (each.record.id, each.record.scope))
 
 
 @given(found)
-def test_no_two_that_are_left_say_the_same(given_list: list[tuple[ScopedMemory, int | None]]) -> None:
-    ranked = [each for each, _ in given_list]
-    vectors = [None if turn is None else at(turn * 10) for _, turn in given_list]
-    kept = deduplicate(ranked, vectors)
-    assert len({each.memory.id for each in kept}) == len(kept)
+def test_no_two_that_are_left_say_the_same(given_list: list[Entry]) -> None:
+    kept = in_order(*given_list)
+    assert len(set(ids(kept))) == len(kept)
     for one in kept:
         for two in kept:
-            first, second = vectors[one.place], vectors[two.place]
-            if one.memory.scope != two.memory.scope and first is not None and second is not None:
-                assert float(first @ second) <= 0.9 + 1e-6
+            same = one.record.content == two.record.content and one.record.scope != two.record.scope
+            if same and one.vector is not None and two.vector is not None:
+                assert float(one.vector @ two.vector) <= SAME_COSINE + 1e-6
 
 
 @given(found)
-def test_every_memory_tag_and_scope_is_accounted_for(given_list: list[tuple[ScopedMemory, int | None]]) -> None:
-    ranked = [each for each, _ in given_list]
-    kept = deduplicate(ranked, [None if turn is None else at(turn * 10) for _, turn in given_list])
-    assert {name for each in kept for name in (each.memory.id, *each.stands_for)} == {each.id for each in ranked}
-    assert {tag for each in kept for tag in each.tags} == {tag for each in ranked for tag in each.tags}
-    assert {scope for each in kept for scope in each.found_in} == {each.scope for each in ranked}
+def test_every_memory_tag_and_scope_is_accounted_for(given_list: list[Entry]) -> None:
+    kept = in_order(*given_list)
+    assert {name for each in kept for name in (each.record.id, *each.stands_for)} == set(ids(given_list))
+    tags = {tag for each in kept for tag in (*each.record.tags, *each.tags)}
+    assert tags == {tag for each in given_list for tag in each.record.tags}
+    seen = {scope for each in kept for scope in (each.record.scope, *each.found_in)}
+    assert seen == {each.record.scope for each in given_list}
+    assert finals(kept) == sorted(set(finals(kept)), reverse=True), "the order of the list is kept"
     for each in kept:
-        assert each.memory is ranked[each.place]
-        assert each.memory.id not in each.stands_for
-        assert each.memory.scope in each.found_in
-        assert each.best_place <= each.place
-    places = [each.best_place for each in kept]
-    assert places == sorted(set(places)), "the order of the list is kept"
+        assert each.record.id not in each.stands_for
+        assert not each.found_in or each.record.scope in each.found_in
 
 
-@given(found, scopes)
-def test_one_scope_alone_is_returned_as_it_was(given_list: list[tuple[ScopedMemory, int | None]], scope: Scope) -> None:
-    ranked = list({each.id: replace(each, scope=scope) for each, _ in given_list}.values())
-    assert [each.memory for each in deduplicate(ranked, [at(0)] * len(ranked))] == ranked
-
-
-@given(memories, memories)
-def test_which_of_two_is_kept_does_not_depend_on_their_order(a: ScopedMemory, b: ScopedMemory) -> None:
-    if a.scope != b.scope:
-        assert winner(a, b) is winner(b, a)
-        assert later_or_broader(a, b) is later_or_broader(b, a)
+def finals(entries: Sequence[Entry]) -> list[float]:
+    return [each.scores.final for each in entries]

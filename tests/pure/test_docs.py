@@ -8,7 +8,6 @@ from typing import get_args
 
 import msgspec
 
-from remembrancer.actors.store.retrieval.ranking import QUESTION_RECENCY
 from remembrancer.config.files import read_settings_file
 from remembrancer.config.home import CONFIG_FILES
 from remembrancer.config.reading import (
@@ -24,6 +23,7 @@ from remembrancer.config.reading import (
 )
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings
 from remembrancer.launcher import COMMANDS
+from remembrancer.memory.ranking import QUESTION_RECENCY
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.store.retrieval.file_mentions import SEARCHED_FILES, open_files
+from remembrancer.actors.store.retrieval.context import SEARCHED_FILES, OpenFiles
 
-FILES = open_files(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
+FILES = OpenFiles.at(["/home/me/code/src/auth/token_store.py", "web\\pages\\Login.tsx", "Makefile", ""])
 
 
 def test_the_query_has_names_the_task_and_the_directories_that_say_something() -> None:
     assert FILES.query("mend the login") == "token_store Login Makefile mend the login auth web pages"
-    assert open_files([]).query("mend") == "mend"
-    assert open_files([]).query("") == ""
-    assert open_files([".gitignore"]).query("") == ".gitignore"
+    assert OpenFiles.at([]).query("mend") == "mend"
+    assert OpenFiles.at([]).query("") == ""
+    assert OpenFiles.at([".gitignore"]).query("") == ".gitignore"
 
 
 def test_many_files_leave_room_for_the_task() -> None:
-    many = open_files([f"src/module{number}.py" for number in range(50)])
+    many = OpenFiles.at([f"src/module{number}.py" for number in range(50)])
     assert many.query("mend").split().index("mend") == SEARCHED_FILES
 
 

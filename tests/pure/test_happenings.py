@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.happenings import asks_what_happened
+from remembrancer.actors.store.retrieval.recalls import asks_what_happened
 
 
 @pytest.mark.parametrize(

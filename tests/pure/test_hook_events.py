@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.hook_events import to_operation
-from remembrancer.actors.gateway.hook_intake import MAX_REJECTED, PRESENT_S, HeardOf, HookIntake
-from remembrancer.actors.gateway.toolkit.credential_masking import masked, masked_value
+from remembrancer.actors.gateway.hook_events import MAX_REJECTED, PRESENT_S, HeardOf, HookIntake, to_operation
 from remembrancer.commands import hook as hook_command
 from remembrancer.commands.hook import leave, note_beginning, take_duration_ms
 from remembrancer.config.project import project_of
+from remembrancer.memory.credentials import masked, masked_value
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, NotFound, QueueFull, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
@@ -239,7 +238,7 @@ async def test_an_event_that_can_never_be_written_is_put_aside(tmp_path: Path, e
 async def test_too_many_events_push_the_oldest_out_and_that_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hook_command, "MAX_WAITING", 3)
+    monkeypatch.setattr(hook_command, "MAX_WAITING_EVENTS", 3)
     for number in range(5):
         leave(str(tmp_path), prompt(f"{number}"), number)
     assert (tmp_path / ".dropped").read_bytes() == b".."

@@ -25,7 +25,7 @@ from remembrancer.commands.hook import (
     tool_key,
 )
 from remembrancer.commands.hook_context import DEFAULT_TOKENS, question, tokens_wanted
-from remembrancer.protocol.hooks import MAX_TOOL_BYTES, MAX_TURN_BYTES
+from remembrancer.protocol.gateway_link import MAX_TOOL_BYTES, MAX_TURN_BYTES
 from remembrancer.protocol.paths import RuntimePaths
 
 NOW = 1_700_000_000.5

@@ -17,9 +17,7 @@ ROOT = Path(remembrancer.__file__).parent
 BRIDGE_MAY = (
     "remembrancer.actors.bridge",
     "remembrancer.protocol.paths",
-    "remembrancer.protocol.locks",
-    "remembrancer.protocol.hello",
-    "remembrancer.protocol.request_ids",
+    "remembrancer.protocol.gateway_link",
     "remembrancer.config.home",
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.gateway.store_access.link_health import LinkHealth, LinkState
+from remembrancer.actors.gateway.store_link import LinkHealth, LinkState
 
 
 def try_in_vain(health: LinkHealth, times: int) -> tuple[list[float], list[LinkState]]:

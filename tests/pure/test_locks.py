@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 
 HOLDER = """
 import sys
 from pathlib import Path
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 lock = FileLock(Path(sys.argv[1]))
 print("held" if lock.try_acquire() else "refused", flush=True)
 sys.stdin.read()

@@ -11,13 +11,12 @@ import pytest
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
 from remembrancer.actors.consolidator.themes import LEAST_SESSIONS
 from remembrancer.actors.store.jobs.findings import MAINTENANCE_S, MAINTENANCE_SESSIONS
-from remembrancer.actors.store.retrieval.deduplication import SAME_COSINE, STRONGER
-from remembrancer.actors.store.retrieval.profiles import PROFILES
-from remembrancer.actors.store.retrieval.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
+from remembrancer.actors.store.retrieval.shortlist import SAME_COSINE, STRONGER
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.launcher import COMMANDS
 from remembrancer.memory import decay
 from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, ArchiveRule, memory_strength
+from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.promotion import (
     CONFIDENCE_SHARE,
     DEFAULT_PROMOTION,
@@ -26,6 +25,7 @@ from remembrancer.memory.promotion import (
     IMPORTANCE_SHARE,
     MOST_FOR_USE,
 )
+from remembrancer.memory.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, STATUSES, kind_of_type, type_of_kind
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.store_access.overlay import after, as_recalled, tags_after
+from remembrancer.actors.gateway.overlay import after, as_recalled
 from remembrancer.memory.changes import tagged, updated
 from remembrancer.protocol.writes import (
     Change,
@@ -90,7 +90,9 @@ def test_tags_come_to_the_same_here_and_in_the_store(
     memory: PortableMemory, add: tuple[str, ...], remove: tuple[str, ...]
 ) -> None:
     change = TagMemory("m", add, tuple(tag for tag in remove if tag not in add))
-    assert tags_after(memory.tags, change.add, change.remove) == tagged(snapshot(memory), change).tags
+    changed = after(memory, asked(change))
+    assert changed is not None
+    assert changed.tags == tagged(snapshot(memory), change).tags
 
 
 @given(MEMORIES, UPDATES)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.profiles import PROFILES, choose_profile
+from remembrancer.memory.profiles import PROFILES, choose_profile
 from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import ProfileName
 

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from msgspec.structs import replace
 
-from remembrancer.actors.store.retrieval.profiles import PROFILES
-from remembrancer.actors.store.retrieval.ranking import (
+from remembrancer.actors.store.retrieval.candidates import best_cosines
+from remembrancer.memory.profiles import PROFILES
+from remembrancer.memory.ranking import (
     ANSWERABLE_COSINE,
     COSINE_FLOOR,
     EXPIRED_FACTOR,
@@ -21,7 +22,6 @@ from remembrancer.actors.store.retrieval.ranking import (
     Signals,
     Weights,
     answerable_cosine,
-    best_passages,
     is_unlikely,
     noise,
     recency,
@@ -366,7 +366,7 @@ def test_a_memory_is_as_near_as_its_nearest_passage(
 ) -> None:
     query = query / np.linalg.norm(query)
     vectors = np.array([vector / np.linalg.norm(vector) for _, vector in rows], dtype=np.float32).reshape(-1, 4)
-    best = best_passages([memory for memory, _ in rows], vectors, query)
+    best = best_cosines([memory for memory, _ in rows], vectors, query)
     assert best.keys() == {memory for memory, _ in rows}
     for memory, cosine in best.items():
         own = [float(vectors[place] @ query) for place, (each, _) in enumerate(rows) if each == memory]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.store_access.last_answers import MAX_ANSWERS, MAX_CHANGES
-from remembrancer.actors.gateway.store_access.read_cache import ReadCache, word_match
+from remembrancer.actors.gateway.read_cache import MAX_ANSWERS, MAX_CHANGES, ReadCache
+from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,
@@ -34,7 +34,6 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoreMemory,
     Scope,
-    SourceRef,
     StoreMemory,
     TagMemory,
     UpdateMemory,
@@ -52,7 +51,7 @@ def question(query: str = "harbour", project: ProjectRef = HERE, session: str = 
 def memory(identity: str, content: str, scope: Scope = "project", **fields: Any) -> RecalledMemory:
     scores = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
     return RecalledMemory(
-        identity, content, "semantic", scope, 0.5, scores, fields.pop("tags", ()), 0.0, 0, SourceRef(), **fields
+        id=identity, content=content, type="semantic", scope=scope, scores=scores, created_at=0.0, **fields
     )
 
 
@@ -357,7 +356,7 @@ IDS = st.sampled_from(["a", "b"])
 TAGS = st.lists(st.sampled_from(["x", "y", "z"]), max_size=2).map(tuple)
 CHANGES = st.one_of(
     st.builds(UpdateMemory, IDS, content=st.sampled_from(["harbour one", "harbour two", "tower"]), add_tags=TAGS),
-    st.builds(TagMemory, IDS, TAGS, TAGS),
+    st.builds(lambda memory_id, add, remove: TagMemory(memory_id, add, tuple({*remove} - {*add})), IDS, TAGS, TAGS),
     st.builds(ForgetMemory, IDS),
     st.builds(RestoreMemory, IDS),
     st.builds(PromoteMemory, IDS, st.sampled_from(["project", "user"])),

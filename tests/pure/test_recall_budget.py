@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.memory_toolset.memory_answers import memory_of
-from remembrancer.actors.gateway.memory_toolset.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
-from remembrancer.actors.gateway.toolkit.tools import Answer, answer_text, with_seed_forms
 from remembrancer.memory.tokens import estimate_tokens, truncate, whole_characters
 from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
+from remembrancer.toolsets.memory.answers import memory_of
+from remembrancer.toolsets.memory.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
+from remembrancer.toolsets.tools import Answer, answer_text, with_first_warning
 from tests.pure.test_context_block import texts
 
 FEW = settings(max_examples=120, deadline=None)
@@ -124,8 +124,8 @@ def test_an_answer_without_room_for_any_memory_says_so() -> None:
 def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
     text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
     warnings = [{"code": "embedding_failed", "message": text}]
-    answer = with_seed_forms(answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings))
-    assert tokens(with_seed_forms(fitted(answer, max_tokens))) <= max_tokens
+    answer = with_first_warning(answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings))
+    assert tokens(with_first_warning(fitted(answer, max_tokens))) <= max_tokens
 
 
 def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:

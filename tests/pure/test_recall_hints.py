@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.recall_hints import hint_for
 from remembrancer.protocol.reads import Recall, Recalled
 from remembrancer.protocol.writes import ProjectRef
+from remembrancer.toolsets.memory.recall_memories import hint_for
 
 
 def empty(below: int = 0) -> Recalled:
@@ -26,9 +26,9 @@ def recall(**fields: Any) -> Recall:
         ({}, 3, "Nothing was near enough to the query. Try other words or set include_forgotten."),
         ({"include_forgotten": True}, 0, "Nothing was found. Try other words."),
         (
-            {"scopes": ("user",), "kinds": ("fact",), "include_forgotten": True},
+            {"scopes": ("user",), "kinds": ("fact",), "domains": ("auth",), "include_forgotten": True},
             0,
-            "Nothing was found. Try other words or leave out scope and kind.",
+            "Nothing was found. Try other words or leave out scope, kind and domain.",
         ),
         (
             {"types": ("semantic",), "tags": ("x",), "before": 1.0, "min_importance": 0.5},

@@ -8,16 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.resources.reading import digest_of, lasting_memory, lasting_status
-from remembrancer.actors.gateway.resources.resource_texts import (
+from remembrancer.actors.gateway.resources import (
+    digest_of,
+    is_known,
     knowledge_graph,
+    lasting_memory,
+    lasting_status,
     list_item,
+    memory_id_of,
     noted,
     one_line,
     preferences,
     session_summary,
 )
-from remembrancer.actors.gateway.resources.resource_uris import is_known, memory_id_of
 from remembrancer.protocol.reads import (
     EarlierSession,
     GraphEntity,
@@ -44,9 +47,8 @@ def story(**fields: object) -> SessionDescription:
 def preference(
     content: str, importance: float = 0.5, kind: MemoryType = "semantic", **fields: object
 ) -> RecalledMemory:
-    values = {"scores": Scores(0, 0, importance, 0), "tags": (), "created_at": 0.0, "access_count": 0}
-    values |= {"source": SourceRef(), **fields}
-    return RecalledMemory(MEMORY, content, kind, "user", importance, **values)  # type: ignore[arg-type]
+    values = {"id": MEMORY, "scope": "user", "created_at": 0.0, "scores": Scores(0, 0, importance, 0), **fields}
+    return RecalledMemory(content=content, type=kind, importance=importance, **values)  # type: ignore[arg-type]
 
 
 def test_the_summary_has_the_seed_s_shape() -> None:

@@ -8,14 +8,12 @@ import msgspec
 import pytest
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments
-from remembrancer.actors.gateway.memory_toolset.graph_arguments import SearchKnowledgeGraphArguments
-from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
-    GetMemoryStatusArguments,
-    RecallMemoriesArguments,
-    StoreMemoryArguments,
-)
-from remembrancer.actors.gateway.toolkit.schema import at_path, describe, fields_at, input_schema
+from remembrancer.toolsets.arguments import at_path, describe, fields_at, input_schema
+from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments
+from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments
+from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments
+from remembrancer.toolsets.memory.search_knowledge_graph import SearchKnowledgeGraphArguments
+from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
 
 ALL = (StoreMemoryArguments, RecallMemoriesArguments, GetMemoryStatusArguments)
 
@@ -103,6 +101,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "scope",
         "type",
         "kind",
+        "domain",
         "strategy",
         "limit",
         "min_importance",

@@ -9,7 +9,7 @@ import pytest
 
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.actors.store.retrieval.recalls import Passages, Source, searched_once
+from remembrancer.actors.store.retrieval.candidates import Passages, Source, searched_once
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
 
 QUERY: Vectors = np.ones(3, dtype=np.float32)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.session_life import Attendance
-from remembrancer.actors.gateway.store_access.ready_answers import HOLDS_S, ReadyAnswers, may_change
+from remembrancer.actors.gateway.read_cache import HOLDS_S, PreparedAnswers, may_change
+from remembrancer.actors.gateway.session_registry import Attendance
 from remembrancer.protocol.reads import GatherContext
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import Change, ForgetMemory, StoreMemory, UpdateMemory
@@ -72,8 +72,8 @@ def test_whoever_comes_and_goes_a_session_is_present_as_long_as_it_has_a_bridge(
         assert {session_id for _, session_id in attendance.present()} == set(there.values())
 
 
-def ready_since(now: float) -> ReadyAnswers:
-    ready = ReadyAnswers()
+def ready_since(now: float) -> PreparedAnswers:
+    ready = PreparedAnswers()
     ready.finish(ready.begin(QUESTION, now), now, is_whole=True)
     return ready
 
@@ -101,7 +101,7 @@ def test_another_question_or_an_answer_in_part_is_not_ready() -> None:
 
 
 def test_what_is_written_while_the_question_is_under_way_spoils_the_answer() -> None:
-    ready = ReadyAnswers()
+    ready = PreparedAnswers()
     ticket = ready.begin(QUESTION, 100.0)
     assert not ready.take(QUESTION, 100.0)
     ready.heard_write(store_operation("a", "new"), True)

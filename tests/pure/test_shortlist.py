@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
-from remembrancer.actors.store.retrieval.shortlist import Entry, each_once, is_over, strength_of
+from remembrancer.actors.store.retrieval.shortlist import Entry, each_once, strength_of
 from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
@@ -33,14 +33,14 @@ def entry(
         number=1,
         id=memory_id,
         content=fields.pop("content", memory_id),
-        type="semantic",
+        type=fields.pop("type", "semantic"),
         scope=scope,
         importance=0.5,
         tags=fields.pop("tags", ()),
         source=SourceRef(),
         version=1,
         created_at=NOW,
-        occurred_at=None,
+        occurred_at=fields.pop("occurred_at", None),
         access_count=0,
         forgotten=False,
         near_duplicates=(),
@@ -176,13 +176,6 @@ def test_whatever_is_left_out_is_stood_for_in_the_answer_or_derived_from_what_is
     said = {one for each in kept for one in (each.record.id, *each.stands_for)}
     for each in found:
         assert each.record.id in said or said.intersection(each.record.derived_from)
-
-
-def test_a_memory_is_over_when_its_last_moment_has_passed() -> None:
-    record = entry("one", 0.5).record
-    assert not is_over(record, NOW)
-    assert not is_over(replace(record, valid_until=NOW + 1), NOW)
-    assert is_over(replace(record, valid_until=NOW), NOW)
 
 
 def test_strength_counts_from_the_last_access_or_else_from_the_making() -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 from examples.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
-from remembrancer.actors.gateway.store_access.queue_file import QueueFile
+from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.catalog import Catalog
 from remembrancer.actors.store.records.schema import migrate
 from remembrancer.protocol.errors import AlreadyRunning
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 
 DAY_S = 86_400.0
 
@@ -71,7 +70,7 @@ def a_home(tmp_path: Path) -> Path:
             (json.dumps([{"scope": "session", "promoted_at": 1000001.5, "content": "é"}]),),
         )
         connection.execute(
-            "INSERT INTO history VALUES (1, 'm', 1, 'stored', 'o', 's', ?, 1000000, ?)",
+            "INSERT INTO history VALUES ('m', 1, 'stored', 'o', 's', ?, 1000000, ?)",
             (json.dumps({"valid_until": 2000000, "metadata": {"valid_until": 7}}), "{}"),
         )
         connection.execute("INSERT INTO maintenance VALUES ('maintenance', 1000002, 3)")

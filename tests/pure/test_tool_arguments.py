@@ -6,18 +6,14 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.gateway.memory_toolset.memory_arguments import (
-    GetMemoryStatusArguments,
-    RecallMemoriesArguments,
-    StoreMemoryArguments,
-    to_change,
-    to_recall,
-)
-from remembrancer.actors.gateway.toolkit.arguments import ArgumentDecoder
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
 from remembrancer.protocol.writes import EntityRef, ProjectRef, SourceRef, StoreMemory
+from remembrancer.toolsets.arguments import ArgumentDecoder
+from remembrancer.toolsets.memory.get_memory_status import GetMemoryStatusArguments
+from remembrancer.toolsets.memory.recall_memories import RecallMemoriesArguments, to_recall
+from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments, to_change
 
 LIMIT_BYTES = 262_144
 PROJECT = ProjectRef("p_0123456789ab", "/code")
@@ -27,7 +23,7 @@ RECALL = ArgumentDecoder(RecallMemoriesArguments)
 
 def store(**arguments: Any) -> StoreMemory:
     given = {"content": "The build needs Java 21", "type": "semantic", "scope": "project", **arguments}
-    return to_change(STORE.decode(given), "session:s", LIMIT_BYTES)("memory:01ARZ3NDEKTSV4RRFFQ69G5FAV")
+    return to_change(STORE.decode(given), "session:s", LIMIT_BYTES)
 
 
 def recall(**arguments: Any) -> Recall:
@@ -36,7 +32,7 @@ def recall(**arguments: Any) -> Recall:
 
 def test_what_is_left_out_has_the_first_seed_s_defaults() -> None:
     assert store() == StoreMemory(
-        memory_id="memory:01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        memory_id="",
         content="The build needs Java 21",
         type="semantic",
         scope="project",
@@ -71,6 +67,7 @@ def test_every_filter_that_is_given_arrives() -> None:
         scope=["user", "project"],
         type="episodic",
         kind=["fact", "decision", "fact"],
+        domain=["auth", "auth"],
         strategy="keyword",
         limit=50,
         min_importance=0.2,
@@ -80,6 +77,7 @@ def test_every_filter_that_is_given_arrives() -> None:
     )
     assert question.scopes == ("user", "project")
     assert question.kinds == ("fact", "decision")
+    assert question.domains == ("auth",)
     assert question.types == ("episodic",)
     assert question.tags == ("java",)
     assert (question.after, question.before) == (1771545600.0, 1771594200.0)
@@ -260,10 +258,10 @@ def test_a_missing_field_is_named_with_what_it_must_be() -> None:
 def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None:
     given = {"content": "x", "scope": "session"}
     for kind in KINDS:
-        change = to_change(STORE.decode({**given, "kind": kind}), "session:s", LIMIT_BYTES)("memory:x")
+        change = to_change(STORE.decode({**given, "kind": kind}), "session:s", LIMIT_BYTES)
         assert (change.kind, change.type) == (kind, type_of_kind(kind))
         both = {**given, "kind": kind, "type": type_of_kind(kind)}
-        assert to_change(STORE.decode(both), "session:s", LIMIT_BYTES)("memory:x") == change
+        assert to_change(STORE.decode(both), "session:s", LIMIT_BYTES) == change
     assert store(type="procedural").kind is None
 
 
@@ -285,7 +283,7 @@ def test_what_is_for_a_session_alone_has_no_broader_scope(kind: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         to_change(STORE.decode({**given, "scope": "project"}), "session:s", LIMIT_BYTES)
     assert caught.value.field == "kind"
-    assert to_change(STORE.decode({**given, "scope": "session"}), "session:s", LIMIT_BYTES)("memory:x").kind == kind
+    assert to_change(STORE.decode({**given, "scope": "session"}), "session:s", LIMIT_BYTES).kind == kind
 
 
 def test_the_third_seed_s_fields_arrive() -> None:

@@ -9,9 +9,9 @@ import time
 import pytest
 from rich.console import Console
 
-from remembrancer.actors.launcher.runtime_status import TraceGathering
+from remembrancer.actors.launcher.supervisor import Answers
 from remembrancer.commands.trace import CallTrace, choose, join, print_call, print_calls
-from remembrancer.protocol.control import ProcessTraces, TracesGathered
+from remembrancer.protocol.control import Pong, ProcessTraces, TracesGathered, TracesTold
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (
     KEPT,
@@ -176,16 +176,19 @@ def test_a_person_reads_where_the_time_went() -> None:
 
 @pytest.mark.anyio
 async def test_an_answer_waits_for_all_that_were_asked_and_no_longer() -> None:
-    gathering = TraceGathering(("gateway", "store"))
-    gathering.note("gateway", GATEWAY.traces)
-    gathering.note("a stranger", STORE.traces)
-    gathering.note("store", STORE.traces)
-    assert await gathering.wait(30) == TracesGathered((GATEWAY, STORE))
+    answers = Answers(TracesTold, ["gateway", "store"])
+    answers.note("gateway", TracesTold(GATEWAY.traces))
+    answers.note("a stranger", TracesTold(STORE.traces))
+    answers.note("store", Pong())
+    answers.note("store", TracesTold(STORE.traces))
+    await answers.wait(30)
+    assert answers.traces() == TracesGathered((GATEWAY, STORE))
 
 
 @pytest.mark.anyio
 async def test_a_process_that_does_not_answer_in_time_is_named() -> None:
-    gathering = TraceGathering(("gateway", "store"))
-    gathering.note("store", STORE.traces)
-    assert await gathering.wait(0.01) == TracesGathered((STORE,), ("gateway",))
-    assert await TraceGathering(()).wait(30) == TracesGathered(())
+    answers = Answers(TracesTold, ["gateway", "store"])
+    answers.note("store", TracesTold(STORE.traces))
+    await answers.wait(0.01)
+    assert answers.traces() == TracesGathered((STORE,), ("gateway",))
+    await Answers(TracesTold, []).wait(30)

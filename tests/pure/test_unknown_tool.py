@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from remembrancer.actors.gateway.toolkit.tools import unknown_tool
+from remembrancer.toolsets.tools import unknown_tool
 
 KNOWN = ["store_memory", "recall_memories"]
 

@@ -6,14 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.gateway.resources import recall_ledger
-from remembrancer.actors.gateway.resources.recall_ledger import RecallLedger
-from remembrancer.actors.gateway.resources.resource_uris import FIXED, GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
-from remembrancer.actors.gateway.resources.watches import COALESCE_S, LONGEST_S, MAX_WATCHES, Watches, concerns
+from remembrancer.actors.gateway import resources
+from remembrancer.actors.gateway.resources import (
+    FIXED,
+    GRAPH,
+    MEMORY_START,
+    PREFERENCES,
+    STATUS,
+    SUMMARY,
+    RecallCounts,
+)
+from remembrancer.actors.gateway.subscriptions import COALESCE_S, LONGEST_S, MAX_WATCHES, Watches, concerns
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.writes import Change, ForgetMemory, Operation, PromoteMemory
+from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, PromoteMemory
+from remembrancer.toolsets.service import Caller
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 
 
@@ -131,24 +139,28 @@ def test_a_run_may_concern_any_memory_and_a_session_s_life_its_summary_and_statu
         assert not concerns(change(life), uri, PROJECT.id, SESSION)
 
 
+def caller(session: str) -> Caller:
+    return Caller("bridge", session, ProjectRef("p", "/"), 0.0)
+
+
 def test_queries_are_counted_and_each_memory_once() -> None:
-    ledger = RecallLedger(0.0)
-    assert ledger.served("p", "s") == (0, 0)
-    ledger.note("p", "s", ("a", "b"))
-    ledger.note("p", "s", ("b", "c"))
-    ledger.note("p", "s", ())
-    ledger.note("p", "other", ("z",))
-    assert ledger.served("p", "s") == (3, 3)
-    assert ledger.last_shown("p", "s") == ["b", "c", "a"]
-    assert ledger.last_shown("q", "s") == []
+    counts = RecallCounts(0.0)
+    assert counts.served("p", "s") == (0, 0)
+    counts.heard_recall(caller("s"), ("a", "b"))
+    counts.heard_recall(caller("s"), ("b", "c"))
+    counts.heard_recall(caller("s"), ())
+    counts.heard_recall(caller("other"), ("z",))
+    assert counts.served("p", "s") == (3, 3)
+    assert counts.last_shown("p", "s") == ["b", "c", "a"]
+    assert counts.last_shown("q", "s") == []
 
 
-def test_the_ledger_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall_ledger, "MAX_SESSIONS", 2)
-    monkeypatch.setattr(recall_ledger, "MAX_MEMORIES", 2)
-    ledger = RecallLedger(0.0)
+def test_the_counts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(resources, "MAX_MEMORIES", 2)
+    counts = RecallCounts(0.0)
     for session in ("one", "two", "one", "three"):
-        ledger.note("p", session, ("a", "b", "c"))
-    assert ledger.served("p", "two") == (0, 0)
-    assert ledger.served("p", "one") == (2, 2)
-    assert ledger.served("p", "three") == (1, 2)
+        counts.heard_recall(caller(session), ("a", "b", "c"))
+    assert counts.served("p", "two") == (0, 0)
+    assert counts.served("p", "one") == (2, 2)
+    assert counts.served("p", "three") == (1, 2)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows, zone_of
+from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, zone_of
 
 NOW = datetime(2023, 5, 30, 17, 0, tzinfo=UTC)  # a Tuesday
 DAY_S = 86_400.0

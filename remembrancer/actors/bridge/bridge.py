@@ -19,7 +19,7 @@ import time
 from remembrancer.actors.bridge.places import Places, find_places, hello_line, new_identity, session_id
 from remembrancer.actors.bridge.replay import Conversation, LineBuffer, error_line
 from remembrancer.actors.bridge.starter import Starter
-from remembrancer.protocol.hello import (
+from remembrancer.protocol.gateway_link import (
     BYE,
     CONTROL,
     END,

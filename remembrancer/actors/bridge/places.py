@@ -14,7 +14,7 @@ import stat
 import sys
 
 from remembrancer import __version__
-from remembrancer.protocol.hello import LINK_VERSION
+from remembrancer.protocol.gateway_link import LINK_VERSION
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,14 @@ from __future__ import annotations
 import json
 import math
 
-from remembrancer.protocol.hello import INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, REPLAY_ID, UNAVAILABLE, stamped
+from remembrancer.protocol.gateway_link import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    REPLAY_ID,
+    UNAVAILABLE,
+    stamped,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -112,7 +119,7 @@ class Conversation:
 
     def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
         """The answer to a line that cannot be read, under its id where that can be had: its sender waits for it."""
-        from remembrancer.protocol.request_ids import id_of_unread
+        from remembrancer.protocol.gateway_link import id_of_unread
 
         is_deep = isinstance(error, RecursionError)
         reason = "the line is nested too deeply" if is_deep else "the line is not valid JSON in UTF-8"

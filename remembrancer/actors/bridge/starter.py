@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remembrancer.actors.bridge.places import Places
-    from remembrancer.protocol.locks import FileLock
+    from remembrancer.protocol.paths import FileLock
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -123,7 +123,7 @@ class Starter:
     def _start(self, now: float) -> None:
         from pathlib import Path
 
-        from remembrancer.protocol.locks import FileLock
+        from remembrancer.protocol.paths import FileLock
 
         os.makedirs(self._places.home, mode=0o700, exist_ok=True)
         lock = FileLock(Path(self._places.start_lock))
@@ -162,7 +162,7 @@ class Starter:
     def _ended(self, status: int, now: float) -> None:
         from pathlib import Path
 
-        from remembrancer.protocol.locks import FileLock
+        from remembrancer.protocol.paths import FileLock
 
         self._child = None
         self._release()

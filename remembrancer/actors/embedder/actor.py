@@ -14,8 +14,7 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.reranker import Reranker, load_reranker
-from remembrancer.actors.embedder.reranking import RerankThread
+from remembrancer.actors.embedder.reranker import Reranker, RerankThread, load_cross_encoder
 from remembrancer.actors.embedder.workers import (
     Answers,
     Crashed,
@@ -39,10 +38,7 @@ from remembrancer.protocol.work import (
     EmbedQuery,
     PassagesEmbedded,
     PassagesReranked,
-    PrepareReranker,
     QueryEmbedded,
-    RerankerFailed,
-    RerankerReady,
     RerankPassages,
     WhoAreYou,
     WorkerFailed,
@@ -73,9 +69,8 @@ class EmbedderActor(Actor):
         self._crashed: asyncio.Future[Crashed] = self._loop.create_future()
         self._passages = PassageThread(load or (lambda: load_engine(spec.settings, spec.threads)), self._post)
         self._questions: QuestionThread | None = None
-        self._load_reranking = load_reranking or (lambda: load_reranker(spec.settings, spec.threads))
-        self._reranking: RerankThread | None = None
-        self._reranker_state: RerankerReady | RerankerFailed | None = None
+        model = spec.settings.reranker_model
+        self._reranking = RerankThread(load_reranking or (lambda: load_cross_encoder(model, spec.threads)), self._post)
         self._engine: Engine | None = None
         self._error: str | None = None
         self._leaving = False
@@ -110,8 +105,7 @@ class EmbedderActor(Actor):
         threads: list[PassageThread | QuestionThread] = [self._passages]
         if self._questions is not None:
             threads.append(self._questions)
-        if self._reranking is not None:
-            self._reranking.finish()
+        self._reranking.finish()
         for thread in threads:
             thread.finish()
         return threads
@@ -124,8 +118,6 @@ class EmbedderActor(Actor):
                     self._passages.submit(jobs)
             case EmbedQuery():
                 self._take_question(message)
-            case PrepareReranker():
-                self._prepare_reranker()
             case RerankPassages():
                 self._rerank(message)
             case WhoAreYou():
@@ -143,19 +135,14 @@ class EmbedderActor(Actor):
             trace.mark("question received")
             self._questions.submit(self._generation, question, trace)
 
-    def _prepare_reranker(self) -> None:
-        if self._reranker_state is not None:
-            self._say(self._reranker_state)
-        if self._reranking is None and not self._leaving:
-            self._reranking = RerankThread(self._load_reranking, self._post)
-            self._reranking.start()
-
     def _rerank(self, question: RerankPassages) -> None:
-        if self._leaving or self._reranking is None:
-            reason = "this worker is leaving" if self._leaving else "this worker has no reranker"
-            self._say(PassagesReranked(question.query_id, (), reason))
-        else:
-            self._reranking.submit(self._generation, question)
+        """The first question has the reranker loaded."""
+        if self._leaving:
+            self._say(PassagesReranked(question.query_id, (), "this worker is leaving"))
+            return
+        if self._reranking.ident is None:
+            self._reranking.start()
+        self._reranking.submit(self._generation, question)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
@@ -209,9 +196,7 @@ class EmbedderActor(Actor):
                     if generation == self._generation:
                         self._say(answer)
             case RerankerAnswer(generation=generation, message=message):
-                if not isinstance(message, PassagesReranked):
-                    self._reranker_state = message
-                if generation is None or generation == self._generation:
+                if generation == self._generation:
                     self._say(message)
             case Crashed():
                 if not self._crashed.done():

@@ -24,8 +24,15 @@ from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.tracing import NO_TRACE, Trace
-from remembrancer.protocol.wire import RerankerMessage
-from remembrancer.protocol.work import EmbedQuery, JobFailed, Passage, PassageJob, PassagesEmbedded, QueryEmbedded
+from remembrancer.protocol.work import (
+    EmbedQuery,
+    JobFailed,
+    Passage,
+    PassageJob,
+    PassagesEmbedded,
+    PassagesReranked,
+    QueryEmbedded,
+)
 
 FIRST_RETRY_S: Final = 1.0
 LAST_RETRY_S: Final = 30.0
@@ -89,10 +96,10 @@ class Crashed(NamedTuple):
 
 
 class RerankerAnswer(NamedTuple):
-    """What the reranker has to say; `generation` None: of itself, and not to a question."""
+    """A finished question to the reranker, with the generation that it was submitted with."""
 
-    generation: int | None
-    message: RerankerMessage
+    generation: int
+    message: PassagesReranked
 
 
 WorkEvent = Loaded | Unusable | Answers | QuestionAnswers | RerankerAnswer | Crashed

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import anyio
 import anyio.abc
 
-from remembrancer.actors.gateway.handlers import compose_handlers
-from remembrancer.actors.gateway.hook_intake import HookIntake
+from remembrancer.actors.gateway.events import Events
+from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.listener import Listener
-from remembrancer.actors.gateway.memory_toolset.change_tools import ChangeTools
-from remembrancer.actors.gateway.memory_toolset.context_arguments import GetMemoryContextArguments, to_gather
-from remembrancer.actors.gateway.memory_toolset.context_tools import ContextTools
-from remembrancer.actors.gateway.memory_toolset.graph_tools import GraphTools
-from remembrancer.actors.gateway.memory_toolset.memory_tools import MemoryTools
-from remembrancer.actors.gateway.memory_toolset.reflect_tools import ReflectTools
+from remembrancer.actors.gateway.prompts import Prompts
+from remembrancer.actors.gateway.resources import RecallCounts, Resources
 from remembrancer.actors.gateway.server import build_server
-from remembrancer.actors.gateway.session_life import SessionLife
-from remembrancer.actors.gateway.store_access.access_notes import AccessNotes
-from remembrancer.actors.gateway.store_access.drain import Drain
-from remembrancer.actors.gateway.store_access.happenings import Happenings
-from remembrancer.actors.gateway.store_access.read_cache import ReadCache
-from remembrancer.actors.gateway.store_access.reads import ReadPath
-from remembrancer.actors.gateway.store_access.store_link import StoreLink
-from remembrancer.actors.gateway.store_access.write_queue import WriteQueue
-from remembrancer.actors.gateway.store_access.writes import WritePath
-from remembrancer.actors.gateway.toolkit.tools import Caller, Toolbox, Toolset
-from remembrancer.actors.launch import ORPHANED, LaunchSpec
-from remembrancer.actors.shell import Actor, acquire
+from remembrancer.actors.gateway.session_registry import SessionRegistry
+from remembrancer.actors.gateway.store_access import StoreAccess
+from remembrancer.actors.gateway.store_link import StoreLink
+from remembrancer.actors.gateway.subscriptions import Subscriptions
+from remembrancer.actors.gateway.write_queue import WriteQueue
+from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
 from remembrancer.protocol.control import GatewayHealth, PeerFailed
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
+from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
+from remembrancer.toolsets.service import Caller
+from remembrancer.toolsets.tools import load_tools
 
 
 class GatewayActor(Actor):
@@ -42,52 +36,42 @@ class GatewayActor(Actor):
         self._link = StoreLink(spec.paths.store_endpoint, self.speaker)
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._listener: Listener | None = None
-        self._life: SessionLife | None = None
-        self.happenings = Happenings()
-        self.reads: ReadPath
+        self._registry: SessionRegistry | None = None
+        self.events = Events()
+        self.access: StoreAccess
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        settings, paths = self.spec.settings, self.spec.paths
+        settings, paths, events = self.spec.settings, self.spec.paths, self.events
         await acquire(self._lock, "gateway")
         await self._queue.open()
-        cache, happenings = ReadCache(), self.happenings
-        drain = Drain(self._queue, self._link, cache, happenings)
         try:
             async with anyio.create_task_group() as tasks:
-                writes = WritePath(self._link, self._queue, cache, happenings, settings)
-                reads = self.reads = ReadPath(self._link, self._queue, cache, settings)
-                notes = AccessNotes(self._link, tasks)
-                memory = MemoryTools(
-                    writes, reads, self._link, self._queue, drain, settings, str(paths.home), happenings, notes
-                )
-                changes = ChangeTools(writes, reads, settings)
-                context = ContextTools(reads, happenings, notes)
-                graph = GraphTools(reads, happenings)
-                reflection = ReflectTools(writes, reads, settings, happenings)
-                groups = (memory, changes, context, graph, reflection)
-                toolset = Toolset("memory", tuple(tool for group in groups for tool in group.tools()))
-                handlers = compose_handlers(toolset.tools, reads, happenings, lambda: self._link.usable, tasks)
-                server = build_server(lambda: not self._link.usable, *handlers)
-                happenings.on_write.append(reads.ready.heard_write)
+                access = self.access = StoreAccess(self._link, self._queue, events, settings, str(paths.home), tasks)
+                tools, counts = load_tools(), RecallCounts(time.time())
+                resources = Resources(tools, access, counts)
+                subscriptions = Subscriptions(resources.read, lambda: self._link.usable, tasks)
+                events.on_recall += [counts.heard_recall, subscriptions.heard_recall]
+                events.on_write.append(subscriptions.heard_write)
+                server = build_server(access, resources, subscriptions, Prompts(tools, access, counts))
 
-                async def make_context_ready(caller: Caller) -> None:
-                    await reads.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
+                async def prepare_context(caller: Caller) -> None:
+                    await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
 
-                self._life = SessionLife(writes, self._link, make_context_ready)
+                self._registry = SessionRegistry(access, self._link, prepare_context)
                 self._listener = Listener(
                     paths.gateway_socket,
                     self.spec.incarnation,
                     server,
-                    Toolbox([toolset]),
+                    tools,
                     settings,
-                    self._life,
+                    self._registry,
                     tasks,
                     self.traces,
                 )
                 tasks.start_soon(self._link.run)
-                tasks.start_soon(self._life.run)
-                tasks.start_soon(drain.run)
-                tasks.start_soon(HookIntake(paths.hooks, writes, self._link.tell).run)
+                tasks.start_soon(self._registry.run)
+                tasks.start_soon(access.run)
+                tasks.start_soon(HookIntake(paths.hooks, access, self._link.tell).run)
                 await self._listener.open()
                 gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
                 task_status.started()
@@ -119,5 +103,5 @@ class GatewayActor(Actor):
         """
         if self._listener is not None:
             await self._listener.drain(None if reason == ORPHANED else reason)
-        if self._life is not None:
-            await self._life.drain()
+        if self._registry is not None:
+            await self._registry.drain()

@@ -10,11 +10,11 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from remembrancer.actors.gateway.toolkit.text import clean_name
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import PREFIX, Settings
+from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, VersionMismatch
-from remembrancer.protocol.hello import LINK_VERSION
+from remembrancer.protocol.gateway_link import LINK_VERSION
 from remembrancer.protocol.reads import Notice
 
 MAX_SESSION_ID: Final = 200

@@ -1,22 +1,33 @@
-"""An event that a hook left, read and made into the change that records it. Pure, but for looking for its project."""
+"""The events that hooks left in a directory: each is read, recorded as an operation, and then gone.
+
+Hooks wait for nobody and tell nobody, so the directory is looked at twice a second: at its time of change alone, as
+long as nobody changes it. An event whose file a crash has left is recorded again under the same operation id, which
+does nothing twice.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
+import anyio
+import anyio.to_thread
 import msgspec
 
 from remembrancer.actors.gateway.hello import working_tree_of
-from remembrancer.actors.gateway.toolkit.credential_masking import masked, masked_value
-from remembrancer.actors.gateway.toolkit.text import clean_name
 from remembrancer.config.project import project_of
-from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.hooks import FORMAT
+from remembrancer.memory.credentials import masked, masked_value
+from remembrancer.memory.text import clean_name
+from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.gateway_link import DROPPED, HOOK_FORMAT, HOOK_SUFFIX, MAX_EVENT_BYTES, REJECTED
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import Operation, SessionChange
+from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
 
 CLIENT: Final = "claude-code"
 """Whose hooks these are."""
@@ -75,8 +86,8 @@ def read_event(content: bytes) -> HookEvent:
         event = msgspec.convert(json.loads(content), HookEvent)
     except (ValueError, RecursionError) as error:  # msgspec's own is a ValueError too
         raise InvalidInput(f"no event of a hook: {error}") from error
-    if event.format != FORMAT:
-        raise InvalidInput(f"an event of form {event.format}, and this release reads form {FORMAT}")
+    if event.format != HOOK_FORMAT:
+        raise InvalidInput(f"an event of form {event.format}, and this release reads form {HOOK_FORMAT}")
     if not event.at > 0 or "\0" in event.directory:
         raise InvalidInput("an event of no time, or of no place")
     return event
@@ -115,3 +126,177 @@ def _tool_call(event: HookEvent) -> ToolCall:
         success=event.success,
         duration_ms=event.duration_ms,
     )
+
+
+LOOK_S: Final = 0.5
+PAUSE_S: Final = 5.0
+"""Before an event is tried again that can be written nowhere at the moment (a full disk, say)."""
+MAX_REJECTED: Final = 100
+"""Files that are kept for somebody to look at."""
+PRESENT_S: Final = 1800.0
+"""So long a session that was heard of counts as there, unless it has ended: a person may think for a while."""
+PRESENCE_S: Final = 5.0
+"""How often the store is told of these."""
+SETTLED_S: Final = 2.0
+"""A directory that was changed as lately as this may be changed again without its time of change saying so: that is as
+fine as the file system's clock, which is two seconds at the coarsest (FAT)."""
+
+logger = logging.getLogger(__name__)
+
+
+class Writes(Protocol):
+    """What makes an operation durable: the way of every write."""
+
+    async def apply(self, operation: Operation, received_at: float) -> object:
+        """Make it durable, or raise why not."""
+        ...
+
+
+class HeardOf:
+    """The sessions that hooks have told of lately, and not of their end. Pure; times are seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], tuple[float, ProjectRef]] = {}
+
+    def note(self, operation: Operation) -> None:
+        """An event was taken in."""
+        key = (operation.project.id, operation.session_id)
+        if isinstance(operation.change, EndSession):
+            self._last.pop(key, None)
+        else:
+            self._last[key] = (operation.requested_at, operation.project)
+
+    def present(self, now: float) -> tuple[tuple[ProjectRef, str], ...]:
+        """Those that count as being there."""
+        self._last = {key: last for key, last in self._last.items() if now - last[0] < PRESENT_S}
+        return tuple((project, session) for (_, session), (_, project) in self._last.items())
+
+
+class HookIntake:
+    """Run `run` as a task. `directory` is made by the first hook, and need not be there.
+
+    `tell` takes what needs no answer to the store: a session without a bridge would count as abandoned between two
+    prompts else.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        writes: Writes,
+        tell: Callable[[NotePresence], Awaitable[None]],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._directory = directory
+        self._writes = writes
+        self._tell = tell
+        self._clock = clock
+        self._heard = HeardOf()
+        self._done_with_ns: int | None = None
+        """The directory's time of change when there was nothing left in it to take."""
+
+    async def run(self) -> None:
+        """Take in what comes. Ends when it is cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._note_presence)
+            await self._take_in()
+
+    async def _note_presence(self) -> None:
+        while True:
+            present = self._heard.present(self._clock())
+            if present:
+                await self._tell(NotePresence(present))
+            await anyio.sleep(PRESENCE_S)
+
+    async def _take_in(self) -> None:
+        while True:
+            try:
+                await self.take_all()
+            except RemembrancerError as error:
+                logger.warning("events of hooks have to wait", extra={"code": error.code, "reason": error.message})
+                await anyio.sleep(PAUSE_S)
+            except OSError as error:
+                logger.warning("events of hooks cannot be read", extra={"reason": str(error)})
+                await anyio.sleep(PAUSE_S)
+            await anyio.sleep(LOOK_S)
+
+    async def take_all(self) -> int:
+        """Take in what is there now, in its order; returns how many events that were.
+
+        Raises:
+            RemembrancerError: an event can be written nowhere for now; it and those after it stay.
+            OSError: the directory cannot be read, or a file not removed.
+        """
+        changed_ns = self._changed_ns()
+        if changed_ns is None or changed_ns == self._done_with_ns:
+            return 0
+        taken, waiting = 0, self._waiting()
+        for name in waiting:
+            taken += await self._take(name)
+        is_settled = not waiting and self._clock() - changed_ns / 1e9 > SETTLED_S
+        self._done_with_ns = changed_ns if is_settled else None
+        return taken
+
+    def _changed_ns(self) -> int | None:
+        """When the directory was changed last; None: it is not there."""
+        try:
+            return self._directory.stat().st_mtime_ns
+        except FileNotFoundError:
+            return None
+
+    def _waiting(self) -> list[str]:
+        try:
+            found = sorted(path.name for path in self._directory.iterdir())
+        except FileNotFoundError:
+            return []
+        if DROPPED in found:
+            self._tell_of_dropped()
+        return [name for name in found if name.endswith(HOOK_SUFFIX) and not name.startswith(".")]
+
+    async def _take(self, name: str) -> bool:
+        path = self._directory / name
+        try:
+            operation = await anyio.to_thread.run_sync(_read, path)
+        except FileNotFoundError:  # dropped meanwhile, because there were too many
+            return False
+        except InvalidInput as error:
+            self._reject(path, error.message)
+            return False
+        with anyio.CancelScope(shield=True):  # a write must not be cancelled half-way; it has a budget of its own
+            try:
+                await self._writes.apply(operation, self._clock())
+            except RemembrancerError as error:
+                if error.retry_possible:
+                    raise
+                self._reject(path, error.message)
+                return False
+            except Exception as error:
+                logger.exception("an event of a hook could not be recorded")
+                self._reject(path, type(error).__name__)
+                return False
+            self._heard.note(operation)
+            path.unlink(missing_ok=True)
+        return True
+
+    def _reject(self, path: Path, reason: str) -> None:
+        """Put a file aside, where it is in nobody's way. The oldest of too many go."""
+        logger.error("an event of a hook was set aside", extra={"file": path.name, "reason": reason})
+        aside = self._directory / REJECTED
+        aside.mkdir(mode=0o700, exist_ok=True)
+        path.replace(aside / path.name)
+        for oldest in sorted(aside.iterdir())[:-MAX_REJECTED]:
+            oldest.unlink(missing_ok=True)
+
+    def _tell_of_dropped(self) -> None:
+        path = self._directory / DROPPED
+        logger.warning("hooks dropped events, since too many waited", extra={"count": path.stat().st_size})
+        path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Operation:
+    """The operation that a file asks for. Raises InvalidInput when it asks for none."""
+    about = path.lstat()
+    if not path.is_file() or path.is_symlink():
+        raise InvalidInput("it is not a file")
+    if about.st_size > MAX_EVENT_BYTES:
+        raise InvalidInput(f"it has more than {MAX_EVENT_BYTES} bytes")
+    return to_operation(path.name, path.read_bytes())

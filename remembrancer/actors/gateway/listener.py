@@ -17,12 +17,20 @@ from mcp.server.lowlevel import Server
 from remembrancer import __version__
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, read_hello, setting_warnings
 from remembrancer.actors.gateway.session import Session
-from remembrancer.actors.gateway.session_life import SessionLife
-from remembrancer.actors.gateway.toolkit.tools import Toolbox
+from remembrancer.actors.gateway.session_registry import SessionRegistry
+from remembrancer.actors.gateway.transport import LineTransport
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
-from remembrancer.protocol.hello import INVALID, MAX_HELLO_BYTES, MAX_LINE_BYTES, MAX_STAMP_BYTES, REFUSED, WELCOME
+from remembrancer.protocol.gateway_link import (
+    INVALID,
+    MAX_HELLO_BYTES,
+    MAX_LINE_BYTES,
+    MAX_STAMP_BYTES,
+    REFUSED,
+    WELCOME,
+)
 from remembrancer.protocol.tracing import Traces
+from remembrancer.toolsets.tools import Tool, choose_tools
 
 HELLO_WAIT_S: Final = 5.0
 BACKLOG: Final = 256
@@ -39,18 +47,18 @@ class Listener:
         path: Path,
         incarnation: str,
         server: Server[Any],
-        toolbox: Toolbox,
+        tools: dict[str, Tool[Any]],
         settings: Settings,
-        life: SessionLife,
+        registry: SessionRegistry,
         tasks: anyio.abc.TaskGroup,
         traces: Traces,
     ) -> None:
         self._path = path
         self._incarnation = incarnation
         self._server = server
-        self._toolbox = toolbox
+        self._tools = tools
         self._settings = settings
-        self._life = life
+        self._registry = registry
         self._tasks = tasks
         self._traces = traces
         self._numbers = itertools.count(1)
@@ -79,7 +87,7 @@ class Listener:
             await anyio.sleep(0.01)
         if reason is not None:
             for session in self._sessions:
-                session.say_goodbye(reason)
+                session.transport.say_goodbye(reason)
 
     def _stop_listening(self) -> None:
         socket, self._socket = self._socket, None
@@ -133,19 +141,19 @@ class Listener:
         return hello
 
     async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tools, notices = self._toolbox.choose(hello.environment.get(TOOLSETS_VARIABLE))
+        tools, notices = choose_tools(self._tools.values(), hello.environment.get(TOOLSETS_VARIABLE))
         notices += setting_warnings(hello.environment, self._settings)
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"
-        session = Session(hello, key, tools, notices, reader, writer, self._traces)
+        session = Session(hello, key, tools, notices, LineTransport(reader, writer), self._traces)
         self._sessions.add(session)
         if not hello.passing:
-            self._life.attend(session)
+            self._registry.attend(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
             await session.serve(self._server)
         finally:
             self._sessions.discard(session)
-            self._life.left(session)
+            self._registry.left(session)
             logger.info("session closed", extra={"session": hello.session, "bridge_pid": hello.pid})

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from remembrancer.actors.launch import EXIT_START_FAILED
+from remembrancer.actors.shell import EXIT_START_FAILED
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, ProcessState, Role, Stop
 

@@ -26,8 +26,7 @@ from remembrancer.actors.launcher.home import (
     unusable,
     write_record,
 )
-from remembrancer.protocol.locks import FileLock
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 
 if TYPE_CHECKING:
     import logging
@@ -157,7 +156,7 @@ class Runtime:
     def _read_settings(self, logger: logging.Logger) -> Settings:
         """The settings; from here on there is a log, and what is wrong with them is in it: a session's runtime has
         nobody who reads its errors."""
-        from remembrancer.actors.logs import configure_logs
+        from remembrancer.actors.shell import configure_logs
         from remembrancer.protocol.errors import RemembrancerError
 
         try:

@@ -15,13 +15,13 @@ from typing import Final
 import anyio
 import anyio.abc
 import msgspec
+import psutil
 
-from remembrancer.actors.launch import LaunchSpec
 from remembrancer.actors.launcher.children import Child, Command
 from remembrancer.actors.launcher.home import Record, RecordedProcess, creation_time, write_record
-from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Signal, Start, Tell
-from remembrancer.actors.launcher.runtime_status import HealthTable, TraceGathering
+from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision, check_embedders
+from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import (
     AskDown,
@@ -29,25 +29,35 @@ from remembrancer.protocol.control import (
     AskStatus,
     AskTraces,
     CommandRefused,
+    ConsolidatorHealth,
+    EmbedderHealth,
+    GatewayHealth,
     GoingDown,
     Ping,
     Pong,
+    ProcessHealth,
+    ProcessStatus,
+    ProcessTraces,
     Ready,
+    RuntimeStatus,
     Scaled,
     StartFailed,
+    StoreHealth,
     TellTraces,
     ToCommand,
     ToLauncher,
+    TracesGathered,
     TracesTold,
 )
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
+from remembrancer.protocol.tracing import TraceReport
 from remembrancer.protocol.wire import Envelope, to_launcher
 
 FRESH_ANSWERS_S: Final = 0.5
-"""How long a status waits for the answers to its pings; then the last known health must do."""
+"""How long a command waits for what the processes say of themselves; then what is known must do."""
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +92,8 @@ class Supervisor:
         self._core = Supervision(settings, new_ulid, for_sessions=for_sessions, now=self._started_at)
         self._children: dict[str, Child] = {}
         self._unrecorded = False
-        self._health = HealthTable(paths.home)
-        self._gatherings: set[TraceGathering] = set()
+        self._health: dict[str, ProcessHealth] = {}
+        self._asked: set[Answers] = set()
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._router: Router[ToLauncher] = Router(
             paths.control_endpoint, Speaker("launcher", new_ulid()), to_launcher, self._hear
@@ -99,10 +109,10 @@ class Supervisor:
         for noted in pending_signals:
             self._on_signal(noted)
         async with self._router, anyio.create_task_group() as self._tasks:
-            await self._carry_out(self._core.begin(time.monotonic()))
+            self._carry_out(self._core.begin(time.monotonic()))
             while not self._core.finished:
                 event = await self._next_event()
-                await self._carry_out(event(time.monotonic()))
+                self._carry_out(event(time.monotonic()))
             self._tasks.cancel_scope.cancel()
         reason = self._core.stopping or ""
         logger.info("stopped", extra={"reason": reason})
@@ -115,7 +125,7 @@ class Supervisor:
             return self._core.tick
         return self._events.get_nowait()
 
-    async def _carry_out(self, instructions: list[Instruction]) -> None:
+    def _carry_out(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
             match instruction:
                 case Start():
@@ -133,7 +143,7 @@ class Supervisor:
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
         if order.role in ("embedder", "consolidator"):
-            self._health.forget(order.name)  # of the store and the gateway, what they last said is better than nothing
+            self._health.pop(order.name, None)  # of the store and the gateway, what they last said is better than none
         spec = LaunchSpec(
             role=order.role,
             name=order.name,
@@ -205,29 +215,31 @@ class Supervisor:
                 self._events.put_nowait(functools.partial(self._core.on_start_failed, *actor, code, text))
             case Pong(health=health):
                 if self._core.is_current(*actor):
-                    self._health.note(peer.name, health)
+                    if health is not None:
+                        self._health[peer.name] = health
+                    self._note_answer(peer.name, message)
                 self._events.put_nowait(functools.partial(self._core.on_pong, *actor, health))
-            case TracesTold(traces=traces):
+            case TracesTold():
                 if self._core.is_current(*actor):
-                    for gathering in self._gatherings:
-                        gathering.note(peer.name, traces)
+                    self._note_answer(peer.name, message)
             case AskTraces(trace=trace):
-                self._answer_soon(peer, envelope, functools.partial(self._gather_traces, trace))
+                self._answer_soon(peer, envelope, self._gather_traces(trace))
             case AskStatus():
-                self._answer_soon(peer, envelope, self._status)
+                self._answer_soon(peer, envelope, self._status())
             case AskScale(embedders=embedders):
-                self._answer_soon(peer, envelope, functools.partial(self._scale, embedders))
+                self._router.send(peer, self._scale(embedders), in_reply_to=envelope.message_id)
             case AskDown(reason=reason):
-                self._answer_soon(peer, envelope, functools.partial(self._go_down, reason))
+                self._events.put_nowait(functools.partial(self._core.stop, reason))
+                self._router.send(peer, GoingDown(os.getpid()), in_reply_to=envelope.message_id)
 
-    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Callable[[], Awaitable[ToCommand]]) -> None:
+    def _answer_soon(self, peer: Peer, envelope: Envelope, answer: Awaitable[ToCommand]) -> None:
         async def work() -> None:
-            self._router.send(peer, await answer(), in_reply_to=envelope.message_id)
+            self._router.send(peer, await answer, in_reply_to=envelope.message_id)
 
-        if self._tasks is not None:
-            self._tasks.start_soon(work)
+        assert self._tasks is not None
+        self._tasks.start_soon(work)
 
-    async def _scale(self, embedders: int) -> ToCommand:
+    def _scale(self, embedders: int) -> ToCommand:
         if self._core.stopping is not None:
             return CommandRefused("stopping", "the runtime is going down")
         try:
@@ -237,33 +249,101 @@ class Supervisor:
         self._events.put_nowait(functools.partial(self._core.scale, embedders))
         return Scaled(embedders)
 
-    async def _go_down(self, reason: str) -> ToCommand:
-        self._events.put_nowait(functools.partial(self._core.stop, reason))
-        return GoingDown(os.getpid())
+    def _note_answer(self, name: str, answer: Pong | TracesTold) -> None:
+        for answers in self._asked:
+            answers.note(name, answer)
 
-    async def _status(self) -> ToCommand:
-        asked_at = time.monotonic()
-        asked = await self._ask_the_ready(Ping())
-        with anyio.move_on_after(FRESH_ANSWERS_S):
-            await self._health.wait_for(asked, since=asked_at)
-        pids = {name: child.pid for name, child in self._children.items()}
-        return self._health.runtime_status(self._core.processes, pids, launcher_started_at=self._started_at)
+    async def _ask_the_ready(self, question: Ping | TellTraces) -> Answers:
+        """Ask each process that is ready, and wait a moment for the answers."""
+        ready = [process for process in self._core.processes if process.state == "ready"]
+        answers = Answers(Pong if isinstance(question, Ping) else TracesTold, [process.name for process in ready])
+        self._asked.add(answers)
+        try:
+            for process in ready:
+                self._router.send(_peer(process.name, process.incarnation), question)
+            await answers.wait(FRESH_ANSWERS_S)
+        finally:
+            self._asked.discard(answers)
+        return answers
 
     async def _gather_traces(self, trace: str) -> ToCommand:
-        gathering = TraceGathering([process.name for process in self._core.processes if process.state == "ready"])
-        self._gatherings.add(gathering)
-        try:
-            await self._ask_the_ready(TellTraces(trace))
-            return await gathering.wait(FRESH_ANSWERS_S)
-        finally:
-            self._gatherings.discard(gathering)
+        return (await self._ask_the_ready(TellTraces(trace))).traces()
 
-    async def _ask_the_ready(self, question: Ping | TellTraces) -> list[str]:
-        """Send a question to each process that is ready. Their names."""
-        ready = [process for process in self._core.processes if process.state == "ready"]
-        for process in ready:
-            self._router.send(_peer(process.name, process.incarnation), question)
-        return [process.name for process in ready]
+    async def _status(self) -> ToCommand:
+        await self._ask_the_ready(Ping())
+        now = time.monotonic()
+        launcher = ProcessStatus(
+            role="launcher",
+            name="launcher",
+            pid=os.getpid(),
+            state="ready",
+            restarts=0,
+            uptime_s=now - self._started_at,
+            rss_bytes=resident_bytes(os.getpid()),
+        )
+        gateway, store = self._health.get("gateway"), self._health.get("store")
+        consolidator = self._health.get("consolidator")
+        return RuntimeStatus(
+            home=str(self._paths.home),
+            processes=(launcher, *(self._process_status(process, now) for process in self._core.processes)),
+            gateway=gateway if isinstance(gateway, GatewayHealth) else None,
+            store=store if isinstance(store, StoreHealth) else None,
+            consolidator=consolidator if isinstance(consolidator, ConsolidatorHealth) else None,
+        )
+
+    def _process_status(self, process: Lifecycle, now: float) -> ProcessStatus:
+        state, error, child = process.state, process.error, self._children.get(process.name)
+        health = self._health.get(process.name)
+        if state == "ready" and isinstance(health, EmbedderHealth) and health.error:
+            state, error = "degraded", health.error
+        return ProcessStatus(
+            role=process.role,
+            name=process.name,
+            pid=child.pid if child else 0,
+            state=state,
+            restarts=process.restarts,
+            uptime_s=now - process.started_at if child else 0.0,
+            rss_bytes=resident_bytes(child.pid) if child else 0,
+            error=error,
+        )
+
+
+class Answers:
+    """The answers to one question (of that type), from the processes that were asked."""
+
+    def __init__(self, kind: type[Pong | TracesTold], asked: list[str]) -> None:
+        self._kind = kind
+        self._asked = asked
+        self._given: dict[str, Pong | TracesTold] = {}
+        self._whole = anyio.Event()
+
+    def note(self, name: str, answer: Pong | TracesTold) -> None:
+        """A process has said something."""
+        if name in self._asked and isinstance(answer, self._kind):
+            self._given[name] = answer
+            if len(self._given) == len(self._asked):
+                self._whole.set()
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until all have answered, or the time is over."""
+        with anyio.move_on_after(timeout_s if self._asked else 0):
+            await self._whole.wait()
+
+    def traces(self) -> TracesGathered:
+        """The traces that were told, and who did not tell any."""
+        reports: dict[str, tuple[TraceReport, ...]] = {
+            name: answer.traces for name, answer in self._given.items() if isinstance(answer, TracesTold)
+        }
+        told = tuple(ProcessTraces(name, reports[name]) for name in self._asked if name in reports)
+        return TracesGathered(told, tuple(name for name in self._asked if name not in reports))
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident memory of a process; 0 when it has gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def _peer(name: str, incarnation: str) -> Peer:

@@ -15,8 +15,7 @@ from typing import Any, Final, TypeVar
 import anyio
 import anyio.abc
 
-from remembrancer.actors.launch import LaunchSpec
-from remembrancer.actors.shell import Actor, acquire
+from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.jobs.consolidator_desk import ConsolidatorDesk
@@ -26,16 +25,15 @@ from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Dispatcher, Listener
-from remembrancer.actors.store.retrieval.ranking import Weights
-from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.settings import maintenance_rules, promotion_rules
+from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.locks import FileLock
+from remembrancer.protocol.paths import FileLock
 from remembrancer.protocol.reads import (
     Counts,
     EmbeddingSummary,
@@ -47,8 +45,6 @@ from remembrancer.protocol.work import (
     PassagesEmbedded,
     PassagesReranked,
     QueryEmbedded,
-    RerankerFailed,
-    RerankerReady,
     WorkerFailed,
     WorkerLeaving,
     WorkerReady,
@@ -75,7 +71,6 @@ class StoreActor(Actor):
         self._embedded = 0
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
-        self._reranker: RerankerDesk | None = None
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
         self._committer: Committer
@@ -101,8 +96,6 @@ class StoreActor(Actor):
         self._scheduler = EmbeddingScheduler(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
-        if settings.reranker == "cross-encoder":
-            self._reranker = RerankerDesk(self._send_to_worker)
         self._reads = ReadHandlers(
             paths,
             self._files,
@@ -114,7 +107,7 @@ class StoreActor(Actor):
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
-            reranker=None if self._reranker is None else (self._reranker, settings),
+            reranker=None if settings.reranker == "off" else settings,
         )
         writes = WriteHandlers(
             self._files,
@@ -184,8 +177,6 @@ class StoreActor(Actor):
             self._jobs.consolidator_gone(peer.incarnation)
         else:
             self._scheduler.peer_gone(peer)
-            if self._reranker is not None:
-                self._reranker.peer_gone(peer)
 
     def on_peer_failed(self, peer: PeerFailed) -> None:
         if peer.role == "consolidator" and hasattr(self, "_jobs"):
@@ -206,18 +197,13 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._files.close)
 
     def _listeners(self) -> dict[type, Listener]:
-        reranker = self._reranker.hear if self._reranker is not None else lambda *_: None
-
         def hear(peer: Peer, message: Any) -> None:
             self._embedded += isinstance(message, PassagesEmbedded)
             self._scheduler.hear(peer, message)
-            reranker(peer, message)
 
-        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
-        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
+        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded, PassagesReranked)
         return {
             **dict.fromkeys(work, hear),
-            **dict.fromkeys(reranking, reranker),
             NotePresence: lambda *_: None,  # which the jobs have heard
         }
 

@@ -21,9 +21,9 @@ from remembrancer.actors.store.graph.joined_graph import (
     walk,
 )
 from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records
-from remembrancer.actors.store.retrieval.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
-from remembrancer.actors.store.retrieval.shown import as_recalled
+from remembrancer.actors.store.retrieval.shortlist import as_recalled
 from remembrancer.memory.names import name_key
+from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, recency, standing
 from remembrancer.protocol.reads import (
     GraphEntity,
     GraphFound,

@@ -69,17 +69,15 @@ def _link(
 
 def _number_of(connection: sqlite3.Connection, entity: EntityRef, now: float) -> int:
     """The number of an entity, which is made when it is new."""
-    inserted = connection.execute(
-        "INSERT INTO entities (name, type, created_at, key) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (entity.name, entity.type, now, name_key(entity.name)),
-    )
-    if inserted.rowcount:
-        assert inserted.lastrowid is not None
-        connection.execute(
-            "INSERT INTO entities_text (rowid, words) VALUES (?, ?)", (inserted.lastrowid, name_words(entity.name))
-        )
-        return inserted.lastrowid
-    found: tuple[int] = connection.execute(
+    found = connection.execute(
         "SELECT number FROM entities WHERE name = ? AND type = ?", (entity.name, entity.type)
     ).fetchone()
-    return found[0]
+    if found is not None:
+        return int(found[0])
+    number = connection.execute(
+        "INSERT INTO entities (name, type, created_at, key) VALUES (?, ?, ?, ?)",
+        (entity.name, entity.type, now, name_key(entity.name)),
+    ).lastrowid
+    assert number is not None
+    connection.execute("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
+    return number

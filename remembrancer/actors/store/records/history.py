@@ -45,8 +45,7 @@ def note_version(
 def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntry) -> None:
     """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
     connection.execute(
-        f"""INSERT INTO history (memory_id, {_COLUMNS}) SELECT ?, ?, ?, ?, ?, ?, ?, ?
-            WHERE NOT EXISTS (SELECT 1 FROM history WHERE memory_id = ? AND version = ? AND operation_id = ?)""",  # noqa: S608 - fixed names
+        f"INSERT OR IGNORE INTO history (memory_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - fixed names
         (
             memory_id,
             entry.version,
@@ -56,9 +55,6 @@ def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntr
             entry.operation_id,
             encode_json(entry.record).decode(),
             encode_json(entry.details).decode(),
-            memory_id,
-            entry.version,
-            entry.operation_id,
         ),
     )
 
@@ -66,7 +62,7 @@ def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntr
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     """All versions of a memory, the first one first. Raises `ValueError` for what cannot be decoded."""
     rows = query(
-        f"SELECT {_COLUMNS} FROM history WHERE memory_id = ? ORDER BY version, sequence",  # noqa: S608 - fixed names
+        f"SELECT {_COLUMNS} FROM history WHERE memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
         (memory_id,),
     )
     return tuple(
@@ -86,7 +82,7 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
 def snapshot_of(connection: sqlite3.Connection, memory_id: str, version: int) -> Snapshot | None:
     """What a memory was in a version; None when that is not known."""
     row = connection.execute(
-        "SELECT record FROM history WHERE memory_id = ? AND version = ? ORDER BY sequence DESC LIMIT 1",
+        "SELECT record FROM history WHERE memory_id = ? AND version = ? ORDER BY changed_at DESC LIMIT 1",
         (memory_id, version),
     ).fetchone()
     return None if row is None else _decode_snapshot(row[0])

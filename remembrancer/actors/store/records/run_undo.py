@@ -182,7 +182,7 @@ class _Undoing:
         while True:
             row = self.connection.execute(
                 """SELECT change, json_extract(details, '$.as_of') FROM history WHERE memory_id = ? AND version = ?
-                   ORDER BY sequence DESC LIMIT 1""",
+                   ORDER BY changed_at DESC LIMIT 1""",
                 (memory.id, version),
             ).fetchone()
             change, as_of = row or (None, None)

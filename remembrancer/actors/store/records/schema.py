@@ -17,7 +17,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     # 1: the first release.
     """
     CREATE TABLE memories (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
         content TEXT NOT NULL,
         content_digest BLOB NOT NULL,
@@ -56,9 +56,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at)
         WHERE forgotten_at IS NOT NULL OR scope = 'session';
     CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
-    -- Those that count for consolidation, in the order in which they came.
-    CREATE INDEX memories_lasting ON memories (number)
-        WHERE status = 'active' AND forgotten_at IS NULL AND scope != 'session';
     -- The memories of the project or the user, by sort: in the order of a list, and by time.
     CREATE INDEX memories_by_sort
         ON memories (scope, type, importance, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
@@ -110,11 +107,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     END;
 
     CREATE TABLE memory_tags (
-        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
         tag TEXT NOT NULL,
-        PRIMARY KEY (memory, tag)
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
+        PRIMARY KEY (tag, memory)
     ) WITHOUT ROWID;
-    CREATE INDEX memory_tags_by_tag ON memory_tags (tag, memory);
 
     CREATE TABLE entities (
         number INTEGER PRIMARY KEY,
@@ -150,7 +146,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE INDEX memory_links_by_target ON memory_links (target, relation);
 
     CREATE TABLE history (
-        sequence INTEGER PRIMARY KEY,
         memory_id TEXT NOT NULL,
         version INTEGER NOT NULL,
         change TEXT NOT NULL,
@@ -158,9 +153,9 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         session_id TEXT NOT NULL,
         record TEXT NOT NULL,
         changed_at REAL NOT NULL,
-        details TEXT NOT NULL DEFAULT '{}'
-    );
-    CREATE INDEX history_by_memory ON history (memory_id, version);
+        details TEXT NOT NULL DEFAULT '{}',
+        PRIMARY KEY (memory_id, version, operation_id)
+    ) WITHOUT ROWID;
     CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
     CREATE TABLE applied_operations (

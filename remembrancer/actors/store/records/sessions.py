@@ -213,7 +213,7 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
                SELECT m.number, e.name AS topic FROM memories AS m
                JOIN memory_entities AS link ON link.memory = m.number JOIN entities AS e ON e.number = link.entity
                WHERE m.session_id = ? AND m.forgotten_at IS NULL
-               UNION ALL SELECT m.number, t.tag FROM memories AS m JOIN memory_tags AS t ON t.memory = m.number
+               UNION ALL SELECT m.number, t.value FROM memories AS m JOIN json_each(m.tags) AS t
                WHERE m.session_id = ? AND m.forgotten_at IS NULL)
            GROUP BY topic ORDER BY memories DESC, topic LIMIT ?""",
         (session_id, session_id, CANDIDATES),

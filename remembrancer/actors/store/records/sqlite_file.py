@@ -34,7 +34,10 @@ STATEMENTS: Final = 256
 """Prepared statements that a connection keeps: lists of values make one for each of their lengths."""
 PRIMARY_CODE: Final = 0xFF
 """The part of SQLite's extended result codes that names the sort of error."""
-OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+
+DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What opening a damaged file may raise: SQLite quotes the damage, which need not be UTF-8."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -70,11 +73,11 @@ class SqliteFile:
         try:
             refuse_newer(path)
             self.writer = _connect(path)
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             raise _not_opened(path, error) from error
         try:
             migrate(self.writer)
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             self.writer.close()
             raise _not_opened(path, error) from error
 
@@ -160,9 +163,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _not_opened(path: Path, error: sqlite3.DatabaseError) -> RemembrancerError:
-    code = getattr(error, "sqlite_errorcode", 0)
-    return as_error(path, error) if code in OUT_OF_ROOM else unusable(path, error)
+def _not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in NO_SPACE:
+        return as_error(path, error)
+    return unusable(path, error)
 
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
@@ -175,7 +179,7 @@ def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
-    if code in OUT_OF_ROOM:
+    if code in NO_SPACE:
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")

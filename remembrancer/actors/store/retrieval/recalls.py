@@ -3,41 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import math
+import re
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import msgspec
 
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
-from remembrancer.actors.store.records.contract import Filters, Vectors
+from remembrancer.actors.store.records.contract import RankingFacts, Vectors
 from remembrancer.actors.store.records.search import padded
-from remembrancer.actors.store.retrieval.best_passages import passages_of
 from remembrancer.actors.store.retrieval.candidates import (
+    CANDIDATES,
     Found,
-    Passages,
     Question,
     Source,
     WordsFound,
+    cosines_of,
     find_candidates,
     find_words,
-    searched_once,
 )
-from remembrancer.actors.store.retrieval.happenings import what_happened
-from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
-from remembrancer.actors.store.retrieval.neighbours import first_of, lent, together
-from remembrancer.actors.store.retrieval.profiles import PROFILES, choose_profile
-from remembrancer.actors.store.retrieval.ranking import (
-    ANSWERABLE_COSINE,
+from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, expressions_of, match_expression
+from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
+from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
+from remembrancer.memory.profiles import PROFILES, choose_profile
+from remembrancer.memory.ranking import (
     DEFAULT_WEIGHTS,
     Signals,
     Weights,
     answerable_cosine,
-    best_passages,
+    boosted,
+    first_of,
     is_unlikely,
+    neighbour_boosts,
     noise,
     recency,
     relevances,
@@ -48,23 +51,15 @@ from remembrancer.actors.store.retrieval.ranking import (
     timely,
     words_tell,
 )
-from remembrancer.actors.store.retrieval.reranking import Reranking
-from remembrancer.actors.store.retrieval.shortlist import Entry, Place, shortlist
-from remembrancer.actors.store.retrieval.shown import as_recalled
-from remembrancer.actors.store.retrieval.when import TimeWindow, nearness, time_windows, zone_of
+from remembrancer.memory.times.phrases import COUNTS, UNITS
+from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled, RecalledMemory, Scores, Strategy
-from remembrancer.protocol.tracing import current, working_on
+from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled
+from remembrancer.protocol.tracing import current
 
 WORTH_A_THREAD: Final = 2000
-"""Memories of a file that is searched beside the first one; a smaller one is sooner done after it.
-
-With a few memories in the user's file a second thread made a recall a fifth slower; with 10,000 it takes 24 ms
-and not 29.
-"""
-
-__all__ = ["Passages", "Source", "recall", "searched_once"]
+"""Memories of a file that is searched beside the first one; a smaller one is sooner done after it."""
 
 
 async def recall(
@@ -84,302 +79,301 @@ async def recall(
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
-    filters = request.filters
-    notices: list[Notice] = []
-    match = match_expression(request.query)
-    trace = current()
-
-    def find_all_words() -> list[WordsFound]:
-        began = time.monotonic()
-        found = [find_words(source.records, match, request.strategy, filters) for source in sources]
-        trace.part("words searched", began)
-        return found
-
-    query: Vectors | None = None
+    running = _Recall(request, sources, threads, now, weights)
     words: Sequence[WordsFound | None] = [None] * len(sources)
     if request.strategy != "keyword":
-        asking = _query_vector(request.query, embed, notices)
-        query, words = await _beside(asking, threads, find_all_words)
-    question = Question(request.strategy, match, query)
-
-    def rank() -> Ranking:
-        with working_on(trace):
-            trace.mark("thread began")
-            found = _find_all(sources, question, filters, words, threads)
-            trace.mark("candidates found")
-            ranking = _ranking(request, sources, question, found, filters, notices, now, weights)
-            trace.mark("ranked")
-            return ranking
-
-    def at_once() -> tuple[Recalled, dict[int, list[int]]]:
-        ranking = rank()
-        answered = _answer(request, sources, ranking, filters, notices, now)
-        trace.mark("shortlist loaded")
-        return answered
-
+        vector = asyncio.create_task(running.make_vector(embed))
+        try:
+            await asyncio.sleep(0)  # the worker is asked first: it makes the vector while the words are searched
+            words = await loop.run_in_executor(threads, running.find_words)
+            await vector
+        finally:  # nobody waits for the vector where a file cannot be read
+            vector.cancel()
     if reranking is None:  # one turn on the threads, not three
-        answer, seen = await loop.run_in_executor(threads, at_once)
-        trace.mark("back on the loop")
+        answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank(words)))
+        running.trace.mark("back on the loop")
     else:
-        ranking = await loop.run_in_executor(threads, rank)
-        anew = await reranking.reranked(
-            request.query, ranking.vector, sources, ranking.ranked, filters, threads, notices
-        )
-        ranking = replace(ranking, ranked=anew)
-        answer, seen = await loop.run_in_executor(threads, _answer, request, sources, ranking, filters, notices, now)
+        ranked = await loop.run_in_executor(threads, running.rank, words)
+        head = ranked[: reranking.candidates]
+        read = partial(texts_of, request.query, running.vector, sources, head, request.filters)
+        reading = partial(loop.run_in_executor, threads, read)
+        ranked = await reranking.reranked(request.query, ranked, reading, running.notices)
+        answer, seen = await loop.run_in_executor(threads, running.answer, ranked)
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
-async def _beside(
-    asking: Coroutine[None, None, Vectors | None], threads: Executor, find_all_words: Callable[[], list[WordsFound]]
-) -> tuple[Vectors | None, list[WordsFound]]:
-    """The question's vector, and the words that are searched while a worker makes it."""
-    vector = asyncio.create_task(asking)
-    try:
-        await asyncio.sleep(0)  # the worker is asked first
-        words = await asyncio.get_running_loop().run_in_executor(threads, find_all_words)
-        return await vector, words
-    finally:  # nobody waits for the vector where a file cannot be read
-        vector.cancel()
+class _Recall:
+    """One recall under way: what is asked and of which files, and what is found out on the way to its answer.
 
-
-def _find_all(
-    sources: Sequence[Source],
-    question: Question,
-    filters: Filters,
-    words: Sequence[WordsFound | None],
-    threads: Executor,
-) -> list[Found]:
-    """Each file's candidates. From one of the threads.
-
-    A large file is searched beside the first one: most of the work is SQLite's and the index's, which let others run.
+    Its methods run on the threads, one after the other, but for `make_vector`.
     """
-    begun = {
-        place: threads.submit(find_candidates, source, question, filters, words[place])
-        for place, source in enumerate(sources[1:], 1)
-        if sum(source.records.sizes().values()) > WORTH_A_THREAD
-    }
-    found: list[Found] = []
-    for place, source in enumerate(sources):
-        search = begun.get(place)
-        # What no thread has begun is done here: nobody waits for a thread that waits itself.
-        if search is None or search.cancel():
-            found.append(find_candidates(source, question, filters, words[place]))
+
+    def __init__(
+        self, request: Recall, sources: Sequence[Source], threads: Executor, now: float, weights: Weights
+    ) -> None:
+        self.vector: Vectors | None = None
+        """The query's."""
+        self.notices: list[Notice] = []
+        self.trace = current()
+        self._request = request
+        self._sources = sources
+        self._threads = threads
+        self._now = now
+        self._asked_at = now if request.reference_time is None else request.reference_time
+        self._weights = weights.asked()
+        self._filters = request.filters
+        self._match = match_expression(request.query)
+        self._strategy = request.strategy
+        self._profile: ProfileName | None = None
+        self._below = 0
+
+    async def make_vector(self, embed: Callable[[str], Awaitable[Vectors]]) -> None:
+        """Have the query's vector made, or say why there is none."""
+        try:
+            self.vector = await embed(self._request.query)
+        except EmbeddingUnavailable as error:
+            text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
+            self.notices.append(Notice("embedding_failed", text))
+
+    def find_words(self) -> list[WordsFound]:
+        """What each file has by words."""
+        began = time.monotonic()
+        strategy = self._request.strategy
+        found = [find_words(source.records, self._match, strategy, self._filters) for source in self._sources]
+        self.trace.part("words searched", began)
+        return found
+
+    def rank(self, words: Sequence[WordsFound | None]) -> Ranked:
+        """The candidates, best first."""
+        request, sources = self._request, self._sources
+        self.trace.mark("thread began")
+        found = self._candidates(words)
+        self.trace.mark("candidates found")
+        if self.vector is not None and not all(each.by_meaning for each in found):
+            text = "The vector index is still being opened: words alone were searched in part."
+            self.notices.append(Notice("partial_results", text))
+        connected = self._connected(found) if request.strategy == "graph" else None
+        if connected is not None:
+            found = connected
         else:
-            found.append(search.result())
-    return found
+            if request.strategy == "graph":
+                text = "The query names no known entity: meaning and words were searched."
+                self.notices.append(Notice("no_entity", text))
+                self._strategy = "hybrid"
+            if self.vector is None or (found and not any(each.by_meaning for each in found)):
+                self._strategy = "keyword"
+            elif not all(each.by_meaning for each in found):
+                self._strategy = "hybrid"
+        if len(set(request.scopes or SCOPES)) > 1:
+            in_project = sum(each.sizes.get("project", 0) for each in found)
+            self._profile = request.profile or choose_profile(request.query, in_project)
+        zone = zone_of(request.reference_time, request.utc_offset_s)
+        windows = time_windows(request.query, self._asked_at, zone)
+        happened = None
+        if windows and request.strategy == "hybrid" and asks_what_happened(request.query):
+            happened = [self._of_times(source, windows) for source in sources]
+            happened = happened if any(each.facts for each in happened) else None
+        ranked = self._scored(happened or found, windows, by_time=happened is not None)
+        self.trace.mark("ranked")
+        return ranked
 
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The candidates of a recall, best first, and how they came to be that."""
-
-    ranked: Sequence[tuple[Place, Scores]]
-    below: int
-    strategy: Strategy
-    profile: ProfileName | None
-    vector: Vectors | None
-    """The query's."""
-
-
-def _ranking(
-    request: Recall,
-    sources: Sequence[Source],
-    question: Question,
-    found: list[Found],
-    filters: Filters,
-    notices: list[Notice],
-    now: float,
-    weights: Weights,
-) -> Ranking:
-    query = question.vector
-    if query is not None and not all(each.by_meaning for each in found):
-        notices.append(
-            Notice("partial_results", "The vector index is still being opened: words alone were searched in part.")
-        )
-    strategy = request.strategy
-    connected = _connected(request, sources, found, query, filters) if strategy == "graph" else None
-    if connected is not None:
-        found = connected
-    else:
-        if strategy == "graph":
-            notices.append(Notice("no_entity", "The query names no known entity: meaning and words were searched."))
-            strategy = "hybrid"
-        strategy = _strategy_used(strategy, query, found)
-    profile = _profile(request, found)
-    now = now if request.reference_time is None else request.reference_time
-    windows = time_windows(request.query, now, zone_of(request.reference_time, request.utc_offset_s))
-    answerable = answerable_cosine(sum(source.records.last_passage() for source in sources))
-    then = what_happened(request, sources, query, windows, filters)
-    if then is not None:
-        ranked, below = _rank(strategy, then, now, weights, profile, windows, by_time=True)
-    else:
-        by_words = _words_tell(request, sources, found, answerable)
-        ranked, below = _rank(strategy, found, now, weights, profile, windows, by_words=by_words, answerable=answerable)
-    return Ranking(ranked, below, strategy, profile, query)
-
-
-def _answer(
-    request: Recall,
-    sources: Sequence[Source],
-    ranking: Ranking,
-    filters: Filters,
-    notices: list[Notice],
-    now: float,
-) -> tuple[Recalled, dict[int, list[int]]]:
-    """What is answered with a ranking."""
-    ranked = ranking.ranked
-    entries, left_out = shortlist(sources, ranked, filters, request.limit, now)
-    passages = passages_of(request.query, ranking.vector, sources, entries) if request.with_passages else {}
-    seen: dict[int, list[int]] = {}
-    for entry in entries:
-        seen.setdefault(entry.place[0], []).append(entry.place[1])
-    answer = Recalled(
-        memories=tuple(_shown(entry, passages.get(entry.place, ())) for entry in entries),
-        total_matched=len(ranked) - left_out,
-        below_threshold=ranking.below,
-        strategy_used=ranking.strategy,
-        query_time_ms=0.0,
-        notices=tuple(notices),
-        profile=ranking.profile,
-    )
-    return answer, seen
-
-
-def _profile(request: Recall, found: Sequence[Found]) -> ProfileName | None:
-    """The profile that was asked for, or else the one that suits the question; None where there is but one scope."""
-    if len(set(request.scopes or SCOPES)) < 2:
-        return None
-    if request.profile is not None:
-        return request.profile
-    return choose_profile(request.query, sum(each.sizes.get("project", 0) for each in found))
-
-
-async def _query_vector(text: str, embed: Callable[[str], Awaitable[Vectors]], notices: list[Notice]) -> Vectors | None:
-    try:
-        return await embed(text)
-    except EmbeddingUnavailable as error:
-        notices.append(
-            Notice("embedding_failed", f"Only words were searched, not meaning: {error.message}. (keyword_only)")
-        )
-        return None
-
-
-def _strategy_used(asked: Strategy, query: Vectors | None, found: Sequence[Found]) -> Strategy:
-    """What was searched in the end: words alone, if nothing could be searched by meaning."""
-    searched = [each.by_meaning for each in found]
-    if query is None or (searched and not any(searched)):
-        return "keyword"
-    return asked if all(searched) else "hybrid"
-
-
-def _connected(
-    request: Recall, sources: Sequence[Source], found: Sequence[Found], query: Vectors | None, filters: Filters
-) -> list[Found] | None:
-    """Of each file the memories that are connected with an entity that the query names, with all their signals.
-
-    None: it names none.
-    """
-    graph = JoinedGraph([source.records.graph for source in sources], request.session_id)
-    links = connections(graph, request.query, filters, [each.facts for each in found])
-    if links is None:
-        return None
-    connected: list[Found] = []
-    for source, each, named in zip(sources, found, links, strict=True):
-        unseen = [number for number in named if number not in each.facts]
-        cosines: dict[int, float] = {}
-        if query is not None and source.passages is not None and unseen:
-            known = source.records.memory_vectors(source.passages.model, padded(unseen))
-            cosines = best_passages(known.memories, known.vectors, query)
-        signals: dict[int, Signals] = {}
-        for number, (_, near) in named.items():
-            seen = each.signals.get(number) or Signals(cosines.get(number), None)
-            signals[number] = msgspec.structs.replace(seen, graph=near)
-        facts = {number: known_facts for number, (known_facts, _) in named.items()}
-        connected.append(Found(each.by_meaning, signals, facts, each.sizes))
-    return connected
-
-
-def _rank(
-    strategy: Strategy,
-    found: Sequence[Found],
-    now: float,
-    weights: Weights,
-    profile: ProfileName | None,
-    windows: Sequence[TimeWindow] = (),
-    *,
-    by_words: bool = True,
-    answerable: float = ANSWERABLE_COSINE,
-    by_time: bool = False,
-) -> tuple[list[tuple[Place, Scores]], int]:
-    """All candidates that are not noise, best first, and how many were noise.
-
-    `by_time`: the candidates are relevant for their time, and their meaning decides between them; none is noise.
-    """
-    signals = side_by_side(
-        [{number: each.signals[number] for number in each.facts} for each in found], [each.size for each in found]
-    )
-    facts = {(place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()}
-    unfit = set() if by_time else noise(signals, by_words=by_words, answerable=answerable)
-    for key in unfit:
-        del signals[key]
-    weights = weights.asked()
-    own = relevances(signals, strategy)
-    long = {key for key, signal in signals.items() if signal.head is not None}
-    gained = lent(own, _told(found), long) if strategy == "hybrid" else {}
-    near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
-    relevance = {key: (1.0 + own[key]) / 2.0 for key in signals} if by_time else timely(together(own, gained), near)
-    best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
-    scopes = {facts[key].scope for key in signals}
-    factors = {} if profile is None else scope_factors(PROFILES[profile], scopes)
-    ranked = [
-        (
-            key,
-            score(
-                msgspec.structs.replace(signal, neighbour=gained.get(key), time=near.get(key)),
-                relevance[key],
-                best_bm25,
-                facts[key].importance,
-                recency(facts[key].happened_at, now),
-                weights,
-                scope=factors.get(facts[key].scope),
-                stands=standing(facts[key].status, facts[key].valid_until, now),
+    def answer(self, ranked: Ranked) -> tuple[Recalled, dict[int, list[int]]]:
+        """What is answered with a ranking, and the numbers of the memories in it by their source's place."""
+        request = self._request
+        entries, left_out = shortlist(self._sources, ranked, self._filters, request.limit, self._now)
+        passages = {}
+        if request.with_passages:
+            passages = passages_of(request.query, self.vector, self._sources, {e.place: e.record for e in entries})
+        seen: dict[int, list[int]] = {}
+        for entry in entries:
+            seen.setdefault(entry.place[0], []).append(entry.place[1])
+        answer = Recalled(
+            memories=tuple(
+                msgspec.structs.replace(
+                    as_recalled(entry.record, entry.scores),
+                    tags=entry.tags,
+                    strength=entry.strength,
+                    found_in=entry.found_in,
+                    stands_for=entry.stands_for,
+                    passages=passages.get(entry.place, ()),
+                )
+                for entry in entries
             ),
+            total_matched=len(ranked) - left_out,
+            below_threshold=self._below,
+            strategy_used=self._strategy,
+            query_time_ms=0.0,
+            notices=tuple(self.notices),
+            profile=self._profile,
         )
-        for key, signal in signals.items()
-    ]
-    ranked.sort(key=lambda item: (-item[1].final, item[0]))
-    return ranked, len(unfit)
+        self.trace.mark("shortlist loaded")
+        return answer, seen
+
+    def _candidates(self, words: Sequence[WordsFound | None]) -> list[Found]:
+        """Each file's candidates. A large file is searched beside the first one: most of the work is SQLite's and the
+        index's, which let others run."""
+        question = Question(self._request.strategy, self._match, self.vector)
+        begun = {
+            place: self._threads.submit(find_candidates, source, question, self._filters, words[place])
+            for place, source in enumerate(self._sources[1:], 1)
+            if sum(source.records.sizes().values()) > WORTH_A_THREAD
+        }
+        found: list[Found] = []
+        for place, source in enumerate(self._sources):
+            search = begun.get(place)
+            # What no thread has begun is done here: nobody waits for a thread that waits itself.
+            if search is None or search.cancel():
+                found.append(find_candidates(source, question, self._filters, words[place]))
+            else:
+                found.append(search.result())
+        return found
+
+    def _connected(self, found: Sequence[Found]) -> list[Found] | None:
+        """Of each file the memories that are connected with an entity that the query names, with all their signals.
+
+        None: it names none.
+        """
+        graph = JoinedGraph([source.records.graph for source in self._sources], self._request.session_id)
+        links = connections(graph, self._request.query, self._filters, [each.facts for each in found])
+        if links is None:
+            return None
+        connected: list[Found] = []
+        for source, each, named in zip(self._sources, found, links, strict=True):
+            cosines = self._cosines(source, [number for number in named if number not in each.facts])
+            signals: dict[int, Signals] = {}
+            for number, (_, near) in named.items():
+                seen = each.signals.get(number) or Signals(cosines.get(number), None)
+                signals[number] = msgspec.structs.replace(seen, graph=near)
+            facts = {number: known for number, (known, _) in named.items()}
+            connected.append(Found(each.by_meaning, signals, facts, each.sizes, {}))
+        return connected
+
+    def _of_times(self, source: Source, windows: Sequence[TimeWindow]) -> Found:
+        """What happened in the windows of what is in one file; where that is much, the most important of it."""
+        records, filters = source.records, self._filters
+        numbers: dict[int, None] = {}
+        for window in windows:
+            after = max(window.start, -math.inf if filters.after is None else filters.after)
+            before = min(math.nextafter(window.end, -math.inf), math.inf if filters.before is None else filters.before)
+            within = msgspec.structs.replace(
+                filters, after=None if math.isinf(after) else after, before=None if math.isinf(before) else before
+            )
+            all_of_it = records.matching(within, CANDIDATES)
+            numbers |= dict.fromkeys(records.top(within, "important", CANDIDATES) if all_of_it is None else all_of_it)
+        facts = records.ranking_facts(padded(list(numbers)), filters) if numbers else {}
+        cosines = self._cosines(source, list(facts))
+        signals = {number: Signals(cosines.get(number), None) for number in facts}
+        return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {})
+
+    def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
+        if self.vector is None or source.passages is None:
+            return {}
+        return cosines_of(source.records, source.passages.model, self.vector, numbers)
+
+    def _scored(self, found: Sequence[Found], windows: Sequence[TimeWindow], *, by_time: bool) -> Ranked:
+        """All candidates that are not noise, best first.
+
+        `by_time`: the candidates are relevant for their time, and their meaning decides between them; none is noise.
+        """
+        signals = side_by_side(
+            [{number: each.signals[number] for number in each.facts} for each in found],
+            [sum(each.sizes.values()) for each in found],
+        )
+        facts: dict[Place, RankingFacts] = {
+            (place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()
+        }
+        if not by_time:
+            answerable = answerable_cosine(sum(source.records.last_passage() for source in self._sources))
+            by_words = not is_unlikely(signals, answerable) or self._words_tell(found)
+            for key in (unfit := noise(signals, by_words=by_words, answerable=answerable)):
+                del signals[key]
+            self._below = len(unfit)
+        own = relevances(signals, self._strategy)
+        boosts: dict[Place, float] = {}
+        if self._strategy == "hybrid":
+            around = (
+                ((place, number), {(place, other): steps for other, steps in others.items()})
+                for place, each in enumerate(found)
+                for number, others in each.around.items()
+            )
+            long = {key for key, signal in signals.items() if signal.head is not None}
+            boosts = neighbour_boosts(own, around, long)
+        near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
+        relevance = {key: (1.0 + own[key]) / 2.0 for key in own} if by_time else timely(boosted(own, boosts), near)
+        best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
+        scopes = {facts[key].scope for key in signals}
+        factors = {} if self._profile is None else scope_factors(PROFILES[self._profile], scopes)
+        ranked = [
+            (
+                key,
+                score(
+                    msgspec.structs.replace(signal, neighbour=boosts.get(key), time=near.get(key)),
+                    relevance[key],
+                    best_bm25,
+                    facts[key].importance,
+                    recency(facts[key].happened_at, self._asked_at),
+                    self._weights,
+                    scope=factors.get(facts[key].scope),
+                    stands=standing(facts[key].status, facts[key].valid_until, self._asked_at),
+                ),
+            )
+            for key, signal in signals.items()
+        ]
+        ranked.sort(key=lambda item: (-item[1].final, item[0]))
+        return ranked
+
+    def _words_tell(self, found: Sequence[Found]) -> bool:
+        """Whether words may speak where nothing answers by meaning: one of the candidates must have most of them."""
+        expressions = expressions_of(self._request.query)
+        for source, each in zip(self._sources, found, strict=True):
+            hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
+            if hits:
+                matched = source.records.words_in(expressions, padded(first_of(hits)))
+                if any(words_tell(count, len(expressions)) for count in matched.values()):
+                    return True
+        return False
 
 
-def _words_tell(request: Recall, sources: Sequence[Source], found: Sequence[Found], answerable: float) -> bool:
-    """Whether words may speak for candidates: where nothing answers by meaning, one of them must have most of them."""
-    signals = {(place, number): each.signals[number] for place, each in enumerate(found) for number in each.facts}
-    if not is_unlikely(signals, answerable):
-        return True
-    expressions = expressions_of(request.query)
-    for place, each in enumerate(found):
-        hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
-        if hits:
-            matched = sources[place].records.words_in(expressions, padded(first_of(hits)))
-            if any(words_tell(count, len(expressions)) for count in matched.values()):
-                return True
-    return False
+# A question that names a time and nothing else: "what did we do last Saturday". None of its words is in what happened
+# then, and nothing is near it by meaning. So what lies in its time is looked up.
+
+_PAST_TEXT: Final = """
+    did happened done changed learned learnt decided discussed worked talked told said met went been
+    gemacht getan passiert geschehen besprochen gelernt entschieden fait passé arrivé appris décidé hicimos hice hizo
+    pasó aprendimos decidimos
+"""
+_PAST: Final = frozenset(_PAST_TEXT.split())
+"""One of them says that the question is about what was, not about what is to be done."""
+_EMPTY_TEXT: Final = """
+    happen go going gone do work working talk discuss decide learn change meet say tell make made
+    anything everything something thing things stuff everyone someone anyone else still around back
+    was wer wen wo wir ich du ihr haben habe hast hat sind bin ist es alles etwas an am im in
+    que qu quoi avons nous ai j je tu as avez vous est s il c ce qui où on a le la les en au du
+    qué hemos he ha se lo el los
+"""
+"""Words of such a question that say nothing of what is looked for, beside the stop words."""
+_OF_TIMES: Final = frozenset(COUNTS) | frozenset(UNITS) | frozenset(f"{unit}s" for unit in UNITS)
+_KNOWN: Final = STOP_WORDS | _PAST | _OF_TIMES | frozenset(_EMPTY_TEXT.split())
+_WORD: Final = re.compile(r"[^\W_]+")
+_NAMED: Final = re.compile(r"[^\W\d_][+#]")
+"""`C++` and `C#`."""
+_BEFORE_A_SUBJECT_TEXT: Final = "about around in into of on over regarding to with über mit sur avec sobre con"
+_BEFORE_A_SUBJECT: Final = frozenset(_BEFORE_A_SUBJECT_TEXT.split())
+"""What follows one of them is what is looked for, though it may look like an empty word: "about go"."""
+LONGEST_EMPTY_QUESTION: Final = 200
+"""Characters. Who writes more asks for something."""
 
 
-def _told(found: Sequence[Found]) -> Iterator[tuple[Place, dict[Place, int]]]:
-    """What was told around the best candidates, by their places among several files."""
-    for place, each in enumerate(found):
-        for number, others in each.told.items():
-            yield (place, number), {(place, other): steps for other, steps in others.items()}
-
-
-def _shown(entry: Entry, passages: tuple[tuple[int, int], ...]) -> RecalledMemory:
-    return msgspec.structs.replace(
-        as_recalled(entry.record, entry.scores),
-        tags=entry.tags,
-        strength=entry.strength,
-        found_in=entry.found_in,
-        stands_for=entry.stands_for,
-        passages=passages,
-    )
+def asks_what_happened(query: str) -> bool:
+    """Whether a question that names times asks for nothing but what happened then. Pure."""
+    if len(query) > LONGEST_EMPTY_QUESTION:
+        return False
+    rest = without_times(query).replace("'ve", " ").replace("'s", " ")
+    written = _WORD.findall(rest)
+    if _NAMED.search(rest) or any(word != "I" and not word.islower() for word in written[1:] if not word.isdigit()):
+        return False
+    words = [word.casefold() for word in written]
+    after = (word for before, word in itertools.pairwise(words) if before in _BEFORE_A_SUBJECT)
+    if not (STOP_WORDS | _OF_TIMES).issuperset(after):
+        return False
+    return not _PAST.isdisjoint(words) and _KNOWN.issuperset(words)

@@ -1,26 +1,22 @@
 """The first candidates of a recall in the order of a reranker, which reads query and text together.
 
-The merging is pure; `Reranking` has the texts read, asks, and says so when nothing came of it: the order then stays.
+Where nothing comes of it the order stays, with a notice that says why.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
 from remembrancer.actors.store.records.contract import Filters, Vectors
-from remembrancer.actors.store.records.search import padded
-from remembrancer.actors.store.retrieval.best_passages import Range, passages_of
 from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.ranking import Weights
-from remembrancer.actors.store.retrieval.shortlist import Entry, Place
+from remembrancer.actors.store.retrieval.shortlist import Place, Range, Ranked, load_records, passages_of
+from remembrancer.memory.ranking import Weights
+from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import Notice, Scores
 
 RERANKER_SHARE: Final = 0.8
@@ -31,50 +27,32 @@ EXCERPT: Final = 400
 """Characters of a memory that the reranker reads: about one passage. What it costs grows with them."""
 _LOGIT_BOUND: Final = 1e-7
 
-Ranked = Sequence[tuple[Place, Scores]]
-logger = logging.getLogger(__name__)
-
-
-class RerankingFailed(Exception):
-    """No order came of it; the text says why."""
-
-
-Ask = Callable[[str, Sequence[str], float], Awaitable[Sequence[float]]]
-"""Has the passages of a query scored, each in [0, 1], within so many seconds. Raises `RerankingFailed`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Reranking:
-    """What it takes to rerank one recall: how many candidates are read, within how many seconds."""
+    """What it takes to rerank one recall: how many candidates are read, within how many seconds.
 
-    ask: Ask
+    `ask` has the passages of a query scored, each in [0, 1], within so many seconds, or raises `EmbeddingUnavailable`.
+    """
+
+    ask: Callable[[str, Sequence[str], float], Awaitable[Sequence[float]]]
     candidates: int
     timeout_s: float
     weights: Weights
 
     async def reranked(
-        self,
-        query: str,
-        vector: Vectors | None,
-        sources: Sequence[Source],
-        ranked: Ranked,
-        filters: Filters,
-        threads: Executor,
-        notices: list[Notice],
+        self, query: str, ranked: Ranked, read: Callable[[], Awaitable[list[str]]], notices: list[Notice]
     ) -> Ranked:
         """The candidates with the first ones in the reranker's order, or as they are, with the reason in `notices`.
 
-        `vector` is the query's, None where it has none.
+        `read` gives the texts of the first ones (see `texts_of`).
         """
-        head = ranked[: self.candidates]
-        if len(head) < 2:
+        if min(len(ranked), self.candidates) < 2:
             return ranked
-        loop = asyncio.get_running_loop()
-        texts = await loop.run_in_executor(threads, texts_of, query, vector, sources, head, filters)
         try:
-            scores = await self.ask(query[:EXCERPT], texts, self.timeout_s)
-        except RerankingFailed as error:
-            notices.append(Notice("not_reranked", f"The order is that of the search alone: {error}."))
+            scores = await self.ask(query[:EXCERPT], await read(), self.timeout_s)
+        except EmbeddingUnavailable as error:
+            notices.append(Notice("not_reranked", f"The order is that of the search alone: {error.message}."))
             return ranked
         return merged(ranked, scores, self.weights)
 
@@ -88,49 +66,33 @@ def merged(ranked: Ranked, scores: Sequence[float], weights: Weights) -> list[tu
     and status keep their say.
     """
     read, unread = ranked[: len(scores)], ranked[len(scores) :]
-    logits = [_logit(score) for score in scores]
+    bounded = [min(1.0 - _LOGIT_BOUND, max(_LOGIT_BOUND, score)) for score in scores]
+    logits = [math.log(score / (1.0 - score)) for score in bounded]
     lowest, highest = min(logits, default=0.0), max(logits, default=0.0)
     share = RERANKER_SHARE * min(1.0, (highest - lowest) / FULL_SPREAD)
     best = max((each.relevance for _, each in read), default=0.0)
     least = max((each.relevance for _, each in unread), default=0.0)
     if least >= best:
         least = 0.0
-    anew = []
+    anew: list[tuple[Place, Scores]] = []
     for (place, each), score, logit in zip(read, scores, logits, strict=True):
         verdict = least + (best - least) * (logit - lowest) / max(highest - lowest, 1e-9)
         relevance = (1.0 - share) * each.relevance + share * verdict
-        anew.append((place, _scored(each, relevance, score, weights)))
+        # What the final score was multiplied by (scope, status) still is.
+        mean = weights.final(each.relevance, each.importance, each.recency)
+        factor = each.final / mean if mean > 0.0 else 1.0
+        final = factor * weights.final(relevance, each.importance, each.recency)
+        anew.append((place, msgspec.structs.replace(each, final=final, relevance=relevance, reranker=score)))
     return sorted([*anew, *unread], key=lambda item: (-item[1].final, item[0]))
-
-
-def _scored(before: Scores, relevance: float, reranker: float, weights: Weights) -> Scores:
-    """The scores with another relevance. What the final score was multiplied by (scope, status) still is."""
-    mean = weights.final(before.relevance, before.importance, before.recency)
-    factor = before.final / mean if mean > 0.0 else 1.0
-    final = factor * weights.final(relevance, before.importance, before.recency)
-    return msgspec.structs.replace(before, final=final, relevance=relevance, reranker=reranker)
-
-
-def _logit(score: float) -> float:
-    bounded = min(1.0 - _LOGIT_BOUND, max(_LOGIT_BOUND, score))
-    return math.log(bounded / (1.0 - bounded))
 
 
 def texts_of(
     query: str, vector: Vectors | None, sources: Sequence[Source], candidates: Ranked, filters: Filters
 ) -> list[str]:
     """What the reranker reads of each candidate; nothing of one that is gone. `vector` is the query's."""
-    numbers: dict[int, list[int]] = {}
-    for (source, number), _ in candidates:
-        numbers.setdefault(source, []).append(number)
-    records = {
-        (source, number): record
-        for source, wanted in numbers.items()
-        for number, record in sources[source].records.load(padded(wanted), filters).items()
-    }
-    entries = [Entry(place, records[place], scores, 0.0) for place, scores in candidates if place in records]
-    ranges = passages_of(query, vector, sources, [each for each in entries if len(each.record.content) > EXCERPT])
-    read = {each.place: excerpt(each.record.content, ranges.get(each.place, ())) for each in entries}
+    records = load_records(sources, candidates, filters)
+    ranges = passages_of(query, vector, sources, records)
+    read = {place: excerpt(record.content, ranges.get(place, ())) for place, record in records.items()}
     return [read.get(place, "") for place, _ in candidates]
 
 
@@ -142,12 +104,12 @@ def excerpt(content: str, ranges: Sequence[Range], most: int = EXCERPT) -> str:
     if len(content) <= most:
         return content
     chosen: list[Range] = []
-    room = most
+    left = most
     for start, end in ranges or ((0, most),):
-        if chosen and end - start > room:
+        if chosen and end - start > left:
             break
         chosen.append((start, min(end, start + most)))
-        room -= end - start
+        left -= end - start
     joined: list[Range] = []
     for start, end in sorted(chosen):
         if joined and start <= joined[-1][1]:

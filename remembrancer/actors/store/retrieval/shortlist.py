@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
+
+import numpy as np
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.deduplication import KeptMemory, ScopedMemory, deduplicate
-from remembrancer.actors.store.retrieval.ranking import has_ended
-from remembrancer.actors.store.retrieval.repetition import COMPARED_CHARACTERS, Said, repetitions, same_when_near
-from remembrancer.memory.decay import memory_strength
-from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.reads import Scores
+from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
+from remembrancer.memory.decay import DAY_S, memory_strength
+from remembrancer.memory.ranking import has_ended
+from remembrancer.memory.wording import normalised, same_in_words
+from remembrancer.protocol.kinds import SCOPES, Scope
+from remembrancer.protocol.reads import RecalledMemory, Scores
 
 SPARE: Final = 6
 """Memories loaded beyond the limit: some are left out because another one says the same."""
+SAME_COSINE: Final = 0.90
+"""Two memories of different scopes that are nearer to each other than this say the same, if their words do."""
+NEAR_COSINE: Final = 0.95
+"""Two memories of one scope that are not nearer than this are not compared word by word."""
+STRONGER: Final = 2.0
+"""A narrower scope's memory stands for both when it is more than so many times as strong."""
+COMPARED_CHARACTERS: Final = 2000
+"""A longer text says more than one thing: it is the same as another one when they are equal, and not otherwise."""
+SAME_EVENT_S: Final = DAY_S
+"""What happens again on another day is another event, in whatever words it is told."""
 
 Place = tuple[int, int]
 """A candidate among several files: the file's place in the list of sources, the memory's number in it."""
+Ranked = Sequence[tuple[Place, Scores]]
+"""Candidates, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +60,7 @@ class Entry:
 
 
 def shortlist(
-    sources: Sequence[Source], ranked: Sequence[tuple[Place, Scores]], filters: Filters, limit: int, now: float
+    sources: Sequence[Source], ranked: Ranked, filters: Filters, limit: int, now: float
 ) -> tuple[list[Entry], int]:
     """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them."""
     loaded: list[Entry] = []
@@ -58,54 +74,42 @@ def shortlist(
             return kept[:limit], taken - len(kept)
 
 
-def each_once(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries by their final scores, each thing said once.
+def load_records(sources: Sequence[Source], ranked: Ranked, filters: Filters) -> dict[Place, MemoryRecord]:
+    """The memories of candidates, but those that are gone."""
+    return {
+        (place, number): record
+        for place, source in enumerate(sources)
+        if (wanted := [number for (own, number), _ in ranked if own == place])
+        for number, record in source.records.load(padded(wanted), filters).items()
+    }
 
-    Of memories that say the same one stands for all, with the scores of the first of them; of equal scores the one that
-    was updated last is the first. A memory that was derived from others is left out where one of these comes before it:
-    that says better what is asked for (unless it stands for something else). Its sources always keep their places.
-    """
-    ordered = sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
-    says = [_said(entry) for entry in ordered]
-    repeated = repetitions(says)
 
-    def is_same(one: int, other: int, cosine: float) -> bool:
-        a, b = says[one], says[other]
-        return a is not None and b is not None and same_when_near(a, b, cosine)
-
-    scoped = [
-        ScopedMemory(entry.record.id, entry.record.scope, entry.strength, entry.record.updated_at, entry.record.tags)
-        for entry in ordered
+def _loaded(sources: Sequence[Source], page: Ranked, filters: Filters, now: float) -> list[Entry]:
+    """The memories of ranked candidates, with their mean vectors where they are told apart by these."""
+    records = load_records(sources, page, filters)
+    # What is forgotten or over must not stand for what is not: it is known by its id alone.
+    current = {
+        place: record
+        for place, record in records.items()
+        if not record.forgotten and not has_ended(record.valid_until, now)
+    }
+    compared = current
+    if len({record.scope for record in current.values()}) < 2:  # of one scope the short ones
+        compared = {place: each for place, each in current.items() if len(each.content) <= COMPARED_CHARACTERS}
+    vectors: dict[Place, Vectors] = {}
+    models = [source.passages.model for source in sources if source.passages is not None]
+    for place, source in enumerate(sources if len(compared) > 1 else ()):
+        numbers = [number for each, number in compared if each == place]
+        if numbers and source.passages is not None and source.passages.model == models[0]:
+            means = mean_vectors(source.records.memory_vectors(models[0], padded(numbers)))
+            vectors |= {(place, number): mean for number, mean in zip(*means, strict=True)}
+    return [
+        Entry(
+            place, record, scores, strength_of(record, now), vectors.get(place), record.tags, (), (), place in current
+        )
+        for place, scores in page
+        if (record := records.get(place)) is not None
     ]
-    kept: list[Entry] = []
-    said: set[str] = set()
-    for group in deduplicate(scoped, [entry.vector for entry in ordered], repeated=repeated, is_same=is_same):
-        entry = ordered[group.place]
-        sources = entry.record.derived_from
-        if said.isdisjoint(sources) or not set(sources).issuperset(group.stands_for):
-            said.update((entry.record.id, *group.stands_for))
-            kept.append(_standing_for(group, entry, ordered[group.best_place].scores))
-    return kept
-
-
-def _said(entry: Entry) -> Said | None:
-    """What an entry says, to be compared with the others. None: it is not to stand for another, nor another for it."""
-    record = entry.record
-    if not entry.is_current:
-        return None
-    happened_at = record.created_at if record.occurred_at is None else record.occurred_at
-    return Said(record.id, record.scope, record.type, record.content, happened_at, entry.vector, record.derived_from)
-
-
-def _standing_for(group: KeptMemory, entry: Entry, scores: Scores) -> Entry:
-    """The entry that is kept of a group, with what the others of it had."""
-    found_in = group.found_in if len(group.found_in) > 1 else ()
-    return replace(entry, scores=scores, tags=group.tags, found_in=found_in, stands_for=group.stands_for)
-
-
-def is_over(record: MemoryRecord, now: float) -> bool:
-    """Whether what a memory says has ceased to be valid."""
-    return has_ended(record.valid_until, now)
 
 
 def strength_of(record: MemoryRecord, now: float) -> float:
@@ -114,51 +118,214 @@ def strength_of(record: MemoryRecord, now: float) -> float:
     return memory_strength(record.importance, record.confidence, record.access_count, accessed_at, record.scope, now)
 
 
-def _loaded(
-    sources: Sequence[Source], page: Sequence[tuple[Place, Scores]], filters: Filters, now: float
-) -> list[Entry]:
-    """The memories of ranked candidates, with their vectors where these are needed to tell them apart."""
-    numbers: dict[int, list[int]] = {}
-    for (source, number), _ in page:
-        numbers.setdefault(source, []).append(number)
-    records = {
-        (source, number): record
-        for source, wanted in numbers.items()
-        for number, record in sources[source].records.load(padded(wanted), filters).items()
-    }
-    # What is forgotten or over must not stand for what is not: it is known by its id alone.
-    current = {place: record for place, record in records.items() if _is_current(record, now)}
-    vectors = _vectors(sources, current)
-    return [
-        Entry(
-            place,
-            record,
-            scores,
-            strength_of(record, now),
-            vectors.get(place),
-            record.tags,
-            is_current=place in current,
-        )
-        for place, scores in page
-        if (record := records.get(place)) is not None
+def each_once(entries: Sequence[Entry]) -> list[Entry]:
+    """The entries by their final scores, each thing said once. Pure.
+
+    Of memories that say the same one stands for all, with the scores of the first of them; of equal scores the one that
+    was updated last is the first. Of one scope that is the first of them; of several see `_is_kept`. A memory that was
+    derived from others is left out where one of these comes before it: that says better what is asked for (unless it
+    stands for something else). Its sources always keep their places.
+    """
+    ordered = sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
+    alike = _alike(ordered)
+    groups: dict[int, list[int]] = {}
+    """For the place of each that is kept those of all that it stands for, the first of which is their rank."""
+    for place, entry in enumerate(ordered):
+        rivals = sorted((each for each in alike.get(place, ()) if each in groups), key=lambda each: min(groups[each]))
+        better = next((each for each in rivals if _is_kept(ordered[each], entry)), None)
+        if better is not None:
+            groups[better].append(place)
+        else:
+            groups[place] = [place, *(member for each in rivals for member in groups.pop(each))]
+    kept: list[Entry] = []
+    said: set[str] = set()
+    for place, members in sorted(groups.items(), key=lambda item: min(item[1])):
+        entry = _standing_for(ordered, place, members) if len(members) > 1 else ordered[place]
+        sources = entry.record.derived_from
+        if said.isdisjoint(sources) or not set(sources).issuperset(entry.stands_for):
+            said.update((entry.record.id, *entry.stands_for))
+            kept.append(entry)
+    return kept
+
+
+def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
+    """The entry that is kept of a group, with what the others of it had."""
+    entry = ordered[place]
+    group = [entry, *(ordered[each] for each in sorted(members) if each != place)]
+    scopes = {each.record.scope for each in group}
+    return replace(
+        entry,
+        scores=ordered[min(members)].scores,
+        tags=tuple(dict.fromkeys(tag for each in group for tag in each.record.tags)),
+        found_in=tuple(scope for scope in SCOPES if scope in scopes) if len(scopes) > 1 else (),
+        stands_for=tuple(dict.fromkeys(each.record.id for each in group if each.record.id != entry.record.id)),
+    )
+
+
+def _is_kept(earlier: Entry, later: Entry) -> bool:
+    """Whether the earlier of two that say the same is kept, and not the later.
+
+    Of one scope it is. Of two scopes the broader's is, unless the other is more than twice as strong; if both are
+    records of one memory, unless the other was updated later.
+    """
+    one, other = earlier.record, later.record
+    if one.scope == other.scope and one.id != other.id:
+        return True
+    is_broader = SCOPES.index(one.scope) >= SCOPES.index(other.scope)
+    broader, narrower = (earlier, later) if is_broader else (later, earlier)
+    if one.id == other.id:
+        narrower_wins = narrower.record.updated_at > broader.record.updated_at
+    else:
+        narrower_wins = narrower.strength > broader.strength * STRONGER
+    return is_broader != narrower_wins
+
+
+def _alike(entries: Sequence[Entry]) -> dict[int, set[int]]:
+    """For each place those before it that say the same: records of one memory, and what is told in the same words.
+
+    Vectors alone do not tell "the threshold is 5" from "the threshold is 7": they say which texts are worth comparing,
+    and the words decide. Entries that are not current are known by their ids alone.
+    """
+    alike: dict[int, set[int]] = {}
+    before: dict[tuple[str, ...], list[int]] = {}
+    for place, entry in enumerate(entries):
+        content, keys = entry.record.content, [("id", entry.record.id)]
+        if entry.is_current:
+            keys.append((entry.record.scope, content if len(content) > COMPARED_CHARACTERS else normalised(content)))
+        for key in keys:
+            same = before.setdefault(key, [])
+            for other in same:
+                if key[0] == "id" or _are_of_one_thing(entries[other].record, entry.record):
+                    alike.setdefault(place, set()).add(other)
+            same.append(place)
+    with_vectors = [
+        (place, each.vector) for place, each in enumerate(entries) if each.vector is not None and each.is_current
     ]
+    if len(with_vectors) < 2:
+        return alike
+    matrix = np.stack([vector for _, vector in with_vectors])
+    cosines = matrix @ matrix.T
+    for later, earlier in np.argwhere(np.tril(cosines > SAME_COSINE, -1)).tolist():
+        place, other, cosine = with_vectors[later][0], with_vectors[earlier][0], float(cosines[later, earlier])
+        one, two = entries[other].record, entries[place].record
+        is_near = one.scope != two.scope or (cosine > NEAR_COSINE and _are_of_one_thing(one, two))
+        if is_near and other not in alike.get(place, ()) and _same_when_near(one.content, two.content, cosine):
+            alike.setdefault(place, set()).add(other)
+    return alike
 
 
-def _is_current(record: MemoryRecord, now: float) -> bool:
-    return not record.forgotten and not is_over(record, now)
+def _same_when_near(one: str, other: str, cosine: float) -> bool:
+    if max(len(one), len(other)) > COMPARED_CHARACTERS:
+        return one == other
+    return same_in_words(one, other, cosine)
 
 
-def _vectors(sources: Sequence[Source], records: dict[Place, MemoryRecord]) -> dict[Place, Vectors]:
-    """The mean vectors of the memories that are told apart by them: of one scope the short ones."""
-    if len({record.scope for record in records.values()}) < 2:
-        records = {place: each for place, each in records.items() if len(each.content) <= COMPARED_CHARACTERS}
-    if len(records) < 2:
-        return {}
-    models = [source.passages.model for source in sources if source.passages is not None]
-    found: dict[Place, Vectors] = {}
+def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
+    """Whether two memories of one scope are not two events, nor one of them made of the other (which of these is shown
+    is decided elsewhere)."""
+    if one.id in other.derived_from or other.id in one.derived_from:
+        return False
+    happened = [each.created_at if each.occurred_at is None else each.occurred_at for each in (one, other)]
+    return "episodic" not in (one.type, other.type) or abs(happened[0] - happened[1]) < SAME_EVENT_S
+
+
+def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
+    """A record as an answer shows it; with how strong it is `now`, if that is given."""
+    return RecalledMemory(**record.listed(), scores=scores, strength=None if now is None else strength_of(record, now))
+
+
+SHORT_CHARACTERS: Final = 400
+"""A memory that is no longer than this has no parts."""
+MOST_PASSAGES: Final = 200
+"""Of one memory: more than an answer of 20,000 tokens has room for."""
+STRETCH_CHARACTERS: Final = 400
+"""The length that stretches of a text have where it has no passages yet, to the next place where it can be cut."""
+
+Range = tuple[int, int]
+"""Characters of a content: the first, and the one after the last."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_CUT: Final = re.compile(r"\n\s*|[.!?…؟۔।]\s+|[。！？｡]|\s+")
+_LONGEST_STRETCH: Final = 2 * STRETCH_CHARACTERS
+
+
+def passages_of(
+    query: str, vector: Vectors | None, sources: Sequence[Source], records: Mapping[Place, MemoryRecord]
+) -> dict[Place, tuple[Range, ...]]:
+    """The passages of the long ones among these memories, the best for the query first: for whoever has no room for the
+    whole of them.
+
+    By their cosine with the query's vector and by its words, half and half as memories are; by words alone where there
+    is no such vector, or none of the memory.
+    """
+    long = {place: each.content for place, each in records.items() if len(each.content) > SHORT_CHARACTERS}
+    found = {} if vector is None else _with_cosines(vector, sources, long)
+    best: dict[Place, tuple[Range, ...]] = {}
+    for place, content in long.items():
+        ranges, cosines = found.get(place) or (stretches(content), [])
+        best[place] = best_first(query, content, ranges, cosines)
+    return best
+
+
+def best_first(query: str, content: str, ranges: Sequence[Range], cosines: Sequence[float] = ()) -> tuple[Range, ...]:
+    """The ranges that answer the query best first; those that answer it alike as they stand.
+
+    `cosines` are those of the ranges with the query, or empty where they are not known.
+    """
+    by_words = _scaled(word_scores(query, [content[start:end] for start, end in ranges]))
+    by_meaning = _scaled(cosines) or [0.0] * len(ranges)
+    scores = [words + meaning for words, meaning in zip(by_words, by_meaning, strict=True)]
+    best = sorted(range(len(ranges)), key=lambda place: (-scores[place], place))[:MOST_PASSAGES]
+    return tuple(ranges[place] for place in best)
+
+
+def word_scores(query: str, texts: Sequence[str]) -> list[float]:
+    """How much of the query's words each text has, a rare word counting for more."""
+    words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in STOP_WORDS]
+    folded = [text.casefold() for text in texts]
+    weights = {
+        word: math.log(1 + len(texts) / having) for word in words if (having := sum(word in text for text in folded))
+    }
+    return [sum(weight for word, weight in weights.items() if word in text) for text in folded]
+
+
+def _scaled(scores: Sequence[float]) -> list[float]:
+    """Scores as shares of the best one; what is below nothing is nothing."""
+    best = max(scores, default=0.0)
+    return [max(score, 0.0) / best if best > 0.0 else 0.0 for score in scores]
+
+
+def stretches(content: str) -> list[Range]:
+    """A text in pieces of about `STRETCH_CHARACTERS`, cut where a line, a sentence or at least a word ends."""
+    found: list[Range] = []
+    start = 0
+    while start < len(content):
+        least, most = start + STRETCH_CHARACTERS, start + _LONGEST_STRETCH
+        cuts = list(_CUT.finditer(content, least, most)) if most < len(content) else []
+        better = [each for each in cuts if not each.group().isspace() or "\n" in each.group()]
+        end = (better or cuts)[0].end() if cuts else min(most, len(content))
+        found.append((start, end))
+        start = end
+    return found
+
+
+def _with_cosines(
+    vector: Vectors, sources: Sequence[Source], contents: dict[Place, str]
+) -> dict[Place, tuple[list[Range], list[float]]]:
+    """The ranges of the passages of each memory that has some, as they stand, and their cosines with the vector."""
+    found: dict[Place, tuple[list[Range], list[float]]] = {}
     for place, source in enumerate(sources):
-        numbers = [number for each, number in records if each == place]
-        if numbers and source.passages is not None and source.passages.model == models[0]:
-            means = mean_vectors(source.records.memory_vectors(models[0], padded(numbers)))
-            found |= {(place, number): mean for number, mean in zip(*means, strict=True)}
+        numbers = [number for each, number in contents if each == place]
+        if not numbers or source.passages is None:
+            continue
+        known = source.records.memory_vectors(source.passages.model, padded(numbers))
+        ranges = source.records.passage_ranges(source.passages.model, padded(numbers))
+        cosines = (known.vectors @ vector).tolist() if known.numbers else []
+        for memory, passage, cosine in sorted(zip(known.memories, known.numbers, cosines, strict=True)):
+            within = ranges.get(passage)
+            # A memory may have been changed since it was read.
+            if within is not None and within[1] <= len(contents[place, memory]):
+                its_ranges, its_cosines = found.setdefault((place, memory), ([], []))
+                its_ranges.append(within)
+                its_cosines.append(cosine)
     return found

@@ -12,11 +12,11 @@ import logging
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import numpy as np
@@ -46,7 +46,9 @@ from remembrancer.protocol.work import (
     ModelIdentity,
     PassageJob,
     PassagesEmbedded,
+    PassagesReranked,
     QueryEmbedded,
+    RerankPassages,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
@@ -66,6 +68,9 @@ UNATTENDED_S: Final = 10.0
 NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
 """A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
+
+CACHED_QUERIES: Final = 1024
+"""1.5 MB at 384 dimensions."""
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -101,7 +106,8 @@ class EmbeddingScheduler:
         self._send = send
         self._gate = gate
         self.queue: EmbeddingQueue[Job, Peer] = EmbeddingQueue(secrets.randbits(FIRST_ID_BITS))
-        self._queries: QueryVectors = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
+        self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
+        self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._finished: list[_Finished] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
@@ -147,8 +153,41 @@ class EmbeddingScheduler:
         self._handing.set()
 
     async def embed_query(self, text: str, timeout_s: float) -> Vectors:
-        """The vector of a question. Raises `EmbeddingUnavailable`."""
-        return await self._queries.embed(text, self.queue.identity, self.queue.workers, timeout_s)
+        """The unit vector of a question, (dimensions,); recent ones are kept.
+
+        Raises:
+            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
+        """
+        identity = self.queue.identity
+        if identity is None:
+            raise EmbeddingUnavailable("no embedding worker has a model loaded")
+        key = (identity.key, text)
+        if (cached := self._query_vectors.get(key)) is not None:
+            self._query_vectors.move_to_end(key)
+            return cached
+        least_busy = sorted(self.queue.workers, key=lambda worker: len(self.queue.held_by(worker)))
+        asked = partial(EmbedQuery, text=text)
+        answer = await self._questions.ask(asked, QueryEmbedded, least_busy, timeout_s)
+        if not vectors_fit(answer.vector, 1, identity.dimensions):
+            raise EmbeddingUnavailable("a worker's answer does not fit its model")
+        vector = np.frombuffer(answer.vector, dtype="<f4")
+        self._query_vectors[key] = vector
+        if len(self._query_vectors) > CACHED_QUERIES:
+            self._query_vectors.popitem(last=False)
+        return vector
+
+    async def rerank(self, query: str, passages: Sequence[str], timeout_s: float) -> Sequence[float]:
+        """How well each passage answers the query, in [0, 1], as one worker's reranker says.
+
+        Raises:
+            EmbeddingUnavailable: there is no reranker yet, or it has not answered within `timeout_s`, or could not.
+        """
+        asked = partial(RerankPassages, query=query, passages=tuple(passages), answer_by=time.time() + timeout_s)
+        first = self.queue.workers[:1]  # always the same one: each that is asked loads the model
+        answer = await self._questions.ask(asked, PassagesReranked, first, timeout_s)
+        if len(answer.scores) != len(passages) or not all(0.0 <= score <= 1.0 for score in answer.scores):
+            raise EmbeddingUnavailable("the reranker's answer does not fit the question")
+        return answer.scores
 
     async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
@@ -200,8 +239,8 @@ class EmbeddingScheduler:
             case WorkerLeaving():
                 self._failures.pop(worker.incarnation, None)
                 self._lose(worker)
-            case QueryEmbedded():
-                self._queries.answered(worker, message)
+            case QueryEmbedded() | PassagesReranked():
+                self._questions.answered(worker, message)
             case PassagesEmbedded() | JobFailed() if not self.queue.knows(worker):
                 asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
             case PassagesEmbedded():
@@ -228,7 +267,7 @@ class EmbeddingScheduler:
                 self._tell(job, DEADLY)
         else:
             self.queue.worker_gone(worker)
-        self._queries.worker_gone(worker)
+        self._questions.worker_gone(worker)
         self._handing.set()
 
     def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
@@ -421,10 +460,6 @@ def _log_error(done: asyncio.Future[None]) -> None:
         logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
 
 
-CACHED_QUERIES: Final = 1024
-"""1.5 MB at 384 dimensions."""
-
-
 def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
     """Whether `data` is `count` vectors of finite float32 values, and not none."""
     if not count or len(data) != 4 * count * dimensions:
@@ -432,64 +467,53 @@ def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
     return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
 
 
-class QueryVectors:
-    """An LRU of recent query vectors in front of the workers. `ask` sends to a worker; False: it is gone."""
+Question = EmbedQuery | RerankPassages
+Answer = TypeVar("Answer", QueryEmbedded, PassagesReranked)
 
-    def __init__(self, ask: Callable[[Peer, EmbedQuery], Awaitable[bool]], first_query_id: int = 1) -> None:
-        self._ask = ask
-        self._cache: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._waiting: dict[int, tuple[Peer, asyncio.Future[bytes]]] = {}
-        self._ids = itertools.count(first_query_id)
 
-    async def embed(self, text: str, identity: ModelIdentity | None, workers: list[Peer], timeout_s: float) -> Vectors:
-        """The unit vector of `text`, (dimensions,). The first of `workers` that can be reached makes it.
+class WorkerQuestions:
+    """Questions to the workers that somebody waits for. `send` sends to a worker; False: it is gone."""
+
+    def __init__(self, send: Callable[[Peer, ToWorker], Awaitable[bool]], first_id: int) -> None:
+        self._send = send
+        self._waiting: dict[int, tuple[Peer, asyncio.Future[Any]]] = {}
+        self._ids = itertools.count(first_id)
+
+    async def ask(
+        self, question: Callable[[int], Question], answer: type[Answer], workers: Sequence[Peer], timeout_s: float
+    ) -> Answer:
+        """What the first of `workers` that can be reached answers to the question, which is made with its id.
 
         Raises:
-            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
+            EmbeddingUnavailable: none can be reached, none answered within `timeout_s`, or the answer is an error.
         """
-        if identity is None or not workers:
-            raise EmbeddingUnavailable("no embedding worker has a model loaded")
-        key = (identity.key, text)
-        cached = self._cache.get(key)
-        if cached is not None:
-            self._cache.move_to_end(key)
-            return cached
-        answer = await self._ask_one(text, workers, timeout_s)
-        if not vectors_fit(answer, 1, identity.dimensions):
-            raise EmbeddingUnavailable("a worker's answer does not fit its model")
-        vector = np.frombuffer(answer, dtype="<f4")
-        self._cache[key] = vector
-        if len(self._cache) > CACHED_QUERIES:
-            self._cache.popitem(last=False)
-        return vector
-
-    def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
-        """A worker's answer. One that nobody waits for any more is dropped."""
-        asked, future = self._waiting.get(answer.query_id, (None, None))
-        if future is None or future.done() or asked != worker:
-            return
-        if answer.error is not None:
-            future.set_exception(EmbeddingUnavailable(answer.error))
-        else:
-            future.set_result(answer.vector)
-
-    def worker_gone(self, worker: Peer) -> None:
-        """Give up on what that worker was asked."""
-        for asked, future in self._waiting.values():
-            if asked == worker and not future.done():
-                future.set_exception(EmbeddingUnavailable("the embedding worker died"))
-
-    async def _ask_one(self, text: str, workers: list[Peer], timeout_s: float) -> bytes:
-        query_id = next(self._ids)
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        asked = question(next(self._ids))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             with anyio.fail_after(timeout_s):
                 for worker in workers:
-                    self._waiting[query_id] = (worker, future)
-                    if await self._ask(worker, EmbedQuery(query_id, text)):
-                        return await future
+                    self._waiting[asked.query_id] = (worker, future)
+                    if await self._send(worker, asked):
+                        break
+                else:
+                    raise EmbeddingUnavailable("no embedding worker can be reached")
+                found = await future
         except TimeoutError as error:
-            raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.1f} s") from error
+            raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
         finally:
-            self._waiting.pop(query_id, None)
-        raise EmbeddingUnavailable("no embedding worker can be reached")
+            self._waiting.pop(asked.query_id, None)
+        if not isinstance(found, answer) or found.error is not None:
+            raise EmbeddingUnavailable(getattr(found, "error", None) or "a worker's answer does not fit the question")
+        return found
+
+    def answered(self, worker: Peer, answer: QueryEmbedded | PassagesReranked) -> None:
+        """A worker's answer. One that nobody waits for any more is dropped."""
+        asked, future = self._waiting.get(answer.query_id, (None, None))
+        if future is not None and not future.done() and asked == worker:
+            future.set_result(answer)
+
+    def worker_gone(self, worker: Peer) -> None:
+        """Wait no longer for what that worker was asked."""
+        for asked, future in self._waiting.values():
+            if asked == worker and not future.done():
+                future.set_exception(EmbeddingUnavailable("the embedding worker died"))

@@ -18,8 +18,8 @@ import anyio
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records, SavedEmbeddings
-from remembrancer.actors.store.retrieval.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex, VectorIndex
+from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.work import ModelIdentity

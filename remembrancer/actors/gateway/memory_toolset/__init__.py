@@ -1,1 +1,0 @@
-"""The toolset `memory`: arguments, answers and what carries them out."""

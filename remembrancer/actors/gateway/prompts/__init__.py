@@ -1,1 +1,0 @@
-"""Prompts, and the completion of arguments."""

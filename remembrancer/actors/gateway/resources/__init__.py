@@ -1,1 +1,0 @@
-"""Resources and their subscriptions."""

@@ -1,1 +1,0 @@
-"""The way to the store, and what is answered and kept while it is away."""

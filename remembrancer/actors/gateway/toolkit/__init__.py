@@ -1,1 +1,0 @@
-"""What a tool is: its arguments, their schema and their errors."""

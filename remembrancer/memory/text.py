@@ -1,0 +1,150 @@
+"""Text and objects from outside: what is accepted as a name, as content or as metadata.
+
+Errors name the field and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.protocol.errors import InvalidInput
+
+_REFUSED: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
+"""Categories that no name has: controls, halves of characters, and what separates lines and paragraphs."""
+_UNSEEN: Final = frozenset("\u061c\u200b\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff")
+"""What turns the direction of writing, and blanks of no width: with them two names look alike, or read as others.
+The joiners (U+200C, U+200D) are not among them: several scripts and emoji need these."""
+_SHOWN: Final = 60
+
+
+def clean_name(text: str, *, field: str, longest: int) -> str:
+    """A short text (a tag, a name, an id) in Unicode's NFC and without blanks at its ends.
+
+    Raises:
+        InvalidInput: it is empty, longer than `longest` characters, or holds a control character (one that turns the
+            direction of writing, or cannot be seen, counts as such) or half a character.
+    """
+    name = unicodedata.normalize("NFC", text).strip()
+    if not name:
+        raise InvalidInput(f"{field} must not be empty", field=field)
+    if len(name) > longest:
+        raise InvalidInput(f"{field} may have {longest} characters at most, and has {len(name)}", field=field)
+    if not name.isprintable() and any(map(_is_refused, name)):
+        raise InvalidInput(f"{field} must not hold control characters or lone surrogates: {shown(name)}", field=field)
+    return name
+
+
+def check_text(text: str, *, field: str, longest_bytes: int) -> None:
+    """Refuse a longer text that cannot be kept as it is. Line breaks and tabs are welcome.
+
+    Raises:
+        InvalidInput: it is blank, longer than `longest_bytes` in UTF-8, or holds a NUL or half a character.
+    """
+    if not text or text.isspace():
+        raise InvalidInput(f"{field} must not be empty", field=field)
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        message = f"{field} holds a lone surrogate (half a character) at position {error.start}: send whole characters"
+        raise InvalidInput(message, field=field) from error
+    if size > longest_bytes:
+        raise InvalidInput(f"{field} may have {longest_bytes} bytes in UTF-8 at most, and has {size}", field=field)
+    if "\0" in text:
+        message = f"{field} must not hold NUL characters (the first is at position {text.index(chr(0))})"
+        raise InvalidInput(message, field=field)
+
+
+def _is_refused(character: str) -> bool:
+    return character in _UNSEEN or unicodedata.category(character) in _REFUSED
+
+
+def shown(value: object) -> str:
+    """A value as an error message quotes it: short, in ASCII, and what is no text as JSON has it."""
+    text = ascii(value) if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+MAX_OBJECT_BYTES: Final = 65_536
+MAX_OBJECT_DEPTH: Final = 8
+MAX_KEY: Final = 200
+MAX_EXACT: Final = 2**53
+"""The largest whole number up to which JSON carries every one exactly."""
+
+
+def clean_object(given: dict[str, Any] | UnsetType, *, field: str) -> dict[str, Any] | None:
+    """An object as it can be kept, or None when there is none. Names at the top are cleaned as names are.
+
+    Raises:
+        InvalidInput: it is too large or nested too deeply, or holds what JSON or MessagePack would not carry unharmed.
+    """
+    if given is UNSET or not given:
+        return None
+    for name, value in given.items():
+        _check_value(value, f"{field}.{shown(name)[1:-1]}", 1)
+    cleaned = {clean_name(name, field=field, longest=MAX_KEY): value for name, value in given.items()}
+    size = len(msgspec.json.encode(cleaned))
+    if size > MAX_OBJECT_BYTES:
+        raise InvalidInput(f"{field} may have {MAX_OBJECT_BYTES} bytes as JSON at most, and has {size}", field=field)
+    return cleaned
+
+
+def _check_value(value: Any, field: str, depth: int) -> None:
+    """Refuse what JSON or MessagePack would not carry unharmed.
+
+    Raises:
+        InvalidInput: it is nested too deeply, or holds a number that is not exact or half a character.
+    """
+    match value:
+        case None | bool():
+            return
+        case str():
+            _check_string(value, field)
+        case int() if abs(value) > MAX_EXACT:
+            message = f"{field} must be a number from -2**53 to 2**53, not {shown(value)}: give it as a string"
+            raise InvalidInput(message, field=field)
+        case float() if not math.isfinite(value) or abs(value) > MAX_EXACT:
+            message = f"{field} must be a finite number from -2**53 to 2**53, not {shown(value)}"
+            raise InvalidInput(message, field=field)
+        case dict() | list() if depth >= MAX_OBJECT_DEPTH:
+            raise InvalidInput(f"{field} is nested more than {MAX_OBJECT_DEPTH} levels deep", field=field)
+        case dict():
+            for name, each in value.items():
+                _check_string(name, field)
+                _check_value(each, f"{field}.{shown(name)[1:-1]}", depth + 1)
+        case list():
+            for place, each in enumerate(value):
+                _check_value(each, f"{field}[{place}]", depth + 1)
+
+
+def _check_string(text: str, field: str) -> None:
+    if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+        message = f"{field} holds a lone surrogate (half a character): send whole characters"
+        raise InvalidInput(message, field=field)
+
+
+_WORD: Final = re.compile(r"\w+")
+_STEM: Final = 4
+"""Words match when one begins the other and the shorter has so many letters: a poor man's stemming."""
+
+
+def word_match(query: str, content: str) -> float:
+    """The part of the query's words that the content has, 0 to 1."""
+    wanted = set(_WORD.findall(query.casefold()))
+    if not wanted:
+        return 0.0
+    words = set(_WORD.findall(content.casefold()))
+    return sum(any(_alike(one, other) for other in words) for one in wanted) / len(wanted)
+
+
+def _alike(one: str, other: str) -> bool:
+    if one == other:
+        return True
+    short, long = sorted((one, other), key=len)
+    return len(short) >= _STEM and long.startswith(short)

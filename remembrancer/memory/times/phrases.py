@@ -1,0 +1,449 @@
+"""Which words of a text name a time in the past, and which span of the calendar each means. Pure.
+
+A small grammar of English,; a phrase is either a time on
+its own ("four weeks ago", "3 May 2023"), or only after a word that makes it one ("in 2022", "on Saturday"): the same
+words are numbers, verbs and people as well.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Final
+
+from remembrancer.memory.times import calendar_spans as spans
+from remembrancer.memory.times.calendar_spans import DAY, FEASTS, PARTS_OF_DAY, SEASONS, Span, Unit
+
+Resolve = Callable[[datetime], Span]
+"""From the local time of the question to the span that is meant. May raise ValueError or OverflowError."""
+Match = re.Match[str]
+
+MONTHS: Final = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_SMALL_NUMBERS: Final = (
+    *("one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
+)
+COUNTS: Final[Mapping[str, tuple[float, float | None]]] = {
+    **{word: (1.0 + place, None) for place, word in enumerate(_SMALL_NUMBERS)},
+    **{"fifteen": (15.0, None), "twenty": (20.0, None), "thirty": (30.0, None), "dozen": (12.0, None)},
+    **{"a": (1.0, None), "an": (1.0, None), "the": (1.0, None), "last": (1.0, None), "half": (0.5, None)},
+    **{"couple": (2.0, None), "few": (2.0, 5.0), "several": (3.0, 7.0)},
+}
+"""How many: a number, or at least and at most so many."""
+UNITS: Final[Mapping[str, tuple[float, Unit]]] = {
+    **{"minute": (1, "minute"), "hour": (1, "hour"), "day": (1, "day"), "night": (1, "day"), "week": (1, "week")},
+    **{"weekend": (1, "week"), "fortnight": (2, "week"), "month": (1, "month"), "quarter": (3, "month")},
+    **{"year": (1, "year"), "decade": (10, "year")},
+}
+_PERSONS_AND_VERBS: Final = frozenset({"march", "april", "may", "june", "august"})
+"""Months that are other words as well."""
+_VERBS: Final = frozenset({"march", "may"})
+_ON: Final = re.compile(r"\b(?:on|since|before|after|until|till|by)\s+(?:the\s+)?$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a rule made of a match. `kind`: it needs one of that kind's leading words."""
+
+    resolve: Resolve
+    kind: str | None = None
+    present: bool = False
+
+
+def counted(match: Match) -> tuple[float, float | None, Unit]:
+    """At least and at most (None: exactly) how many of a unit a match of `COUNT` and `UNIT` says."""
+    word = match["count"].lower()
+    least, most = COUNTS[word] if word in COUNTS else (float(word), None)
+    times, unit = UNITS[match["unit"].lower()]
+    return least * times, None if most is None else most * times, unit
+
+
+def _ago(match: Match) -> Meaning:
+    """As in "Four weeks ago", "a couple of years back"."""
+    least, most, unit = counted(match)
+    if match["half"] or match["half_after"]:
+        least += 0.5
+    if match["unit"].lower() == "weekend" and least >= 1:
+        return Meaning(lambda now: spans.weekend(now - DAY, int(least) - 1))
+    return Meaning(lambda now: spans.ago(now, least, unit, most))
+
+
+def _weekdays_ago(match: Match) -> Meaning | None:
+    """As in "Two Mondays ago"."""
+    word, index = match["count"].lower(), WEEKDAYS.index(match["weekday"].lower())
+    least, _ = COUNTS[word] if word in COUNTS else (float(word), None)
+    return Meaning(lambda now: spans.weekday(now - DAY, index, int(least) - 1)) if least >= 1 else None
+
+
+def _rolling(match: Match) -> Meaning:
+    """As in "The last three months", up to now."""
+    least, most, unit = counted(match)
+    return Meaning(lambda now: spans.rolling(now, most or least, unit))
+
+
+def _rolling_one(match: Match) -> Meaning:
+    """As in "Over the last week", "the past year", up to now."""
+    times, unit = UNITS[match["unit"].lower()]
+    return Meaning(lambda now: spans.rolling(now, times, unit))
+
+
+def _near_day(match: Match) -> Meaning:
+    """As in "Yesterday", "last night", "this morning", "the other day"."""
+    words = " ".join(match[0].lower().split())
+    of_day = match["of_day"]
+    back = 2 if "before" in words else 1 if words.startswith(("yesterday", "last")) else 0
+    if "other" in words:
+        return Meaning(lambda now: spans.ago(now, 2, "day", 6))
+    if of_day or "night" in words:
+        part = of_day.lower() if of_day else "night"
+        return Meaning(lambda now: spans.part_of_day(now - back * DAY, part), present=back == 0)
+    return Meaning(lambda now: spans.day(now - back * DAY), present=back == 0)
+
+
+_PERIODS: Final[Mapping[str, Callable[[datetime, int], Span]]] = {
+    "week": spans.week,
+    "month": spans.month,
+    "quarter": spans.quarter,
+    "year": spans.year,
+}
+
+
+def _period(match: Match) -> Meaning:
+    """The week, month, quarter or year before that of the question, or the very one."""
+    span_of = _PERIODS[match["period"].lower()]
+    part = _third(match)
+    back = 2 if match["last_but_one"] else 1 if match["which"].lower() == "last" else 0
+    return Meaning(lambda now: _part_of(span_of(now, back), part), present=back == 0 and not match["earlier"])
+
+
+def _weekend(match: Match) -> Meaning:
+    """As in "Last weekend", "the weekend before last", "at the weekend"."""
+    which = (match["which"] or "").lower()
+    if match["last_but_one"]:
+        return Meaning(lambda now: spans.weekend(now, 2 if now.weekday() >= 5 else 1))
+    if "last" in which or "past" in which:  # on a Sunday, the one before
+        return Meaning(lambda now: spans.weekend(now, 1 if now.weekday() >= 5 else 0))
+    return Meaning(spans.weekend, None if which else "weekend", present=which == "this")
+
+
+def _weekday_of_last_week(match: Match) -> Meaning:
+    """As in "Friday last week": of the week before, whichever day it is."""
+    index = WEEKDAYS.index((match["weekday"] or match["then"]).lower())
+    return Meaning(lambda now: spans.day(spans.week(now, 1).start + timedelta(days=index)))
+
+
+def _weekday(match: Match) -> Meaning | None:
+    """As in "Last Saturday", "on Saturday", "Saturday night": the latest before today."""
+    which, of_day = (match["which"] or "").lower(), match["of_day"]
+    index = WEEKDAYS.index(match["weekday"].lower())
+    if which == "this":
+        return None  # the one to come
+    back = 1 if match["last_but_one"] else 0
+
+    def resolve(now: datetime) -> Span:
+        whole = spans.weekday(now - DAY, index, back)  # of the day itself one says "today"
+        return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
+
+    return Meaning(resolve, None if which or of_day or back or match["owns"] else "weekday")
+
+
+def _short_weekday(match: Match) -> Meaning | None:
+    """As in "last Fri", "on Sat night": "on" makes a weekday of what begins with a capital, but "on Sun"."""
+    word, of_day = match["weekday"], match["of_day"]
+    if not match["which"] and (not word[0].isupper() or word.lower() == "sun"):
+        return None
+    index = next(place for place, name in enumerate(WEEKDAYS) if name.startswith(word.lower()[:3]))
+
+    def resolve(now: datetime) -> Span:
+        whole = spans.weekday(now - DAY, index)
+        return spans.part_of_day(whole.start, of_day.lower()) if of_day else whole
+
+    return Meaning(resolve)
+
+
+def _third(match: Match) -> int | None:
+    part = match["part"]
+    if part is None:
+        return None
+    return 0 if re.search("early|beginning|start", part, re.IGNORECASE) else 1 if "mid" in part.lower() else 2
+
+
+def _part_of(span: Span, part: int | None) -> Span:
+    return span if part is None else span.third(part)
+
+
+def _month_number(word: str) -> int:
+    return next(place for place, month in enumerate(MONTHS, 1) if month.startswith(word.lower().rstrip(".")[:3]))
+
+
+def _month(match: Match) -> Meaning | None:
+    """As in "In March", "last March", "early May 2022": without a year, the latest that has begun."""
+    word, year, which, part = match["month"], match["year"], match["which"], _third(match)
+    number = _month_number(word)
+    if year:
+        return Meaning(lambda _: _part_of(spans.month(datetime(int(year), number, 1)), part))
+    is_other_word = word.islower() and word in _VERBS
+    if is_other_word and which:
+        return None  # "the last may be wrong"
+    back_from = DAY * 31 if which and which.lower() == "last" else timedelta(0)
+
+    def resolve(now: datetime) -> Span:
+        before = spans.month(now).start if back_from else now
+        last = before - timedelta(microseconds=1) if back_from else before
+        return _part_of(spans.latest(lambda of_year: spans.month(datetime(of_year, number, 1)), last), part)
+
+    is_sure = which or part is not None or (word.lower() in MONTHS and word.lower() not in _PERSONS_AND_VERBS)
+    return Meaning(resolve, None if is_sure else "month")
+
+
+def _date(match: Match) -> Meaning | None:
+    """A day of a month: without a year, the latest such day."""
+    word, year, number = match["month"], match["year"], int(match["day"])
+    is_plain = not (year or match["ordinal"] or _ON.search(match.string, max(0, match.start() - 12), match.start()))
+    if is_plain and word.islower() and (word in _VERBS or word not in MONTHS):
+        return None  # "may 3 processes", "mar 4"
+    month = _month_number(word)
+    if year:
+        return Meaning(lambda _: spans.day(datetime(int(year), month, number)))
+    return Meaning(lambda now: _latest_day(now, month, number))
+
+
+def _day_of_month(match: Match) -> Meaning:
+    """As in "on the 15th": the latest."""
+    number = int(match["day"])
+
+    def resolve(now: datetime) -> Span:
+        for back in range(3):  # the 31st is two months away at most
+            month = spans.month(now, back)
+            found = spans.day(month.start + (number - 1) * DAY)
+            if month.start <= found.start < month.end and found.start <= now:
+                return found
+        raise ValueError(f"no month has a day {number}")
+
+    return Meaning(resolve, "day")
+
+
+def _latest_day(now: datetime, month: int, number: int) -> Span:
+    for back in range(9):  # 29 February is eight years away at most
+        try:
+            found = spans.day(datetime(now.year - back, month, number))
+        except ValueError:
+            continue
+        if found.start <= now:
+            return found
+    raise ValueError(f"no day {number} in month {month}")
+
+
+def _iso_date(match: Match) -> Meaning:
+    """As in "2023-05-04", "2023/5/4"."""
+    year, month, number = (int(match[part]) for part in ("year", "month_number", "day"))
+    return Meaning(lambda _: spans.day(datetime(year, month, number)))
+
+
+def _numbers_date(match: Match) -> Meaning | None:
+    """`12/31/2022` is a day of December, and so is `31.12.2022`; of `03/04/2023` the month is the first."""
+    first, second = int(match["first"]), int(match["second"])
+    year = int(match["year"]) + (2000 if len(match["year"]) == 2 else 0)
+    month, number = (second, first) if first > 12 or match["dot"] == "." else (first, second)
+    return Meaning(lambda _: spans.day(datetime(year, month, number)))
+
+
+def _quarter(match: Match) -> Meaning:
+    """As in "Q1 2023", "in Q3"."""
+    month, year = 3 * int(match["quarter"]) - 2, match["year"]
+    if year:
+        return Meaning(lambda _: spans.quarter(datetime(int(year), month, 1)))
+    return Meaning(
+        lambda now: spans.latest(lambda of_year: spans.quarter(datetime(of_year, month, 1)), now), kind="month"
+    )
+
+
+def _season(match: Match) -> Meaning | None:
+    """As in "Last summer", "in the spring of 2022": without a year, the latest that has begun."""
+    name, year, which, part = match["season"].lower(), match["year"], (match["which"] or "").lower(), _third(match)
+    if year:
+        return Meaning(lambda _: _part_of(spans.season(int(year), name), part))
+    if not which and name in ("spring", "fall") and not match["the"]:
+        return None  # a framework, and a fall
+
+    def resolve(now: datetime) -> Span:
+        begun = spans.latest(lambda of_year: spans.season(of_year, name), now)
+        if which == "last" and now < begun.end:
+            begun = spans.season(begun.start.year - 1, name)
+        return _part_of(begun, part)
+
+    return Meaning(resolve, None if which or part is not None else "season", present=which == "this")
+
+
+def _feast(match: Match) -> Meaning:
+    """As in "At Christmas", "last Easter", "Halloween 2021"."""
+    span_of, year = FEASTS[" ".join(match["feast"].lower().replace("saint", "st").split())], match["year"]
+    if year:
+        return Meaning(lambda _: span_of(int(year)))
+    return Meaning(lambda now: spans.latest(span_of, now), None if match["which"] else "feast")
+
+
+def _year(match: Match) -> Meaning:
+    """As in "In 2022", "early 2020"."""
+    year, part = int(match["year"]), _third(match)
+    return Meaning(lambda _: _part_of(spans.year(datetime(year, 1, 1)), part), None if part is not None else "year")
+
+
+_ANY_MONTH = (
+    "(?:january|february|march|april|may|june|july|august|september|october|november|december"
+    r"|(?:jan|feb|mar|apr|jun|jul|aug|sept|sep|oct|nov|dec)\b\.?)"
+)
+_MONTH = f"(?P<month>{_ANY_MONTH})"
+_WEEKDAY = f"(?P<weekday>{'|'.join(WEEKDAYS)})"
+_YEAR = r"(?P<year>(?:19|20)\d\d)(?![\w-]|[.:/]\d)"
+_DAY = r"(?P<day>[0-3]?\d)"
+_COUNT_WORDS = "|".join(sorted(COUNTS, key=len, reverse=True))
+COUNT: Final = (
+    rf"(?<![\w.:/-])(?:(?:an?|the|last)\s+(?=couple|few|half|dozen))?(?P<count>\d{{1,3}}(?:\.\d)?|{_COUNT_WORDS})"
+    r"(?:\s+(?:of|an?))?"
+)
+UNIT: Final = rf"(?P<unit>{'|'.join(sorted(UNITS, key=len, reverse=True))})s?"
+_PART = r"(?:(?P<part>early|mid|late|the (?:beginning|start|middle|end) of)(?:\s+in)?[\s-]+)"
+_OF_DAY = rf"(?P<of_day>{'|'.join(PARTS_OF_DAY)})"
+_ELSEWHERE = r"(?!\s+(?:of|before|after)\b)"
+_SHORT_WEEKDAY = r"(?P<weekday>mon|tues?|wed|thu(?:rs?)?|fri|sat|sun)"
+_NO_NAME = r"(?![\w-])"
+_NUMBER = r"(?<![\w.:/#$€£-])"
+_AFTER_YEAR = (
+    r"(?=\s*$|\s*[?!.,;:)'\"]|\s+(?:and|or|to|until|till|through|with|for|at|by|when|where|who|what|which|how|why|if|did"
+    r"|do|does|was|were|is|are|has|have|had|i|we|he|she|they|you|my|our|his|her|their|the|this|that|about|on|in|from"
+    r"|but|because|while|compared|than|versus|vs)\b)"
+)
+
+_LEADS: Final[Mapping[str, str]] = {
+    "month": "in|during|since|until|till|before|after|throughout|around|of",
+    "day": "on|since|before|after|until|till|by|week of",
+    "weekday": "on|since|before|after|until|till|by",
+    "year": "in|during|since|until|till|before|after|throughout|around|by|of",
+    "season": "in|during|over|since|until|till|before|after|throughout|of",
+    "feast": "on|at|for|over|since|until|till|before|after|around|during|by|of",
+    "weekend": "on|over|at|during|since",
+}
+"""The words after which a phrase of a kind is a time."""
+_LEAD_PATTERNS: Final = {
+    kind: re.compile(rf"\b(?:{words})\s+(?:the\s+)?$", re.IGNORECASE) for kind, words in _LEADS.items()
+}
+_NOT_PAST = re.compile(
+    r"\b(?:next|every|each|coming|upcoming|following|any|first|second|black|good|many|hundred)[\s-]+$", re.IGNORECASE
+)
+LOOK_BACK: Final = 40
+"""How many characters before a phrase are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words of a text, `begin` to `end`, that name a time. `weak`: only if they are one end of a range.
+
+    `present`: a span that has the question's own time in it, by which a question may mean what is to come.
+    """
+
+    begin: int
+    end: int
+    resolve: Resolve
+    weak: bool = False
+    present: bool = False
+
+
+_Rule = tuple[re.Pattern[str], Callable[[Match], Meaning | None]]
+
+
+def phrases(text: str) -> list[Phrase]:
+    """The phrases of a text in their order, none overlapping another: the earlier rule has the words."""
+    found: list[Phrase] = []
+    for pattern, meaning_of in _rules():
+        for match in pattern.finditer(text):
+            begin, end = match.span()
+            if any(begin < each.end and each.begin < end for each in found):
+                continue
+            before = text[max(0, begin - LOOK_BACK) : begin]
+            meaning = None if _NOT_PAST.search(before) else meaning_of(match)
+            if meaning is None:
+                continue
+            weak = meaning.kind is not None and not _LEAD_PATTERNS[meaning.kind].search(before)
+            found.append(Phrase(begin, end, meaning.resolve, weak, meaning.present))
+    return sorted(found, key=lambda each: each.begin)
+
+
+@cache
+def _rules() -> tuple[_Rule, ...]:
+    """Compiled by the first question that needs them, which takes a store's start some milliseconds less."""
+    return tuple(_all_rules())
+
+
+def _all_rules() -> Iterator[_Rule]:
+    """The patterns, those of more words before those of fewer."""
+
+    def rule(pattern: str, meaning_of: Callable[[Match], Meaning | None]) -> _Rule:
+        return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), meaning_of
+
+    which = r"(?:\b(?P<which>last|this past|past|this) )"
+    half = r"(?: and a half)"
+    yield rule(
+        rf"{COUNT}(?P<half>{half})?[\s-]+{UNIT}(?P<half_after>{half})? (?:ago|back(?! to\b))\b(?: today\b)?", _ago
+    )
+    yield rule(rf"{COUNT} {_WEEKDAY}s? ago\b", _weekdays_ago)
+    yield rule(rf"\b(?:last|past) (?:(?:an?|the) )?{COUNT}[\s-]+{UNIT}\b{_ELSEWHERE}", _rolling)
+    yield rule(
+        rf"\b(?:in|over|during|within|throughout|for) the (?:last|past) {UNIT}\b(?<!weekend){_ELSEWHERE}",
+        _rolling_one,
+    )
+    yield rule(r"\b(?:the|this) past (?P<unit>week|month|quarter|year|decade)\b", _rolling_one)
+    yield rule(
+        rf"\b(?:the day before yesterday|yesterday(?: {_OF_DAY})?|last night|today|tonight|the other day)\b",
+        _near_day,
+    )
+    yield rule(rf"\bthis {_OF_DAY}\b", _near_day)
+    yield rule(
+        rf"\b{_WEEKDAY} (?:of )?last week\b|\blast week(?:'s)?(?: on)? (?P<then>{'|'.join(WEEKDAYS)})\b",
+        _weekday_of_last_week,
+    )
+    periods = "(?P<period>week|month|quarter|year)"
+    yield rule(
+        rf"{_PART}?(?P<earlier>earlier )?\b(?P<which>last|this) {periods}\b(?P<last_but_one>(?!))?{_ELSEWHERE}",
+        _period,
+    )
+    yield rule(rf"{_PART}?(?P<earlier>(?!))?(?P<which>\bthe) {periods} (?P<last_but_one>before last)\b", _period)
+    yield rule(rf"{which}?\bweekend\b(?P<last_but_one> before last\b)?{_ELSEWHERE}", _weekend)
+    yield rule(
+        rf"{which}?\b{_WEEKDAY}\b(?P<last_but_one> before last\b)?(?: {_OF_DAY}\b)?(?P<owns>'s\b)?{_NO_NAME}"
+        rf"{_ELSEWHERE}(?!,? (?:the |in )?(?:\d|{_ANY_MONTH}))",
+        _weekday,
+    )
+    yield rule(
+        rf"\b(?:(?P<which>last|this past|past)|on) {_SHORT_WEEKDAY}\b[.]?(?: {_OF_DAY}\b)?{_NO_NAME}"
+        rf"(?!,? (?:the |in )?(?:\d|{_ANY_MONTH}))",
+        _short_weekday,
+    )
+    yield rule(
+        rf"{_NUMBER}(?P<year>\d{{4}})([-/])(?P<month_number>[01]?\d)\2(?P<day>[0-3]?\d)(?!\d|[-/.:]\d)", _iso_date
+    )
+    yield rule(
+        rf"{_NUMBER}(?P<first>[0-3]?\d)(?P<dot>[/.])(?P<second>[0-3]?\d)(?P=dot)(?P<year>(?:19|20)?\d\d)(?![\w-]|[.:/]\d)",
+        _numbers_date,
+    )
+    ordinal = "(?P<ordinal>st|nd|rd|th)?"
+    yield rule(rf"\b{_MONTH} (?:the )?{_DAY}{ordinal}(?![\w:%-]|[.]\d)(?:,? {_YEAR})?", _date)
+    yield rule(rf"{_NUMBER}{_DAY}{ordinal} (?:of )?{_MONTH}\b(?:,? {_YEAR})?", _date)
+    yield rule(rf"{_NUMBER}{_DAY}(?:st|nd|rd|th){_NO_NAME}{_AFTER_YEAR}", _day_of_month)
+    yield rule(rf"{_PART}?{which}?\b{_MONTH}(?:,?(?: of)? {_YEAR})?{_NO_NAME}", _month)
+    yield rule(rf"\bq(?P<quarter>[1-4])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _quarter)
+    yield rule(
+        rf"{_PART}?{which}?\b(?P<the>the )?(?P<season>{'|'.join(SEASONS)})\b(?:(?: of)? {_YEAR})?{_NO_NAME}",
+        _season,
+    )
+    feast = "|".join(sorted((name.replace("st ", "(?:st\\.?|saint) ") for name in FEASTS), key=len, reverse=True))
+    yield rule(rf"{which}?\b(?P<feast>{feast})(?:(?: of)? {_YEAR})?{_NO_NAME}", _feast)
+    yield rule(rf"(?P<part>(?!))?\bthe year {_YEAR}", _year)
+    yield rule(rf"{_PART}?{_NUMBER}{_YEAR}{_AFTER_YEAR}", _year)

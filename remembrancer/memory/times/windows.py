@@ -1,0 +1,211 @@
+"""Which times a question names, and how near to them a memory is. Pure; the clock and the zone are passed in.
+
+A question that names no time, or asks for one ("how many weeks ago did I …"), has no windows.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Final
+
+from remembrancer.memory.times import calendar_spans as spans
+from remembrancer.memory.times.calendar_spans import Span
+from remembrancer.memory.times.languages import in_english
+from remembrancer.memory.times.phrases import COUNT, LOOK_BACK, UNIT, Phrase, counted, phrases
+
+MAX_CHARACTERS: Final = 1000
+"""As much of a question is read: what is longer is a document."""
+MAX_WINDOWS: Final = 8
+_DAY_S: Final = 86_400.0
+MOST_FADES: Final = 8.0
+"""So many times as far away as what counts half, a time does not count at all."""
+
+_HINTS: Final = (
+    *("ago", "last", "past", "day", "night", "this", "week", "back", "ary", "march", "april", "may", "june", "july"),
+    *("august", "ber", " jan", " feb", " mar", " apr", " jun", " jul", " aug", " sep", " oct", " nov", " dec"),
+    *("spring", "summer", "autumn", "fall", "winter", "quarter", "the month", "the year", "new year", "easter", "mas"),
+    *(" mon", " tue", " wed", " thu", " fri", " sat", " sun"),
+    *("halloween", "thanksgiving", "valentine", "pentecost"),
+)
+"""A phrase that names a time has one of these, or a digit; most questions have neither."""
+_PLAIN: Final = str.maketrans({"\u2019": "'", "\u017f": "s", "\u0131": "i", "\u0130": "I", "\u212a": "K"})
+"""Letters that a pattern that ignores case takes for others, and a table of words does not."""
+_DIGIT = re.compile("[0-9]")
+_WEEK_OF = re.compile(r"\bweek\s+(?:of|beginning|starting)\s+(?:on\s+)?(?:the\s+)?$", re.I)
+_RELATION = re.compile(r"\b(?P<word>since|before|after|until|till|by|up to|around|about|roughly)\s+(?:the\s+)?$", re.I)
+_DISTANCE = re.compile(rf"{COUNT}\s+{UNIT}\s+(?P<word>before|after)\s+(?:the\s+)?$", re.I)
+_RANGE_BEGINS = re.compile(r"\b(?:between|from)\s+(?:the\s+)?$", re.I)
+_RANGE_GOES_ON = re.compile(r"\s+(?:and|to|until|till|through)\s+(?:the\s+)?", re.I)
+_AHEAD = re.compile(
+    r"\b(?:should|shall|will|going to|suggest\w*|recommend\w*|plans?|planning|tomorrow|can i|could i)\b", re.I
+)
+"""Words of a question about what is to come, in which "today" and "this weekend" are not when it was told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """From `start` until `end`, in seconds since the epoch; `start` is -infinity where all that was before is meant.
+
+    What is `early_s` before it, or `late_s` after it, counts half.
+    """
+
+    start: float
+    end: float
+    early_s: float
+    late_s: float
+
+
+def zone_of(reference: float | None, utc_offset_s: float | None) -> tzinfo | None:
+    """The zone whose days a question means, as `time_windows` takes it: None is this machine's.
+
+    `reference` and `utc_offset_s` are what the question says of its time, and of that time's zone: without a zone a
+    time is in UTC, and without a time the question is asked now and here.
+    """
+    if utc_offset_s is not None and abs(utc_offset_s) < _DAY_S:
+        return timezone(timedelta(seconds=utc_offset_s))
+    return None if reference is None else UTC
+
+
+def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tuple[TimeWindow, ...]:
+    """The times that the query names, in the order of its words; none that begins after `reference`.
+
+    `reference` is when the question is asked, in seconds since the epoch; "yesterday" is the day before it in `zone`,
+    or in this machine's where that is None.
+    Never raises, whatever the text: what is no day of the calendar is no time.
+    """
+    text = _read(query)
+    if not _may_name_a_time(text):
+        return ()
+    try:
+        now = datetime.fromtimestamp(reference, zone).replace(tzinfo=None)
+    except (ValueError, OverflowError, OSError):
+        return ()
+    found = phrases(text)
+    if _AHEAD.search(text):
+        found = [each for each in found if not each.present]
+    windows: dict[TimeWindow, None] = {}
+    for span in _spans(text, found, now):
+        window = _window(span, zone)
+        if window is not None:
+            windows[window] = None
+    return tuple(windows)[:MAX_WINDOWS]
+
+
+def without_times(query: str) -> str:
+    """The query, as far as it is read, without the phrases that name a time and the words that relate to them."""
+    text = _read(query)
+    for phrase in reversed(phrases(text)):
+        before = _RELATION.sub(" ", text[: phrase.begin])
+        text = f"{before} {text[phrase.end :]}"
+    return text
+
+
+def nearness(happened_at: float, windows: Iterable[TimeWindow]) -> float:
+    """1 within one of the windows, falling smoothly with the distance to the nearest: 1/2 at `early_s` or `late_s`.
+
+    The fall is that of a normal distribution: 1/16 at twice that distance. 0 without windows.
+    """
+    best = 0.0
+    for window in windows:
+        if window.start <= happened_at < window.end:
+            return 1.0
+        if happened_at < window.start:
+            outside = (window.start - happened_at) / window.early_s
+        else:
+            outside = (happened_at - window.end) / window.late_s
+        if outside < MOST_FADES:
+            best = max(best, float(0.5 ** (outside**2)))
+    return best
+
+
+def _read(query: str) -> str:
+    """As much of a query as is read, its phrases of other languages put in English."""
+    text = query[:MAX_CHARACTERS]
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text).translate(_PLAIN)
+    return in_english(text)
+
+
+def _may_name_a_time(text: str) -> bool:
+    lowered = text.lower()
+    return any(hint in lowered for hint in _HINTS) or _DIGIT.search(lowered) is not None
+
+
+def _spans(text: str, found: Sequence[Phrase], now: datetime) -> Iterable[Span]:
+    """What the phrases mean together with the words before and between them."""
+    place = 0
+    while place < len(found):
+        first = found[place]
+        second = found[place + 1] if place + 1 < len(found) else None
+        place += 1
+        try:
+            before = text[max(0, first.begin - LOOK_BACK) : first.begin]
+            if second and _RANGE_BEGINS.search(before) and _RANGE_GOES_ON.fullmatch(text[first.end : second.begin]):
+                place += 1
+                yield _between(first, second, now)
+            elif not first.weak:
+                span = first.resolve(now)
+                if span.start <= now:
+                    yield _related(span, before, now)
+        except (ValueError, OverflowError):  # 31 June, or a time before the calendar
+            continue
+
+
+def _between(first: Phrase, second: Phrase, now: datetime) -> Span:
+    """From the beginning of the one to the end of the other: "from November to February" began the year before."""
+    last = second.resolve(now)
+    start = first.resolve(now)
+    if start.start > last.start:
+        start = first.resolve(last.start)
+    if not start.start <= last.start <= now:
+        raise ValueError("a range that ends before it begins")
+    return Span(start.start, last.end, max(start.slack, last.slack))
+
+
+def _related(span: Span, before: str, now: datetime) -> Span:
+    """What "since", "before", "two weeks after" … make of a span."""
+    distance = _DISTANCE.search(before)
+    if distance:
+        return _away(span, distance, now)
+    if span.end - span.start <= spans.DAY and _WEEK_OF.search(before):
+        return spans.week(span.start)
+    relation = _RELATION.search(before)
+    match relation and relation["word"].lower():
+        case "since":
+            return Span(span.start, now, span.early)
+        case "after":
+            return Span(min(span.end, now), now, span.early)
+        case "before":
+            return Span(datetime.min, span.start, span.slack)
+        case "until" | "till" | "by" | "up to":
+            return Span(datetime.min, span.end, span.slack)
+        case "around" | "about" | "roughly":
+            return Span(span.start, span.end, 2 * span.early)
+        case _:
+            return span
+
+
+def _away(span: Span, distance: re.Match[str], now: datetime) -> Span:
+    """So long before or after a span, and until it or from it: what is dated by another day is told on that day."""
+    least, most, unit = counted(distance)
+    count = most or least
+    if distance["word"].lower() == "before":
+        return Span(spans.back(span.start, count, unit), span.end, span.slack)
+    return Span(span.start, max(span.end, min(now, spans.back(span.end, -count, unit))), span.slack)
+
+
+def _window(span: Span, zone: tzinfo | None) -> TimeWindow | None:
+    """In seconds since the epoch; None if that is no time of the zone."""
+    is_open = span.start == datetime.min
+    early, late = (span.slack, span.slack) if is_open else (span.early, span.late)
+    try:
+        start = -math.inf if is_open else span.start.replace(tzinfo=zone).timestamp()
+        end = span.end.replace(tzinfo=zone).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return TimeWindow(start, end, early.total_seconds(), late.total_seconds())

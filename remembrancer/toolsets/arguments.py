@@ -1,0 +1,171 @@
+"""The arguments of tools: JSON Schemas from structs, and decoding into these, or into an error that names the field."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from remembrancer.memory.text import shown
+from remembrancer.protocol.errors import InvalidInput
+
+_DROPPED: Final = frozenset({"title", "additionalProperties"})
+"""What costs every session tokens and tells a model little: unknown fields are refused at every depth, with a hint."""
+
+
+def input_schema(arguments: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON Schema of a struct of arguments, flat enough for every client."""
+    root = msgspec.json.schema(arguments)
+    inlined: dict[str, Any] = _inline(root, root.get("$defs", {}))
+    for name in ("$defs", "description"):  # the struct's docstring is for its readers
+        inlined.pop(name, None)
+    return inlined
+
+
+def _inline(node: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(each, definitions) for each in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        target = definitions[node["$ref"].rpartition("/")[2]]
+        return _inline({**target, **{key: value for key, value in node.items() if key != "$ref"}}, definitions)
+    flat = {
+        key: {name: _inline(each, definitions) for name, each in value.items()}
+        if key == "properties"
+        else _inline(value, definitions)
+        for key, value in node.items()
+        if key not in _DROPPED and not (key == "required" and not value)
+    }
+    if "enum" in flat and all(isinstance(each, str) for each in flat["enum"]):
+        flat = {"type": "string", **flat}
+    return flat
+
+
+def describe(schema: dict[str, Any]) -> str:
+    """What a schema allows, in words: `a number from 0 to 1`."""
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
+    kind = schema.get("type")
+    if kind == "array":
+        return f"a list, each item {describe(schema.get('items', {}))}"
+    if kind == "object":
+        fields = ", ".join(schema.get("properties", {}))
+        return f"an object with the fields {fields}" if fields else "an object"
+    if kind in ("integer", "number"):
+        noun = "an integer" if kind == "integer" else "a number"
+        low, high = schema.get("minimum"), schema.get("maximum")
+        if low is not None and high is not None:
+            return f"{noun} from {low} to {high}"
+        return f"{noun} of at least {low}" if low is not None else noun
+    return {"string": "a string", "boolean": "true or false"}.get(str(kind), "a value")
+
+
+def at_path(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """The part of a schema that a path of field names leads to (items of lists are passed through)."""
+    node = schema
+    for name in path:
+        node = _items(node).get("properties", {}).get(name, {})
+    return node
+
+
+def _items(node: dict[str, Any]) -> dict[str, Any]:
+    while node.get("type") == "array":
+        node = node.get("items", {})
+    return node
+
+
+def fields_at(schema: dict[str, Any], path: list[str]) -> list[str]:
+    """The names of the fields that the object at a path may have."""
+    return list(_items(at_path(schema, path)).get("properties", {}))
+
+
+T = TypeVar("T", bound=msgspec.Struct)
+_PLACE: Final = re.compile(r" - at `\$(?P<path>[^`]*)`$")
+_MISSING: Final = re.compile(r"missing required field `(?P<name>[^`]*)`")
+_STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
+
+
+class ArgumentDecoder(Generic[T]):
+    """Makes one tool's arguments of what a client sent."""
+
+    def __init__(self, arguments: type[T]) -> None:
+        self._type = arguments
+        self.schema = input_schema(arguments)
+
+    def decode(self, arguments: dict[str, Any]) -> T:
+        """The arguments. A bare string stands for a list of one, and `null` for an optional field that is left out.
+
+        A whole number may be written with a point, as `10.0`.
+
+        Raises:
+            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds.
+        """
+        self._refuse_unknown(arguments, [])
+        given = _lenient(arguments, self.schema)
+        try:
+            return msgspec.convert(given, self._type)
+        except msgspec.ValidationError as error:
+            raise self._explain(str(error), given) from error
+
+    def _refuse_unknown(self, given: dict[str, Any], path: list[str]) -> None:
+        """Before the decoder looks, which cannot name a field that holds half a character."""
+        known = fields_at(self.schema, path)
+        for name, value in given.items():
+            if name not in known:
+                field = ".".join([*path, shown(name)[1:-1]])
+                raise InvalidInput(f"unknown field {shown(name)}{_hint(name, known)}", field=field)
+            inner = value if isinstance(value, list) else [value]
+            for each in inner:
+                if isinstance(each, dict) and fields_at(self.schema, [*path, name]):
+                    self._refuse_unknown(each, [*path, name])
+
+    def _explain(self, message: str, given: dict[str, Any]) -> InvalidInput:
+        place = _PLACE.search(message)
+        steps = list(_STEP.finditer(place["path"])) if place else []
+        names = [step["name"] for step in steps if step["name"]]
+        field = "".join(step.group() for step in steps).removeprefix(".")
+        missing = _MISSING.search(message)
+        if missing:
+            name = missing["name"]
+            field = f"{field}.{name}" if field else name
+            allowed = describe(at_path(self.schema, [*names, name]))
+            return InvalidInput(f"{field} is missing: it must be {allowed}", field=field)
+        node = at_path(self.schema, names)
+        if steps and steps[-1]["index"]:
+            node = node.get("items", {})
+        return InvalidInput(f"{field} must be {describe(node)}, not {shown(_value_at(given, steps))}", field=field)
+
+
+def _lenient(value: Any, node: dict[str, Any]) -> Any:
+    """A value in the form that the decoder takes, where a schema says what was meant."""
+    properties = node.get("properties")
+    if isinstance(value, dict) and properties:
+        required = node.get("required", ())
+        return {
+            name: _lenient(each, properties.get(name, {}))
+            for name, each in value.items()
+            if not (each is None and name not in required)
+        }
+    if node.get("type") == "array":
+        if isinstance(value, str) and node["items"].get("type") == "string":
+            return [value]
+        if isinstance(value, list):
+            return [_lenient(each, node["items"]) for each in value]
+    if isinstance(value, float) and node.get("type") == "integer" and value.is_integer():
+        return int(value)  # 10.0 is an integer to JSON Schema
+    return value
+
+
+def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:
+    for step in steps:
+        given = given[step["name"]] if step["name"] else given[int(step["index"])]
+    return given
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    listed = f"known are {', '.join(known)}" if known else "there are none"
+    return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"

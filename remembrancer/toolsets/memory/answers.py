@@ -1,0 +1,89 @@
+"""How memories look in the answers of tools: the promised fields, and others only where they say something. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from remembrancer.protocol.reads import Notice, RecalledMemory
+from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
+from remembrancer.toolsets.service import Written
+from remembrancer.toolsets.tools import Answer, with_caveats
+
+_ROUNDED: Final = 4
+SIGNALS: Final = ("vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
+"""What is shown of `Scores` under `scores`, beside `score` and `relevance_score`."""
+_TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_from", "valid_until", "forgotten_at"})
+
+
+def iso(seconds: float) -> str:
+    """Seconds since the epoch as ISO 8601 in UTC, to the second."""
+    whole = datetime.fromtimestamp(seconds, UTC).replace(microsecond=0, tzinfo=None)
+    return f"{whole.isoformat()}Z"  # strftime gives the year 33 two digits
+
+
+def source_of(source: SourceRef) -> dict[str, Any]:
+    """Where a memory came from."""
+    fields = {"tool": source.tool, "file": source.file, "conversation_turn": source.conversation_turn}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def fields_of(memory: PortableMemory | Snapshot | RecalledMemory, *names: str) -> Answer:
+    """These fields of a memory as answers have them."""
+    return {name: _shown(name, getattr(memory, name)) for name in names}
+
+
+def said_by(memory: PortableMemory | Snapshot | RecalledMemory, *names: str) -> Answer:
+    """Those of these fields that say something."""
+    return {name: _shown(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
+
+
+def _shown(name: str, value: Any) -> Any:
+    if name in _TIMES:
+        return iso(value)
+    if isinstance(value, SourceRef):
+        return source_of(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
+    """A memory as answers that found it show it; with each signal that had a say in its score, or without."""
+    scores = memory.scores
+    shown: Answer = {
+        **fields_of(memory, "id", "content", "type", "scope", "importance"),
+        "relevance_score": round(scores.relevance, _ROUNDED),
+        "score": round(scores.final, _ROUNDED),
+        **fields_of(memory, "tags", "created_at", "access_count", "source"),
+    }
+    if with_scores:
+        signals = ((name, getattr(scores, name)) for name in SIGNALS)
+        shown["scores"] = {name: round(value, _ROUNDED) for name, value in signals if value is not None}
+    if memory.forgotten:
+        shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
+    if memory.status != "active":
+        shown["status"] = memory.status
+    if memory.strength is not None:
+        shown["strength"] = round(memory.strength, 3)
+    return shown | said_by(
+        memory,
+        *("occurred_at", "kind", "summary", "valid_until", "found_in", "stands_for", "derived_from"),
+        *("possibly_superseded_by", "near_duplicates"),
+    )
+
+
+def changed(written: Written, answer: Answer) -> Answer:
+    """The answer to a change of a memory, with what is to be said of how it was written."""
+    notices = list(written.notices)
+    if answer.get("re_embedded"):
+        answer["embedding"] = "pending"
+    if written.embedding_error is not None:
+        answer["searchable_by"] = "keyword_only"
+        notices.append(not_embedded(written.embedding_error))
+    return with_caveats(answer, notices, degraded=written.degraded)
+
+
+def not_embedded(error: str | None) -> Notice:
+    """That a text has no vector yet, and why if there is a reason."""
+    if error is None:
+        return Notice("embedding_pending", "The vector is still being made: for now it is found by its words only.")
+    return Notice("embedding_failed", f"Found by its words only for now (keyword_only): {error}")

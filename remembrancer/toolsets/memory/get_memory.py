@@ -1,0 +1,201 @@
+"""The tool `get_memory`, and the resource `memory://memory/{id}`: one memory whole."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.memory.changes import spans_of
+from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, MemoryUnavailable, NotFound
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
+from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, PortableMemory
+from remembrancer.toolsets.memory.answers import fields_of, iso, said_by
+from remembrancer.toolsets.memory.fields import Version, clean_version
+from remembrancer.toolsets.service import Asked
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+KNOWN: Final = "This is what is known of it without the store."
+MAX_HISTORY: Final = 50
+"""Versions that are listed, the last ones; all can be asked for by number."""
+IDENTITY: Final = ("content", "type", "scope", "importance", "tags", "source")
+
+
+class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memory_id: str
+    version: Version | UnsetType = UNSET
+
+
+@tool("One memory whole with its history, or as of a version.", read_only=True)
+async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
+    """Show one memory with its history. Without the store: what is known here, with a warning and `degraded`.
+
+    Raises:
+        NotFound: there is no such memory that the caller may see.
+        InvalidInput: it has no such version.
+        MemoryUnavailable, DeadlineExceeded: the store is away or slow, and nothing is known of the memory here.
+    """
+    service, version = call.service, clean_version(arguments.version)
+    request = GetMemory(call.caller.project, call.caller.session_id, parse_memory_id(arguments.memory_id))
+    try:
+        asked = await service.ask(request, call.received_at)
+    except NotFound:  # it may be on its way to the store
+        if not service.behind or service.look_for(request) is None:
+            raise
+        asked = Asked(None, service.behind)
+    if isinstance(asked.reply, MemoryShown):
+        return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.from_cache)
+    # An earlier version is in the history alone, which only the store and its last answer have.
+    known = None if version is not None else service.look_for(request)
+    if known is None:
+        (notice,) = asked.notices
+        kind = DeadlineExceeded if notice.code == "query_timeout" else MemoryUnavailable
+        raise kind(notice.message)
+    notices = asked.notices
+    if asked.away is not None:
+        notices = (service.explain(asked.away, known.caveat or KNOWN),)
+    memory = known.memory
+    answer = _whole(memory) if isinstance(memory, PortableMemory) else _part(memory)
+    return with_caveats(answer, notices, degraded=True)
+
+
+def shown(found: MemoryShown, version: int | None = None) -> Answer:
+    """One memory whole; with `version`, the content and fields that it had then.
+
+    Raises:
+        InvalidInput: it has no such version; the message names those that there are.
+    """
+    memory = found.memory
+    if version is None:
+        answer = _whole(memory) | {"embedded": found.embedded}
+        if found.strength is not None:
+            answer |= {"strength": round(found.strength, 3), "is_stale": found.is_stale}
+        if found.reasons:
+            answer["why"] = list(found.reasons)
+    else:
+        answer = _as_of(memory, version)
+    if memory.links:
+        answer["links"] = [_link(link, "target") for link in memory.links]
+    if found.incoming:
+        answer["incoming_links"] = [_link(link, "source") for link in found.incoming]
+    if found.near_duplicates:
+        answer["near_duplicates"] = list(found.near_duplicates)
+    answer["access_count"] = memory.access_count
+    if memory.last_accessed_at is not None:
+        answer["last_accessed"] = iso(memory.last_accessed_at)
+    # How it came to its scope, and where else it has been of use.
+    if memory.promotion_chain:
+        answer["promotion_chain"] = [_step(each) for each in memory.promotion_chain]
+    if found.promotions:
+        answer["promotions"] = [_promotion(each) for each in found.promotions]
+    if memory.source_project is not None:
+        answer["source_project"] = memory.source_project
+    if memory.accessed_in:
+        answer["sessions_accessed"] = len(memory.accessed_in)
+    if found.observed_in:
+        answer["observed_in_projects"] = list(found.observed_in)
+    listed = memory.history[-MAX_HISTORY:]
+    if len(listed) < len(memory.history):
+        answer["history_omitted"] = len(memory.history) - len(listed)
+    answer["history"] = [_history(each) for each in listed]
+    return answer
+
+
+def _whole(memory: PortableMemory) -> Answer:
+    is_forgotten = memory.forgotten_at is not None
+    answer = {
+        **fields_of(memory, "id", *IDENTITY, "metadata"),
+        "related_entities": _entities(memory.related_entities, stale=is_forgotten),
+        **fields_of(memory, "session_id", "created_at", "updated_at", "version", "confidence"),
+        **said_by(memory, "kind", "summary", "domain", "structured", "valid_from", "valid_until", "occurred_at"),
+        "status": "forgotten" if is_forgotten else memory.status,
+    }
+    return answer | fields_of(memory, "forgotten_at", "forgotten_reason") if is_forgotten else answer
+
+
+def _as_of(memory: PortableMemory, version: int) -> Answer:
+    """What the memory was in a version; `current_version` says that it may be something else now."""
+    entry = next((each for each in memory.history if each.version == version), None)
+    if entry is None:
+        known = spans_of(each.version for each in memory.history)
+        raise InvalidInput(f"{memory.id} has no version {version}: known are {known}", field="version")
+    record = entry.record
+    answer = {
+        "id": memory.id,
+        **fields_of(record, *IDENTITY, "metadata"),
+        "related_entities": _entities(record.related_entities, stale=record.forgotten),
+        **fields_of(record, "session_id", "confidence"),
+        "created_at": iso(memory.created_at),
+        "updated_at": iso(entry.changed_at),
+        "version": entry.version,
+        "current_version": memory.version,
+        **said_by(record, "kind", "summary", "domain", "structured", "valid_from", "valid_until", "occurred_at"),
+        "status": "forgotten" if record.forgotten else record.status,
+    }
+    return answer | fields_of(record, "forgotten_reason") if record.forgotten else answer
+
+
+def _part(memory: RecalledMemory) -> Answer:
+    """What an answer had of a memory."""
+    return {
+        **fields_of(memory, "id", *IDENTITY, "created_at"),
+        **said_by(memory, "occurred_at", "kind", "summary"),
+        "status": "forgotten" if memory.forgotten else memory.status,
+    }
+
+
+def _link(link: MemoryLink, end: str) -> dict[str, Any]:
+    """A link; `end` says which of its ends the other memory is."""
+    return {end: link.target, "relation": link.relation, "strength": round(link.strength, 4)}
+
+
+def _step(step: ChainLink) -> dict[str, Any]:
+    return _without_nothing(
+        action=step.action,
+        from_scope=step.scope,
+        memory_id=step.memory_id,
+        at=iso(step.promoted_at),
+        session_id=step.session_id,
+        source_project=step.source_project,
+        score=None if step.score is None else round(step.score, 3),
+        reason=step.reason,
+        content=step.content,
+    )
+
+
+def _promotion(entry: Promotion) -> dict[str, Any]:
+    return _without_nothing(
+        memory_id=entry.memory_id,
+        from_scope=entry.from_scope,
+        to_scope=entry.to_scope,
+        at=iso(entry.promoted_at),
+        reason=entry.reason,
+        score=None if entry.score is None else round(entry.score, 3),
+        source_session=entry.source_session or None,
+        merged_into=entry.merged_into,
+    )
+
+
+def _without_nothing(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _entities(entities: tuple[EntityRef, ...], *, stale: bool) -> list[dict[str, Any]]:
+    return [
+        {"name": entity.name, "type": entity.type, "relationship": entity.relationship, "stale": stale}
+        for entity in entities
+    ]
+
+
+def _history(entry: HistoryEntry) -> dict[str, Any]:
+    """One line of the history. Contents are left out: an old one is asked for by its version."""
+    line: dict[str, Any] = {
+        "version": entry.version,
+        "change": entry.change,
+        "at": iso(entry.changed_at),
+        "session_id": entry.session_id,
+    }
+    return {**line, **{name: value for name, value in entry.details.items() if value not in (None, [], ())}}

@@ -1,0 +1,89 @@
+"""The tool `get_memory_status`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from remembrancer import __version__
+from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
+from remembrancer.toolsets.memory.answers import iso
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
+"""How a deployment mode is called where it is shown."""
+
+
+class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+@tool("Health and counts of the memory.", read_only=True)
+async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
+    """How the memory is, as this session sees it. Without the store the last known figures stand, or none."""
+    caller, service = call.caller, call.service
+    asked = await service.ask(DescribeStore(caller.project, caller.session_id), call.received_at)
+    found = asked.reply
+    assert isinstance(found, StoreDescription | None)
+    is_fresh = found is not None and not asked.from_cache
+    health = service.health()
+    answer: Answer = {
+        "connection": {
+            "status": "connected",
+            "mode": MODES[service.settings.deployment_mode],
+            "path": found.database_path if found else service.home,
+            "uptime_seconds": int(found.uptime_s) if found and is_fresh else 0,
+            "version": __version__,
+        }
+    }
+    if not is_fresh:
+        # Usable: it came back while the answer was made.
+        answer["connection"] |= {
+            "status": "reconnecting" if health.is_reconnecting or health.usable else "degraded",
+            "attempts": health.attempts,
+            "next_attempt_seconds": round(health.next_attempt_s or 0.0, 1),
+        }
+    if found is not None:
+        answer |= _figures(found)
+    answer["current_session"] = {
+        "session_id": caller.session_id,
+        "memories_this_session": found.memories_this_session if found else 0,
+        "started_at": iso((found.session_started_at if found else None) or caller.started_at),
+    }
+    answer["write_queue"] = {"depth": health.queue_depth, "rejected": health.queue_rejected}
+    notices = list(found.notices) if found else []
+    if not is_fresh:
+        last = "the figures are the last known" if found else "there are no figures yet"
+        notices.append(Notice("memory_unavailable", f"{health.why_away}: {last}"))
+    if health.queue_stuck is not None and health.queue_depth:
+        notices.append(Notice("queued", f"queued writes have to wait: {health.queue_stuck}"))
+    if health.queue_rejected:
+        text = f"{health.queue_rejected} queued writes could not be applied and are kept aside: see gateway.log"
+        notices.append(Notice("queued_rejected", text))
+    if not is_fresh or notices:
+        answer["degraded"] = not is_fresh
+    return with_caveats(answer, notices)
+
+
+def _figures(found: StoreDescription) -> Answer:
+    counts, embedding = found.counts, found.embedding
+    figures: Answer = {
+        "counts": {
+            "total": counts.total,
+            "by_scope": {scope: counts.by_scope.get(scope, 0) for scope in ("session", "project", "user")},
+            "by_type": {kind: counts.by_type.get(kind, 0) for kind in ("episodic", "semantic", "procedural")},
+            "forgotten": counts.forgotten,
+            "entities": counts.entities,
+            "relationships": counts.relationships,
+        },
+        "storage": {
+            "database_size_bytes": found.database_bytes,
+            "embedding_dimensions": embedding.dimensions,
+            "embedding_model": embedding.model,
+        },
+        "embedding": {"engine": embedding.engine, "pending": embedding.pending, "workers": embedding.workers},
+    }
+    if embedding.error is not None:
+        figures["embedding"]["error"] = embedding.error
+    return figures

@@ -1,0 +1,37 @@
+"""The tool `promote_memory`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.writes import PromotedResult, PromoteMemory
+from remembrancer.toolsets.memory.answers import changed
+from remembrancer.toolsets.memory.fields import clean_reason
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class PromoteMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memory_id: str
+    target_scope: Literal["project", "user"]
+    reason: str | UnsetType = UNSET
+
+
+@tool("Move a memory to a broader scope.")
+async def promote_memory(call: Call, arguments: PromoteMemoryArguments) -> Answer:
+    """Have more sessions or projects see a memory."""
+    memory_id = parse_memory_id(arguments.memory_id)
+    change = PromoteMemory(memory_id, arguments.target_scope, clean_reason(arguments.reason))
+    written = await call.submit(change)
+    result = written.result
+    answer: Answer = {"memory_id": memory_id}
+    if isinstance(result, PromotedResult):
+        answer["previous_scope"] = result.previous_scope
+    else:
+        known = call.service.find_before(written.operation)
+        if known is not None:
+            answer["previous_scope"] = known.scope
+    return changed(written, answer | {"new_scope": change.target_scope, "reason": change.reason})

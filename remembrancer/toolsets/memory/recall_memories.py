@@ -1,0 +1,158 @@
+"""The tool `recall_memories`."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Final, Literal
+
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import check_text
+from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.reads import Filters, ProfileName, Recall, Recalled, Strategy
+from remembrancer.protocol.writes import MemoryType, ProjectRef, Scope
+from remembrancer.toolsets.memory.answers import memory_of
+from remembrancer.toolsets.memory.fields import clean_kind, clean_tags, given, seconds_of
+from remembrancer.toolsets.memory.recall_budget import within_budget
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats, with_first_warning
+
+MAX_QUERY_BYTES: Final = 16_384
+LEAST_TOKENS: Final = 64
+"""An answer without memories has fewer, as long as nothing has to be warned of."""
+MOST_TOKENS: Final = 100_000
+FILTER_ARGUMENTS: Final = {"tags": "tags", "after": "time_range", "before": "time_range"}
+"""The names of filters as the tool has them, where they are not the singular."""
+
+
+class TimeRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    after: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | UnsetType = UNSET
+    before: Annotated[str, Meta(extra_json_schema={"format": "date-time"})] | UnsetType = UNSET
+
+
+class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    query: str
+    scope: list[Scope] | UnsetType = UNSET
+    type: list[MemoryType] | UnsetType = UNSET
+    kind: list[str] | UnsetType = UNSET
+    domain: list[str] | UnsetType = UNSET
+    strategy: (
+        Annotated[
+            Literal["vector", "keyword", "hybrid", "graph"],
+            Meta(description="graph: around entities", extra_json_schema={"default": "hybrid"}),
+        ]
+        | UnsetType
+    ) = UNSET
+    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
+    min_importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0})] | UnsetType = UNSET
+    tags: Annotated[list[str], Meta(description="Any of these")] | UnsetType = UNSET
+    time_range: TimeRange | UnsetType = UNSET
+    include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
+    profile: ProfileName | UnsetType = UNSET
+    reference_time: Annotated[str, Meta(description='ISO 8601: "yesterday" counts from it')] | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(description="Of the answer", ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
+    scores: Annotated[bool, Meta(description="Show each signal")] | UnsetType = UNSET
+
+
+@tool("Find memories by meaning and words, best first.", read_only=True)
+async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Answer:
+    """The best memories, as many of them and as much as `max_tokens` allows; says what was not searched."""
+    started = time.perf_counter()
+    request = to_recall(arguments, call.caller.project, call.caller.session_id)
+    found, is_degraded = await call.service.recall(request, call.received_at)
+    answer: Answer = {
+        "memories": [memory_of(memory, with_scores=arguments.scores is True) for memory in found.memories],
+        "total_matched": found.total_matched,
+        "strategy_used": found.strategy_used,
+        "query_time_ms": round((time.perf_counter() - started) * 1000, 1),
+    }
+    if found.profile is not None:
+        answer["profile"] = found.profile
+    if found.below_threshold or not found.memories:
+        answer["below_threshold"] = found.below_threshold
+    hint = None if is_degraded else hint_for(request, found)
+    if hint is not None:
+        answer["hint"] = hint
+    answer = with_caveats(answer, found.notices, degraded=is_degraded)
+    if arguments.max_tokens is not UNSET:
+        formed = with_first_warning(with_caveats(answer, call.take_notices()))
+        passages = [memory.passages for memory in found.memories]
+        # In a thread: long memories take their time to be counted.
+        fit = partial(within_budget, formed, passages, arguments.max_tokens, estimate_tokens, truncate)
+        answer = await anyio.to_thread.run_sync(fit)
+    memory_ids = [memory["id"] for memory in answer["memories"]]
+    call.service.shown(call.caller, memory_ids, count=not request.counts_accesses)
+    return answer
+
+
+def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str) -> Recall:
+    """The question that a call asks.
+
+    Raises:
+        InvalidInput: a field is not what is allowed.
+    """
+    check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    times = given(arguments.time_range, TimeRange())
+    after, before = seconds_of(times.after, "time_range.after"), seconds_of(times.before, "time_range.before")
+    if after is not None and before is not None and after > before:
+        raise InvalidInput("time_range.after must not be later than time_range.before", field="time_range.after")
+    strategy: Strategy = given(arguments.strategy, "hybrid")
+    return Recall(
+        project=project,
+        session_id=session_id,
+        query=arguments.query,
+        strategy=strategy,
+        limit=given(arguments.limit, 10),
+        scopes=tuple(dict.fromkeys(given(arguments.scope, ()))),
+        types=tuple(dict.fromkeys(given(arguments.type, ()))),
+        kinds=_kinds(given(arguments.kind, [])),
+        domains=clean_tags(arguments.domain, field="domain"),
+        tags=clean_tags(arguments.tags),
+        min_importance=given(arguments.min_importance, 0.0),
+        after=after,
+        before=before,
+        include_forgotten=arguments.include_forgotten is True,
+        profile=given(arguments.profile, None),
+        reference_time=seconds_of(arguments.reference_time, "reference_time"),
+        utc_offset_s=_utc_offset_s(arguments.reference_time),
+        with_passages=arguments.max_tokens is not UNSET,
+        counts_accesses=arguments.max_tokens is UNSET,  # what is left out was not shown to anybody
+    )
+
+
+def _kinds(kinds: list[str]) -> tuple[Kind, ...]:
+    """The kinds asked for, each once. The schema does not list them a second time: every session pays for it."""
+    return tuple(dict.fromkeys(clean_kind(kind, field=f"kind[{place}]") for place, kind in enumerate(kinds)))
+
+
+def _utc_offset_s(moment: str | UnsetType) -> float | None:
+    """What an ISO 8601 time, which `seconds_of` could read, says of its zone: seconds east of UTC; None if nothing."""
+    offset = None if moment is UNSET else datetime.fromisoformat(moment.strip()).utcoffset()
+    return None if offset is None else offset.total_seconds()
+
+
+def hint_for(request: Recall, found: Recalled) -> str | None:
+    """What may find more than this question did, in a sentence; None where it found something."""
+    if found.memories:
+        return None
+    tries = ["Try other words"]
+    everything = Filters(request.session_id)
+    narrowing = list(
+        dict.fromkeys(
+            FILTER_ARGUMENTS.get(name, name.removesuffix("s"))
+            for name in Filters.__struct_fields__
+            if name != "include_forgotten" and getattr(request, name) != getattr(everything, name)
+        )
+    )
+    if narrowing:
+        first, last = ", ".join(narrowing[:-1]), narrowing[-1]
+        tries.append(f"leave out {first} and {last}" if first else f"leave out {last}")
+    if not request.include_forgotten:
+        tries.append("set include_forgotten")
+    says = "Nothing was near enough to the query." if found.below_threshold else "Nothing was found."
+    return f"{says} {', '.join(tries[:-1])}{' or ' if len(tries) > 1 else ''}{tries[-1]}."

@@ -1,0 +1,164 @@
+"""The tool `reflect_and_consolidate`: it asks the consolidator over the store, or has one of its runs undone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import clean_name, shown
+from remembrancer.protocol.consolidation import Pattern, Reflect, Reflected, ReflectStrategy
+from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
+from remembrancer.protocol.writes import Operation
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+MAX_RUN_ID: Final = 100
+
+
+class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    session_id: str | UnsetType = UNSET
+    strategy: Annotated[ReflectStrategy, Meta(extra_json_schema={"default": "full"})] | UnsetType = UNSET
+    dry_run: bool | UnsetType = UNSET
+    undo: Annotated[str, Meta(description="run_id to undo")] | UnsetType = UNSET
+
+
+@tool("Condense this session's memories into summaries and recurring patterns.")
+async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
+    """What was consolidated, or in a dry run would be; or what undoing a run came to."""
+    run_id = run_to_undo(arguments)
+    strategy = strategy_of(arguments, call.caller.session_id)
+    if run_id is not None:
+        return await _undo(call, run_id)
+    caller, service = call.caller, call.service
+    request = Reflect(
+        project=caller.project,
+        session_id=caller.session_id,
+        about=caller.session_id,
+        strategy=strategy,
+        dry_run=arguments.dry_run is True,
+        operation_id=call.operation_id(),
+    )
+    budget_s = service.settings.reflect_budget_s
+    try:
+        found = await service.require(request, budget_s)
+    except DeadlineExceeded as error:
+        message = (
+            f"the reflection has not ended within {budget_s:g} s. It may still be carried out: what it makes is "
+            "found by recall. Call again to see what is left to do"
+        )
+        raise DeadlineExceeded(message) from error
+    assert isinstance(found, Reflected)
+    if found.run_id is not None:  # no write of the consolidator comes by the gateway, and resources may have changed
+        run = ApplyRun(found.run_id, "project", "consolidation", "summarize_cluster", ())
+        service.applied([Operation(request.operation_id, caller.project, caller.session_id, call.received_at, run)])
+    return _reflected(found)
+
+
+def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
+    """What to do with the session's own memories.
+
+    Raises:
+        InvalidInput: another session is named.
+    """
+    if arguments.session_id is not UNSET and arguments.session_id.strip() != session_id:
+        message = (
+            f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "
+            "what other sessions keep to themselves is theirs"
+        )
+        raise InvalidInput(message, field="session_id")
+    strategy: ReflectStrategy = given(arguments.strategy, "full")
+    return strategy
+
+
+def run_to_undo(arguments: ReflectAndConsolidateArguments) -> str | None:
+    """The id of the run that is to be undone; None: nothing is, and a reflection is asked for.
+
+    Raises:
+        InvalidInput: it is no id, or a reflection is asked for at the same time.
+    """
+    if arguments.undo is UNSET:
+        return None
+    others = [name for name in ("strategy", "dry_run") if getattr(arguments, name) is not UNSET]
+    if others:
+        raise InvalidInput(f"undo and {others[0]} do not go together: undo alone undoes a run", field="undo")
+    return clean_name(arguments.undo, field="undo", longest=MAX_RUN_ID)
+
+
+async def _undo(call: Call, run_id: str) -> Answer:
+    """Undo what the run did in the project and to the user's memories: a file each."""
+    unknown: NotFound | None = None
+    written = []
+    try:
+        written.append(await call.submit(UndoRun(run_id, "project")))
+    except NotFound as error:  # the store knows nothing of the tool's arguments
+        unknown = NotFound(error.message, field="undo")
+    written.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
+    results = [each.result for each in written if isinstance(each.result, UndoneResult)]
+    found = [result for result in results if result.found]
+    if found:
+        answer = _undone(found)
+    elif unknown is not None and len(results) == len(written):
+        raise unknown
+    else:
+        answer = {"run_id": run_id, "status": "queued"}
+    notices = dict.fromkeys(notice for each in written for notice in each.notices)
+    return with_caveats(answer, notices, degraded=any(each.degraded for each in written))
+
+
+def _reflected(found: Reflected) -> Answer:
+    """The answer to a reflection. Without a `run_id` nothing was written."""
+    answer: Answer = {
+        "consolidated_memories": [
+            {
+                "id": memory.id,
+                "content": memory.content,
+                "type": memory.type,
+                "derived_from": list(memory.derived_from),
+                "scope": memory.scope,
+            }
+            for memory in found.memories
+        ],
+        "patterns_detected": [_pattern(each) for each in found.patterns],
+        "session_stats": {
+            "memories_analyzed": found.analyzed,
+            "consolidated_into": len(found.memories),
+            "patterns_found": len(found.patterns),
+        },
+    }
+    if found.run_id is not None:
+        answer["run_id"] = found.run_id
+    if found.skipped:
+        answer["skipped"] = found.skipped
+    if not found.not_embedded:
+        return answer
+    count = "1 memory has" if found.not_embedded == 1 else f"{found.not_embedded} memories have"
+    text = f"{count} no vectors yet and could not be looked at: call again in a moment."
+    return with_caveats(answer, [Notice("not_embedded", text)])
+
+
+def _pattern(pattern: Pattern) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "pattern": pattern.pattern,
+        "frequency": pattern.frequency,
+        "suggested_scope": pattern.suggested_scope,
+    }
+    if pattern.memory_id is not None:
+        shown["memory_id"] = pattern.memory_id
+    return shown
+
+
+def _undone(results: Sequence[UndoneResult]) -> Answer:
+    """What is as it was before, and what was left alone because it has changed since."""
+    memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
+    answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
+    skipped = [each for result in results for each in result.skipped]
+    if skipped:
+        answer["skipped"] = [{"memory_id": each.memory_id, "reason": each.reason} for each in skipped]
+    if all(result.already for result in results):
+        answer["already_undone"] = True
+    return answer

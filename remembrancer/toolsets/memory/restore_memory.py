@@ -1,0 +1,35 @@
+"""The tool `restore_memory`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.writes import RestoredResult, RestoreMemory
+from remembrancer.toolsets.memory.answers import changed
+from remembrancer.toolsets.memory.fields import Version, clean_reason, clean_version
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class RestoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memory_id: str
+    version: Version | UnsetType = UNSET
+    reason: str | UnsetType = UNSET
+
+
+@tool("Undo a forget, or return to a version.", destructive=True)
+async def restore_memory(call: Call, arguments: RestoreMemoryArguments) -> Answer:
+    """Undo a forgetting, or return to an earlier version."""
+    memory_id = parse_memory_id(arguments.memory_id)
+    version, reason = clean_version(arguments.version), clean_reason(arguments.reason)
+    written = await call.submit(RestoreMemory(memory_id, version, reason))
+    result = written.result
+    answer: Answer = {"memory_id": memory_id, "status": "active"}
+    if isinstance(result, RestoredResult):
+        answer |= {
+            "restored_fields": list(result.restored_fields),
+            "re_embedded": result.re_embedded,
+            "version": result.version,
+        }
+    return changed(written, answer)

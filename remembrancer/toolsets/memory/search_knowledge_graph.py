@@ -1,0 +1,112 @@
+"""The tool `search_knowledge_graph`: how things are related, as the memories say."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import clean_name, word_match
+from remembrancer.protocol.errors import UNREADABLE
+from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, RecalledMemory, SearchGraph
+from remembrancer.toolsets.memory.answers import memory_of
+from remembrancer.toolsets.memory.fields import MAX_NAME, given
+from remembrancer.toolsets.service import MemoryService
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+KNOWN: Final = "The graph was not searched: these are the memories known without the store that name the entity."
+
+
+class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    entity: Annotated[str, Meta(description="Its name; omit for an overview")] | UnsetType = UNSET
+    relationship_type: Annotated[str, Meta(description="uses, depends_on …")] | UnsetType = UNSET
+    direction: Annotated[Direction, Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
+    depth: Annotated[int, Meta(ge=1, le=3, extra_json_schema={"default": 1})] | UnsetType = UNSET
+    include_memories: Annotated[bool, Meta(extra_json_schema={"default": True})] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 20})] | UnsetType = UNSET
+
+
+@tool("How components, people, files … relate, with the memories about them.", read_only=True)
+async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
+    """What is related with an entity, or the graph at a glance. An unknown entity is no error."""
+    direction: Direction = given(arguments.direction, "both")
+    request = SearchGraph(
+        project=call.caller.project,
+        session_id=call.caller.session_id,
+        entity=_name(arguments.entity, "entity"),
+        relationship_type=_name(arguments.relationship_type, "relationship_type"),
+        direction=direction,
+        depth=given(arguments.depth, 1),
+        include_memories=arguments.include_memories is not False,
+        limit=given(arguments.limit, 20),
+    )
+    asked = await call.service.ask(request, call.received_at)
+    found = asked.reply
+    assert isinstance(found, GraphFound | None)
+    notices, is_degraded = asked.notices, True
+    if found is None:  # nobody can walk the graph: memories that are known here and have the name in them
+        found = GraphFound((), tuple(_known(request, call.service)))
+        if found.memories and asked.away is not None:
+            notices = (call.service.explain(asked.away, KNOWN),)
+    else:
+        is_degraded = bool(notices) or any(notice.code in UNREADABLE for notice in found.notices)
+        notices = (*found.notices, *notices)
+    if request.entity is not None and request.include_memories:
+        call.service.shown(call.caller, [memory.id for memory in found.memories])
+    return with_caveats(_answer(found), notices, degraded=is_degraded)
+
+
+def _name(name: str | UnsetType, field: str) -> str | None:
+    """A name; a blank one is none."""
+    return None if name is UNSET or not name.strip() else clean_name(name, field=field, longest=MAX_NAME)
+
+
+def _known(request: SearchGraph, service: MemoryService) -> list[RecalledMemory]:
+    """Memories that are known without the store and have every word of the entity's name."""
+    if request.entity is None or not request.include_memories:
+        return []
+    known = service.known(request.project.id, request.session_id)
+    return [memory for memory in known if word_match(request.entity, memory.content) == 1.0][: request.limit]
+
+
+def _answer(found: GraphFound) -> Answer:
+    answer: Answer = {
+        "entities": [_entity(entity) for entity in found.entities],
+        "memories": [memory_of(memory) for memory in found.memories],
+        "graph_stats": {
+            "entities_traversed": found.entities_traversed,
+            "relationships_found": found.relationships_found,
+            "depth_reached": found.depth_reached,
+        },
+    }
+    if found.relationship_types:
+        answer["relationship_types"] = found.relationship_types
+    if found.entity_types:
+        answer["entity_types"] = found.entity_types
+    if found.total_entities:
+        answer["totals"] = {"entities": found.total_entities, "relationships": found.total_relationships}
+    if found.topics:
+        answer["topics"] = [{"label": topic.label, "entities": list(topic.entities)} for topic in found.topics]
+    if found.suggestions:
+        answer["suggestions"] = list(found.suggestions)
+    return answer
+
+
+def _entity(entity: GraphEntity) -> Answer:
+    edges = [
+        {"type": edge.type, "target": edge.target, "direction": edge.direction}
+        | ({"stale": True} if edge.stale else {})
+        for edge in entity.relationships
+    ]
+    shown: Answer = {
+        "name": entity.name,
+        "type": entity.type,
+        "relationships": edges,
+        "memory_count": entity.memory_count,
+    }
+    if entity.distance:
+        shown["distance"] = entity.distance
+    if entity.stale:
+        shown["stale"] = True
+    return shown

@@ -1,0 +1,36 @@
+"""The tool `tag_memory`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.writes import TaggedResult, TagMemory
+from remembrancer.toolsets.memory.answers import changed
+from remembrancer.toolsets.memory.fields import clean_tag_changes
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class TagMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memory_id: str
+    add: list[str] | UnsetType = UNSET
+    remove: list[str] | UnsetType = UNSET
+
+
+@tool("Add or remove tags.", idempotent=True)
+async def tag_memory(call: Call, arguments: TagMemoryArguments) -> Answer:
+    """Add and remove tags."""
+    memory_id = parse_memory_id(arguments.memory_id)
+    add, remove = clean_tag_changes(arguments.add, arguments.remove)
+    if not (add or remove):
+        raise InvalidInput("there is nothing to change: give tags to add or to remove", field="add")
+    written = await call.submit(TagMemory(memory_id, add, remove))
+    if isinstance(written.result, TaggedResult):
+        tags = written.result.tags
+    else:
+        known = call.service.find_before(written.operation)
+        kept = [tag for tag in (known.tags if known is not None else ()) if tag not in remove]
+        tags = tuple(dict.fromkeys([*kept, *add]))
+    return changed(written, {"memory_id": memory_id, "tags": list(tags)})

@@ -1,0 +1,176 @@
+"""The tool `update_memory`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import check_text, clean_object, shown
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.kinds import RELATIONS, Relation
+from remembrancer.protocol.writes import LinkRef, UpdatedResult, UpdateMemory, ValidityEnd
+from remembrancer.toolsets.memory.answers import changed
+from remembrancer.toolsets.memory.fields import (
+    RelatedEntity,
+    check_count,
+    clean_domain,
+    clean_entities,
+    clean_entity_names,
+    clean_kind,
+    clean_summary,
+    clean_tag_changes,
+    given,
+    validity,
+)
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+MAX_LINKS: Final = 100
+FIELDS: Final = {
+    **{"add_tags": "tags", "remove_tags": "tags", "add_entities": "related_entities"},
+    **{"remove_entities": "related_entities", "add_links": "links", "remove_links": "links"},
+}
+"""The names of fields as answers have them, where a change has another."""
+
+
+class TagChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    add: list[str] | UnsetType = UNSET
+    remove: list[str] | UnsetType = UNSET
+
+
+class AddedEntity(RelatedEntity, frozen=True, forbid_unknown_fields=True):
+    # A docstring would be sent as a description, and what `store_memory` says of these fields stands for both.
+    type: str
+    relationship: str
+
+
+class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    add: list[AddedEntity] | UnsetType = UNSET
+    remove: list[str] | UnsetType = UNSET
+
+
+class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    relation: Relation
+    target: Annotated[str, Meta(description="memory id")]
+
+
+class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memory_id: str
+    content: str | UnsetType = UNSET
+    importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    tags: TagChanges | UnsetType = UNSET
+    metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
+    related_entities: EntityChanges | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    summary: str | UnsetType = UNSET
+    confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    domain: str | UnsetType = UNSET
+    structured: dict[str, Any] | UnsetType = UNSET
+    valid_from: str | UnsetType = UNSET
+    valid_until: str | UnsetType = UNSET
+    add_links: list[LinkArgument] | UnsetType = UNSET
+    remove_links: list[dict[str, str]] | UnsetType = UNSET  # as `add_links` has them: said once, to save tokens
+    allow_secrets: bool | UnsetType = UNSET
+
+
+@tool("Change a memory. Earlier versions are kept.", destructive=True, idempotent=True)
+async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
+    """Change what is given, and leave the rest."""
+    change = to_update(arguments, call.service.settings.content_limit_bytes)
+    written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
+    result = written.result
+    answer: Answer = {"memory_id": change.memory_id}
+    if isinstance(result, UpdatedResult):
+        answer |= {
+            "updated_fields": list(result.updated_fields),
+            "re_embedded": result.re_embedded,
+            "version": result.version,
+        }
+    else:  # queued: versions are the store's to give
+        known = call.service.find_before(written.operation)
+        is_new = change.content is not None and (known is None or known.content != change.content)
+        answer |= {"updated_fields": asked_fields(change), "re_embedded": is_new}
+    return changed(written, answer)
+
+
+def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> UpdateMemory:
+    """The change that a call asks for.
+
+    Raises:
+        InvalidInput: a field is not what is allowed, or nothing is to be changed.
+    """
+    memory_id = parse_memory_id(arguments.memory_id)
+    content = given(arguments.content, None)
+    if content is not None:
+        check_text(content, field="content", longest_bytes=content_limit_bytes)
+    tags = given(arguments.tags, TagChanges())
+    add_tags, remove_tags = clean_tag_changes(tags.add, tags.remove, "tags.")
+    entities = given(arguments.related_entities, EntityChanges())
+    ends: dict[ValidityEnd, str | UnsetType] = {
+        "valid_from": arguments.valid_from,
+        "valid_until": arguments.valid_until,
+    }
+    valid_from, valid_until = validity(arguments.valid_from or UNSET, arguments.valid_until or UNSET)
+    change = UpdateMemory(
+        memory_id=memory_id,
+        content=content,
+        importance=given(arguments.importance, None),
+        add_tags=add_tags,
+        remove_tags=remove_tags,
+        metadata=clean_object(arguments.metadata, field="metadata"),
+        add_entities=clean_entities(entities.add, field="related_entities.add"),
+        remove_entities=clean_entity_names(entities.remove, field="related_entities.remove"),
+        kind=None if arguments.kind is UNSET else clean_kind(arguments.kind),
+        summary="" if arguments.summary == "" else clean_summary(arguments.summary),
+        structured=clean_object(arguments.structured, field="structured"),
+        confidence=given(arguments.confidence, None),
+        domain="" if arguments.domain == "" else clean_domain(arguments.domain),
+        valid_from=valid_from,
+        valid_until=valid_until,
+        add_links=_clean_links(given(arguments.add_links, ()), memory_id, "add_links"),
+        remove_links=_clean_links(given(arguments.remove_links, ()), memory_id, "remove_links"),
+        cleared=tuple(name for name, end in ends.items() if end == ""),
+    )
+    if change == UpdateMemory(memory_id):
+        raise InvalidInput(
+            "there is nothing to change: give at least one of content, importance, tags (add, remove), metadata, "
+            "related_entities (add, remove), kind, summary, confidence, domain, structured, valid_from, valid_until, "
+            "add_links, remove_links"
+        )
+    return change
+
+
+def asked_fields(change: UpdateMemory) -> list[str]:
+    """The names of the fields that an update is about."""
+    nothing = UpdateMemory(change.memory_id)
+    names = [
+        FIELDS.get(name, name)
+        for name in change.__struct_fields__
+        if name != "cleared" and getattr(change, name) != getattr(nothing, name)
+    ]
+    return list(dict.fromkeys([*names, *change.cleared]))
+
+
+def _clean_links(links: Sequence[LinkArgument | dict[str, str]], memory_id: str, field: str) -> tuple[LinkRef, ...]:
+    check_count(links, field=field, most=MAX_LINKS)
+    found: dict[LinkRef, None] = {}
+    for place, link in enumerate(links):
+        at = f"{field}[{place}]"
+        given_link = _link(link, at) if isinstance(link, dict) else link
+        target = parse_memory_id(given_link.target, field=f"{at}.target")
+        if target == memory_id:
+            raise InvalidInput(f"{at}.target is the memory itself: a link leads to another one", field=f"{at}.target")
+        found[LinkRef(given_link.relation, target)] = None
+    return tuple(found)
+
+
+def _link(link: dict[str, str], at: str) -> LinkArgument:
+    """A link whose fields the schema does not name."""
+    try:
+        return msgspec.convert(link, LinkArgument)
+    except msgspec.ValidationError as error:
+        message = f"{at} must have a relation (one of {', '.join(RELATIONS)}) and a target (a memory id): {shown(link)}"
+        raise InvalidInput(message, field=at) from error

@@ -1,0 +1,150 @@
+"""What tools need of the process that they run in: the contract, and what comes of asking and writing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.reads import (
+    EmbeddingState,
+    GetMemory,
+    Notice,
+    Recall,
+    Recalled,
+    RecalledMemory,
+)
+from remembrancer.protocol.wire import GatewayRequest, ToGateway
+from remembrancer.protocol.writes import Operation, PortableMemory, ProjectRef, Result
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose a call is. `bridge` names the one connection that request ids belong to."""
+
+    bridge: str
+    session_id: str
+    project: ProjectRef
+    started_at: float
+
+
+class Away(msgspec.Struct, frozen=True):
+    """The store had no part in an answer. `asked`: it was asked, and did not answer in time."""
+
+    asked: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What came of a question: an answer of the store, its last one to this question (`from_cache`), or None.
+
+    The notices say what is missing; the store's own are in its reply. `away` says why the store had no part in it: a
+    caller that answers from what is known without it words its own notice (`MemoryService.explain`).
+    """
+
+    reply: ToGateway | None
+    notices: tuple[Notice, ...] = ()
+    from_cache: bool = False
+    away: Away | None = None
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A memory as far as it is known without the store. `caveat` says, if it may be another now, what is missing."""
+
+    memory: PortableMemory | RecalledMemory
+    caveat: str = ""
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A write that is durable. `result` is None when it is queued: the store has yet to apply it.
+
+    `degraded`: the store is away (and not only busy with older writes). `embedding_error` is the store's word on why
+    what was written cannot be embedded now.
+    """
+
+    operation: Operation
+    result: Result | None
+    notices: tuple[Notice, ...] = ()
+    degraded: bool = False
+    embedding_error: str | None = None
+
+
+class ServiceHealth(msgspec.Struct, frozen=True):
+    """How the way to the store is, and the write queue. `why_away` is for a person; `attempts` is 0 while it works."""
+
+    usable: bool
+    is_reconnecting: bool
+    attempts: int
+    next_attempt_s: float | None
+    why_away: str
+    queue_depth: int
+    queue_rejected: int
+    queue_stuck: str | None
+    """Why the oldest queued write is refused at the moment, if it is."""
+
+
+class MemoryService(Protocol):
+    """The store as tools see it, with what is known and kept while it is away.
+
+    Every method that asks raises the `RemembrancerError` with which the store refuses; times are seconds since the
+    epoch, and `received_at` is when the client made the call, whose budget counts from then.
+    """
+
+    settings: Settings
+    home: str
+    """What the status shows as its place while the store is away."""
+
+    async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
+        """The store's answer, or its last one to this question with all changes that are known since, or none."""
+        ...
+
+    async def recall(self, request: Recall, received_at: float) -> tuple[Recalled, bool]:
+        """The memories that match, and whether something is missing from them."""
+        ...
+
+    async def require(self, request: GatewayRequest, timeout_s: float) -> ToGateway:
+        """The store's answer to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded` without it."""
+        ...
+
+    def known(self, project_id: str, session_id: str) -> list[RecalledMemory]:
+        """What that session may see of recent and queued writes, then what it was shown last; without the forgotten."""
+        ...
+
+    def look_for(self, request: GetMemory) -> Known | None:
+        """One memory, forgotten or not, as far as it is known without the store."""
+        ...
+
+    def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
+        """The memory that a queued operation is going to change, as it is until then."""
+        ...
+
+    def explain(self, away: Away, what: str) -> Notice:
+        """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
+        ...
+
+    @property
+    def behind(self) -> tuple[Notice, ...]:
+        """The notice that the store does not have all that was written, if there are queued writes."""
+        ...
+
+    async def apply(self, operation: Operation, received_at: float) -> Written:
+        """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
+        ...
+
+    async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
+        """Wait until a memory has its vectors, within the call's budget."""
+        ...
+
+    def shown(self, caller: Caller, memory_ids: Sequence[str], *, count: bool = False) -> None:
+        """These memories were found for somebody (none: nothing was). `count`: as an access of each, too."""
+        ...
+
+    def applied(self, operations: Sequence[Operation]) -> None:
+        """The store has these, which may change what resources say."""
+        ...
+
+    def health(self) -> ServiceHealth:
+        """How the way to the store is."""
+        ...
