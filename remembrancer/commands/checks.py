@@ -305,8 +305,8 @@ def check_index(figures: Sequence[IndexFigures], embedding: EmbeddingSummary | N
         advice = "run 'remembrancer down'; the next session compares the index with the records and mends it"
         details = tuple(f"{each.name}: {each.recorded} passages recorded, {each.indexed} indexed" for each in differing)
         return Check("index", "problem", found, advice, details)
-    if embedding.given_up:
-        found = f"memories that cannot be embedded: {embedding.given_up} ({embedding.given_up_error})"
+    if embedding.dead_letters:
+        found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
         return Check("index", "warning", found, "they are found by their words; store.log says which they are")
     if unready := sum(not each.ready for each in figures):
         return Check("index", "ok", f"{unready} of {len(figures)} files are being brought up to date")

@@ -243,7 +243,7 @@ def test_an_index_that_is_being_filled_is_no_trouble() -> None:
 
 
 def test_memories_that_cannot_be_embedded_are_told_with_the_reason() -> None:
-    lacking = msgspec.structs.replace(EMBEDDING, given_up=2, given_up_error="the worker will not")
+    lacking = msgspec.structs.replace(EMBEDDING, dead_letters=2, dead_letter_error="the worker will not")
     check = check_index([IndexFigures("user", 3, 3, ready=True)], lacking)
     assert check.status == "warning"
     assert check.found.endswith("2 (the worker will not)")

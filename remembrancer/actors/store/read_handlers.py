@@ -34,8 +34,8 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import unknown_memory
+from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
-from remembrancer.protocol.dynamics import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths

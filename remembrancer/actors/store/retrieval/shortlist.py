@@ -15,12 +15,11 @@ from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
+from remembrancer.memory.decay import DAY_S, memory_strength
 from remembrancer.memory.ranking import has_ended
-from remembrancer.protocol.dynamics import DAY_S, memory_strength
+from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
-from remembrancer.protocol.wording.normalising import normalised
-from remembrancer.protocol.wording.sameness import same_in_words
 
 SPARE: Final = 6
 """Memories loaded beyond the limit: some are left out because another one says the same."""
