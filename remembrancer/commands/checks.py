@@ -337,7 +337,7 @@ def check_queue(facts: QueueFacts, *, running: bool) -> Check:
     waiting = f"{facts.depth} writes wait, the oldest for {facts.oldest_age_s:.0f} s" if facts.depth else ""
     if details:
         found = "; ".join(filter(None, (waiting, f"{rejected} were rejected" if rejected else ""))) or "empty"
-        to_do = ["what was rejected is kept in queue.db; mend what is said of it and store it again"] * bool(rejected)
+        to_do = ["`remembrancer queue` lists, retries, exports and drops what was rejected"] * bool(rejected)
         if facts.damaged:
             to_do.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
         return Check("write queue", "warning", found, "; ".join(to_do), few(details))

@@ -265,7 +265,7 @@ def test_rejected_writes_and_damaged_queues_are_named() -> None:
     assert check.found == "2 were rejected"
     assert check.details[0] == "2 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in check.details[1]
-    assert "store it again" in check.advice
+    assert "remembrancer queue" in check.advice
     damaged = check_queue(QueueFacts(damaged=facts.damaged), running=True)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
