@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from remembrancer.actors.embedder.model_files import VOCABULARY, bert_tokenizer
+from remembrancer.actors.embedder.engine import VOCABULARY, bert_tokenizer
 
 
 def build_cross_encoder(directory: Path, *, layers: int = 6, hidden: int = 384, heads: int = 12) -> Path:

@@ -496,8 +496,8 @@ def check_index(at: Examination) -> Finding:
         advice = "run 'remembrancer down'; the next session compares the index with the records and mends it"
         details = [f"{each.name}: {each.recorded} passages recorded, {each.indexed} indexed" for each in differing]
         return Finding("problem", found, advice, tuple(details))
-    if embedding.given_up:
-        found = f"memories that cannot be embedded: {embedding.given_up} ({embedding.given_up_error})"
+    if embedding.dead_letters:
+        found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
         return Finding("warning", found, "they are found by their words; store.log says which they are")
     if unready := sum(not each.ready for each in figures):
         return Finding("ok", f"{unready} of {len(figures)} files are being brought up to date")

@@ -138,7 +138,7 @@ def _process(process: ProcessStatus) -> dict[str, Any]:
 
 
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
-CONSOLIDATOR_FIELDS: Final = ("duty", "finished", "failed", "error")
+CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 
@@ -185,8 +185,10 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
             f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
         )
-        if embedding.given_up:
-            out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
+        if embedding.dead_letters:
+            out.print(
+                f"            {embedding.dead_letters} without vectors: {escape(embedding.dead_letter_error or '')}"
+            )
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
@@ -195,7 +197,7 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
 
 
 def _of_consolidator(health: ConsolidatorHealth) -> str:
-    now = f"at work: {health.duty}" if health.duty else "waits for work"
+    now = f"at work: {health.job}" if health.job else "waits for work"
     failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
     return f"{now}; {health.finished} done{failed}"
 

@@ -1,74 +1,45 @@
-"""Credentials in text: what looks like one, refused where somebody stores it, blotted out where nobody chose to."""
+"""Credentials in text: what looks like one, refused where somebody stores it, blotted out where nobody chose to.
+
+The shapes are gitleaks' (`credential_rules.json`, made by `bench/credential_rules.py`) and some of our own, matched by
+RE2 in linear time. A label and its value (`password: …`) are judged by the value, since prose has such words too.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, cached_property
+from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import re2
 
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Change, StoreMemory, UpdateMemory
 
-_PLACEHOLDER: Final = re.compile(
-    r"[*x.…]+|\$\{?\w+\}?|<[^>]*>|\{[^}]*\}|%\w+%|(your|my)?[-_]?(password|passwd|pass|secret|token)", re.IGNORECASE
+NOT_LOOKED_AT: Final = frozenset(
+    {
+        *("memory_id", "session_id", "type", "kind", "scope", "target_scope"),
+        *("remove", "remove_tags", "remove_entities", "add_links", "remove_links"),
+    }
 )
-"""What stands in examples in place of a password."""
+"""What is no text of the caller's, and what is taken away: a secret that was stored once must be removable."""
+ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
+"""Fields of a change that have another name among the arguments."""
+MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory)
+"""Changes whose tool has the argument `allow_secrets`."""
 LEAST_DIFFERENT: Final = 6
-"""A value with fewer different characters is a placeholder too: a random one of 20 has more."""
-_PATH: Final = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
-"""How a path begins, not a value."""
-_WORDS: Final = re.compile(r"(?:\d{0,4}+[A-Za-z]{0,15}+\d{0,4}+(?:[^A-Za-z0-9]|$))++")
-"""What a person reads: words, each with a number before and behind it or none, and something between them."""
-_ASSIGNED: Final = r"""["'`]?[ \t]{0,8}(?::=?|=>?)[ \t]{0,8}["'`]?"""
-"""What stands between a name and its value."""
-_SHAPES: Final = {
-    name: re.compile(pattern)
-    for name, pattern in {
-        "private key": r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,6}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d",
-        "age secret key": r"\bAGE-SECRET-KEY-1[A-Z0-9]{50,}",
-        "password in a URL": r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:(?P<secret>[^\s/@]{1,500})@",
-        "JSON Web Token": r"\beyJ[\w-]{8,300}\.eyJ[\w-]{2,4000}\.[\w-]{20,}",
-        "AWS access key": r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}\b",
-        "AWS secret key": rf"(?i:secret_?access_?key){_ASSIGNED}[A-Za-z0-9+/]{{40}}(?![A-Za-z0-9+/=])",
-        "Azure storage key": r"\bAccountKey=[A-Za-z0-9+/]{80,}={0,2}",
-        "GitHub token": r"\bgh[pousr]_[A-Za-z0-9]{36}|\bgithub_pat_[A-Za-z0-9_]{50,}",
-        "GitLab token": r"\bgl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat)-[\w-]{20,}",
-        "Slack token": r"\bxox[abeposr]-(?:\d+-)+[A-Za-z0-9]{10,}|\bxapp-\d-[A-Z0-9]+-\d+-[a-f0-9]{32,}",
-        "Slack webhook": r"\bhooks\.slack\.com/services/T\w{6,}/B\w{6,}/\w{20,}",
-        "Discord token": r"\b[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}",
-        "Telegram bot token": r"\b\d{8,10}:AA[\w-]{33}",
-        "Twilio key": r"\b(?:AC|SK)[0-9a-f]{32}\b",
-        "SendGrid key": r"\bSG\.[\w-]{22}\.[\w-]{43}",
-        "Mailchimp key": r"\b[0-9a-f]{32}-us\d{1,2}\b",
-        "Stripe key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{24,}",
-        "Square token": r"\bsq0(?:csp|atp)-[\w-]{22,}",
-        "Shopify token": r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}",
-        "Anthropic API key": r"\bsk-ant-[a-z0-9]+-[\w-]{40,}",
-        "OpenAI API key": r"\bsk-(?:proj|svcacct|admin)-[\w-]{40,}|\bsk-[A-Za-z0-9]{32,}",
-        "Groq API key": r"\bgsk_[A-Za-z0-9]{32,}",
-        "Google API key": r"\bAIza[\w-]{35}",
-        "Google OAuth token": r"\bya29\.[\w-]{30,}",
-        "Hugging Face token": r"\bhf_[A-Za-z0-9]{34,}",
-        "npm token": r"\bnpm_[A-Za-z0-9]{36}|\b_authToken[ \t]{0,8}=[ \t]{0,8}(?P<secret>[^\s$]{20,})",
-        "PyPI token": r"\bpypi-AgE[\w-]{50,}",
-        "DigitalOcean token": r"\bdo[opr]_v1_[a-f0-9]{64}",
-        "HashiCorp Vault token": r"\bhv[bsr]\.[\w-]{20,}",
-        "Databricks token": r"\bdapi[a-f0-9]{32}\b",
-    }.items()
-}
+"""A long value with fewer different characters is a placeholder: a random one of 20 has more."""
 
-
-_ASSIGNMENT: Final = re.compile(
-    rf"""(?i:api[_-]?key|secret(?:[_-]?key)?|token|password|passwd){_ASSIGNED}(?P<value>[\w.~+/=!@#$%^&*?:\\-]{{20,}}+)"""
-)
-_HEADER: Final = re.compile(
-    r"""(?i:authorization)["']?[ \t]{0,8}[:=][ \t]{0,8}["']?(?P<scheme>(?i:bearer|basic|token))[ \t]{1,8}"""
-    r"(?P<value>[\w.~+/=-]{8,}+)"
-)
+_UNSEEN: Final = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\u2061\u2062\u2063\u2064\ufeff"))
+"""Characters of no width: a token with one of them in it is the same token to who copies it."""
+_KEY_BLOCK: Final = "private key"
+_END_OF_KEY: Final = re.compile(r"-----END [A-Z0-9 ]{1,140}-----")
 
 
 class Credential(NamedTuple):
@@ -79,6 +50,161 @@ class Credential(NamedTuple):
     end: int
 
 
+class Rule(msgspec.Struct, dict=True):
+    """A shape. `keywords`: it is looked for only where the text in lower case has one of them (none: always).
+
+    The secret is the group `secret`, or else the first group that is there, or all. It has at least `entropy` bits a
+    character, matches none of `allowed`, and passes `judge`.
+    """
+
+    name: str
+    regex: str
+    keywords: tuple[str, ...] = ()
+    entropy: float = 0.0
+    allowed: tuple[str, ...] = ()
+
+    @cached_property
+    def pattern(self) -> Any:
+        """Compiled when it is first needed: a text seldom has the keywords of more than a few."""
+        return re2.compile(self.regex, _OPTIONS)
+
+    @cached_property
+    def exceptions(self) -> Any:
+        """What is no find, as one pattern."""
+        return re2.compile("|".join(f"(?:{each})" for each in self.allowed), _OPTIONS) if self.allowed else None
+
+
+class _Rules(msgspec.Struct):
+    notice: str
+    allowed: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.log_errors = False
+
+
+@cache
+def _known() -> _Rules:
+    return msgspec.json.decode(files(__package__).joinpath("credential_rules.json").read_bytes(), type=_Rules)
+
+
+@cache
+def _not_secret() -> Any:
+    """What is no secret, whatever rule finds it: references to variables, placeholders, paths."""
+    return re2.compile("|".join(f"(?:{each})" for each in _known().allowed), _OPTIONS)
+
+
+@cache
+def _by_keyword() -> dict[str, list[Rule]]:
+    """The rules by what a text has to have for them; "" is in every text."""
+    found: dict[str, list[Rule]] = {}
+    for rule in (*_OWN, *_known().rules):
+        for keyword in rule.keywords or ("",):
+            found.setdefault(keyword, []).append(rule)
+    return found
+
+
+_Q: Final = "[\"'`]?"
+_ASSIGNED: Final = rf"{_Q}[ \t]{{0,8}}(?::=?|=>?)[ \t]{{0,8}}{_Q}"
+"""What stands between a name and its value."""
+_OWN: Final = tuple(
+    Rule(name, regex, tuple(keywords.split()))
+    for name, keywords, regex in (
+        (
+            "private key",
+            "begin putty-user-key-file",
+            r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,6}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d",
+        ),
+        ("age secret key", "age-secret-key-1", r"\bAGE-SECRET-KEY-1[A-Z0-9]{50,}"),
+        ("password in a URL", "://", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s:/@]{0,200}:(?P<secret>[^\s/@]{1,500})@"),
+        ("JSON Web Token", "eyj", r"\beyJ[\w-]{8,300}\.eyJ[\w-]{2,900}[\w-]{0,900}[\w-]{0,900}\.[\w-]{20,}"),
+        ("AWS access key", "abia acca akia asia a3t", r"\b(?:A3T[A-Z0-9]|ABIA|ACCA|AKIA|ASIA)[A-Z0-9]{16}\b"),
+        (
+            "AWS secret key",
+            "accesskey access_key",
+            rf"(?i:secret_?access_?key){_ASSIGNED}(?P<secret>[A-Za-z0-9+/]{{40}})(?:[^A-Za-z0-9+/=]|$)",
+        ),
+        ("Azure storage key", "accountkey=", r"\bAccountKey=(?P<secret>[A-Za-z0-9+/]{80,}={0,2})"),
+        ("Azure shared access signature", "sig=", r"\bsig=(?P<secret>[A-Za-z0-9%/+]{40,}(?:%3[Dd]|=)?)"),
+        ("GitHub token", "gh github_pat_", r"\bgh[pousr]_[A-Za-z0-9]{36}|\bgithub_pat_[A-Za-z0-9_]{50,}"),
+        ("GitLab token", "gl", r"\bgl(?:pat|dt|rt|cbt|ptt|ft|imt|agent|oas|soat)-[\w-]{20,}"),
+        ("Slack token", "xox xapp-", r"\bxox[abeposr]-(?:\d+-)+[A-Za-z0-9]{10,}|\bxapp-\d-[A-Z0-9]+-\d+-[a-f0-9]{32,}"),
+        ("Slack webhook", "hooks.slack.com", r"\bhooks\.slack\.com/services/T\w{6,}/B\w{6,}/\w{20,}"),
+        ("Discord webhook", "/api/webhooks/", r"\bdiscord(?:app)?\.com/api/webhooks/\d{15,}/[\w-]{40,}"),
+        ("Discord token", "", r"\b[MNO][\w-]{23,25}\.[\w-]{6}\.[\w-]{27,}"),
+        ("Telegram bot token", ":aa", r"\b\d{8,10}:AA[\w-]{33}"),
+        ("Twilio key", "", r"\b(?:AC|SK)[0-9a-f]{32}\b"),
+        ("SendGrid key", "sg.", r"\bSG\.[\w-]{22}\.[\w-]{43}"),
+        ("Mailchimp key", "-us", r"\b[0-9a-f]{32}-us\d{1,2}\b"),
+        ("Stripe key", "k_live_ k_test_", r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{24,}"),
+        ("webhook secret", "whsec_", r"\bwhsec_[A-Za-z0-9+/=]{20,}"),
+        ("Square token", "sq0", r"\bsq0(?:csp|atp)-[\w-]{22,}"),
+        ("Shopify token", "shp", r"\bshp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}"),
+        ("Anthropic API key", "sk-ant-", r"\bsk-ant-[a-z0-9]+-[\w-]{40,}"),
+        ("OpenAI API key", "sk-", r"\bsk-(?:proj|svcacct|admin)-[\w-]{40,}|\bsk-[A-Za-z0-9]{32,}"),
+        ("OpenRouter API key", "sk-or-", r"\bsk-or-v1-[0-9a-f]{40,}"),
+        ("Groq API key", "gsk_", r"\bgsk_[A-Za-z0-9]{32,}"),
+        ("Google API key", "aiza", r"\bAIza[\w-]{35}"),
+        ("Google OAuth token", "ya29.", r"\bya29\.[\w-]{30,}"),
+        ("Google OAuth client secret", "gocspx-", r"\bGOCSPX-[\w-]{20,}"),
+        ("Hugging Face token", "hf_", r"\bhf_[A-Za-z0-9]{34,}"),
+        (
+            "npm token",
+            "npm_ _authtoken",
+            r"\bnpm_[A-Za-z0-9]{36}|\b_authToken[ \t]{0,8}=[ \t]{0,8}(?P<secret>[^\s$]{20,})",
+        ),
+        ("PyPI token", "pypi-", r"\bpypi-AgE[\w-]{50,}"),
+        ("Docker Hub token", "dckr_", r"\bdckr_(?:pat|oat)_[\w-]{20,}"),
+        ("Atlassian token", "atatt atctt atbb", r"\b(?:ATATT3|ATCTT3|ATBB)[\w=-]{24,}"),
+        ("Grafana token", "glsa_ glc_", r"\bglsa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}|\bglc_[A-Za-z0-9+/=]{32,}"),
+        ("DigitalOcean token", "_v1_", r"\bdo[opr]_v1_[a-f0-9]{64}"),
+        ("HashiCorp Vault token", "hv", r"\bhv[bsr]\.[\w-]{20,}"),
+        ("Databricks token", "dapi", r"\bdapi[a-f0-9]{32}\b"),
+        ("Tailscale key", "tskey-", r"\btskey-[a-z]+-[\w-]{20,}"),
+        ("New Relic key", "nrak-", r"\bNRAK-[A-Z0-9]{27}"),
+        ("Sentry token", "sntry", r"\bsntry[su]_[\w=+/-]{40,}"),
+        (
+            "password hash",
+            "$2 $argon2 $6$ $5$ $y$ {ssha}",
+            (
+                r"\$2[abxy]?\$\d{2}\$[./A-Za-z0-9]{53}|\$argon2(?:id|i|d)\$v=\d+\$[^\s$]+\$[^\s$]+\$[A-Za-z0-9+/]{16,}"
+                r"|\$[56y]\$[^\s$]{1,40}\$(?:[^\s$]{1,40}\$)?[./A-Za-z0-9]{40,}|\{SSHA\}[A-Za-z0-9+/=]{28,}"
+            ),
+        ),
+        (
+            "password of .netrc",
+            "machine login",
+            r"\b(?:machine\s+\S+|default)\s+login\s+\S+\s+password\s+(?P<secret>\S{3,})",
+        ),
+        (
+            "password of a command",
+            "-u --user",
+            (
+                r"\b(?:curl|wget|http)\b[^\n]{0,300}?\s(?:-u|--user)[ =]?[\"']?[^\s:\"'$<{]{1,100}:"
+                r"(?P<secret>[^\s\"'$<{][^\s\"']{2,})"
+            ),
+        ),
+        (
+            "password of a command",
+            "-p",
+            r"\b(?:(?:mysql|mysqldump|mariadb)\b[^\n]{0,200}?\s-p|sshpass -p ?)[\"']?"
+            r"(?P<secret>[^\s\"'$<{-][^\s\"']{3,})",
+        ),
+    )
+)
+_FOR: Final = (
+    r"(?:for|of|to|on|at|in|für|von|zu|zum|zur|im|am|pour|de|du|des|sur|para|del|do|da|per|di|su|для|от|к|voor|van|op"
+    r"|för|till|til|do|dla)"
+)
+_LABEL: Final = (
+    r"pass[ _-]?(?:word|wd|phrase|code|wort)|passw|pwd|pw|kennwort|zugangscode|mot[ -]de[ -]passe|mdp|contraseña|clave"
+    r"|senha|palavra-passe|parola|hasło|haslo|пароль|wachtwoord|lösenord|adgangskode|passord|salasana|şifre|parool"
+    r"|密码|密碼|口令|パスワード|비밀번호|암호|كلمة المرور|סיסמה|jelszó|heslo"
+)
+_IS: Final = r"(?:[:=：]=?|=>|\bis(?: now)?:?|\bist(?: jetzt)?:?|\blautet:?|\best:?|\bes:?|é:?|è:?|は|是)"
+
+
 def find_credential(text: str) -> str | None:
     """The sort of the first credential that a text seems to hold, None when it seems to hold none."""
     found = next(credentials_in(text), None)
@@ -87,55 +213,212 @@ def find_credential(text: str) -> str | None:
 
 def credentials_in(text: str) -> Iterator[Credential]:
     """What seems to be a credential, by sort; one place may be of several sorts. Of a key block, its first line."""
-    for name, shape in _SHAPES.items():
-        for found in shape.finditer(text):
-            secret = found.groupdict().get("secret")
-            if secret is None or not _PLACEHOLDER.fullmatch(secret):
-                yield Credential(name, *found.span("secret" if secret is not None else 0))
-    for name, shape, is_secret in _JUDGED:
-        for found in filter(is_secret, shape.finditer(text)):
-            yield Credential(name, *found.span("value"))
+    plain = text.translate(_UNSEEN) if not text.isascii() else text
+    if len(plain) != len(text):
+        places = [place for place, character in enumerate(text) if ord(character) not in _UNSEEN]
+        for each in credentials_in(plain):
+            yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
+        return
+    text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # half characters: RE2 takes none
+    lowered = text.lower()
+    found = [rule for keyword, rules in _by_keyword().items() if keyword in lowered for rule in rules]
+    for rule in {rule.regex: rule for rule in found}.values():
+        for match in rule.pattern.finditer(text):
+            group = _secret_group(match)
+            secret = match.group(group)
+            if (
+                not (rule.entropy and _entropy(secret) < rule.entropy)
+                and not (rule.exceptions and rule.exceptions.search(secret))
+                and not _PLACEHOLDER.fullmatch(secret)
+                and not _EXAMPLE.search(secret)
+                and not _not_secret().search(secret)
+            ):
+                yield Credential(rule.name, *match.span(group))
+    for name, keywords, pattern, is_secret in _labelled():
+        if any(keyword in lowered for keyword in keywords):
+            for match in pattern.finditer(text):
+                if is_secret(match):
+                    yield Credential(name, *match.span(match.re.groupindex["value"]))
 
 
-def _is_assigned(found: re.Match[str]) -> bool:
-    """Whether what is assigned is a value: not code that goes on with a bracket, and nothing that a person reads."""
-    return found.string[found.end() : found.end() + 1] not in tuple("([{<") and _looks_random(found["value"])
+def _secret_group(match: Any) -> int:
+    named = match.re.groupindex.get("secret")
+    if named is not None:
+        return int(named) if match.group(named) else 0
+    return next((number for number, each in enumerate(match.groups(), 1) if each), 0)
 
 
-def _authorizes(found: re.Match[str]) -> bool:
-    """Whether a header's value is one. Basic is `name:password` in Base64 (RFC 7617)."""
-    value = found["value"]
-    if found["scheme"].lower() != "basic":
-        return len(value) >= 20 and _looks_random(value)
+def _entropy(text: str) -> float:
+    """Shannon's, in bits a character."""
+    total = len(text)
+    return -sum(count / total * math.log2(count / total) for count in Counter(text).values()) if total else 0.0
+
+
+# --- labels with a value ---
+
+_PLACEHOLDER: Final = re.compile(
+    r"[*x.…•_-]+|\$\{?[\w.]+\}?|<[^>]*>|\{[^}]*\}|\[[^\]]*\]|%\w+%|@\w+@"
+    r"|(?:your|my|the|some|new|old|current|test|dummy|fake)?[-_]?(?:password|passwd|pass|secret|token|pwd|key|value)\d?"
+    r"|change[-_]?(?:me|it)|example|redacted|hidden|masked|todo|tbd|n/?a",
+    re.IGNORECASE,
+)
+"""What stands in examples in place of a secret."""
+_EXAMPLE: Final = re.compile(r"EXAMPLE|example(?:$|[-_])|(?i:your[-_](?:\w+[-_])*(?:key|token|secret|password))")
+_PATH: Final = re.compile(r"[/~\\]|\.{1,2}[/\\]|[A-Za-z]:[/\\]")
+"""How a path begins, not a value."""
+_WORD_OF: Final = re.compile(r"[A-Za-z]+|\d+")
+_READABLE: Final = re.compile(r"(?:\d{0,4}[A-Za-z]{0,15}\d{0,4}(?:[^A-Za-z0-9]|$))+")
+"""What a person reads: words, each with a number before and behind it or none, and something between them."""
+_TECHNICAL: Final = re.compile(
+    r"(?:sha-?\d+|md5|argon2\w{0,2}|oauth-?\d?|base(?:32|64)|utf-?(?:8|16)|v?\d+(?:\.\w+)*|k8s|s3|ipv[46]|pbkdf2|h?mac"
+    r"|aes-?\d*|rsa-?\d*|ed25519|x509|[2m]fa|t?otp|[hre]s\d{3}|bcrypt\d*|scrypt|str|string|bytes|int|bool|none|null"
+    r"|true|false|optional|required|varchar|text)(?:[^A-Za-z0-9].*)?",
+    re.IGNORECASE,
+)
+"""Names of methods and types, which stand where a value could."""
+_CODE: Final = re.compile(r"!\w+$|[A-Za-z_][\w.]*\(|\w+(?:\.[A-Za-z_]\w*)+$|[\w.]+\[|.*(?:->|=>|&&|\|\|)")
+_CAMEL_CASE: Final = re.compile(r"[A-Z]?\d{0,2}(?:[A-Z][a-z]{3,}){2,}\d{0,2}")
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_DIGEST: Final = re.compile(r"(?:sha\d+[:-])?(?:[0-9a-f]{7,12}|[0-9a-f]{40}|[0-9a-f]{64}|[0-9A-F]{40}|[0-9A-F]{64})")
+"""A commit or a checksum."""
+_NUMERIC: Final = re.compile(r"[\d.,:/+%TZ-]+")
+
+
+def _is_reference(value: str) -> bool:
+    """Whether a value says where or what a secret is, and is none: a placeholder, a path, code, an identifier."""
+    return bool(
+        value.startswith(("<", "{", "[", "(", "${", "$("))
+        or _PLACEHOLDER.fullmatch(value)
+        or _PATH.match(value)
+        or "://" in value
+        or _TECHNICAL.fullmatch(value)
+        or _CODE.match(value)
+        or _UUID.fullmatch(value)
+        or _CAMEL_CASE.fullmatch(value)
+        or _EXAMPLE.search(value)
+    )
+
+
+def _is_password(match: Any) -> bool:
+    """Whether the value behind a word for a password is one: a word of a sentence is not."""
+    value = match.group("value")
+    bare = value.rstrip(".,:;!?)]}>")
+    behind = match.string[match.end() : match.end() + 1]
+    if len(set(bare)) < 3 or behind in tuple("([{<") or _is_reference(bare) or _NUMERIC.fullmatch(bare):
+        return False
+    words = _WORD_OF.findall(bare)
+    if len([word for word in words if word.isalpha()]) >= 3 and re.fullmatch(
+        r"[A-Za-z0-9]+(?:[-_. ][A-Za-z0-9]+)+", bare
+    ):
+        return False  # ask-kim-for-the-wifi-2024
+    has_letter = any(each.isalpha() for each in bare)
+    has_digit = any(each.isdigit() for each in bare)
+    has_special = any(not each.isalnum() and each not in "-_.'’/" for each in value.rstrip(".,:;?)]}>"))
+    return has_letter and (has_digit or has_special)
+
+
+def _is_set_password(match: Any) -> bool:
+    """The same for a variable that is set: there, letters alone are a value as well."""
+    value = match.group("value")
+    return _is_password(match) or (value.isalpha() and len(value) >= 6 and not _is_reference(value))
+
+
+def _is_token(match: Any) -> bool:
+    """Whether what is assigned to a secret, a token or a key is a value, and nothing that a person reads."""
+    value = match.group("value").rstrip(".:!?,;")
+    behind = match.string[match.end() : match.end() + 1]
+    if behind in tuple("([{<") or _is_reference(value) or _DIGEST.fullmatch(value) or _NUMERIC.fullmatch(value):
+        return False
+    if len(set(value)) < LEAST_DIFFERENT or not any(each.isalpha() for each in value):
+        return False
+    has_digit = any(each.isdigit() for each in value)
+    if len(value) >= 20:
+        return has_digit and not _READABLE.fullmatch(value)
+    is_mixed = any(each.isupper() for each in value) and any(each.islower() for each in value)
+    has_special = any(each in "!@#$%^&*?+=" for each in value)
+    return has_digit and (is_mixed or has_special) and not _READABLE.fullmatch(value)
+
+
+def _authorizes(match: Any) -> bool:
+    """Whether a header's value is a credential. Basic is `name:password` in Base64 (RFC 7617)."""
+    value = match.group("value")
+    if match.group("scheme").lower() != "basic":
+        return len(value) >= 20 and _is_token(match)
     try:
         return b":" in base64.b64decode(value, validate=True)
     except (binascii.Error, ValueError):
         return False
 
 
-def _looks_random(value: str) -> bool:
-    value = value.rstrip(".:!?")
+def _is_pgpass(match: Any) -> bool:
+    host = match.group("host")
+    return (host == "*" or any(each.isalpha() for each in host)) and _is_password(match)
+
+
+@cache
+def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]], ...]:
+    value = r"(?P<value>[^\s\"'`,;|]{3,500})"
+    words = tuple(each for each in re.split(r"\|", _LABEL) if each.isalpha())
     return (
-        len(value) >= 20
-        and any(character.isdigit() for character in value)
-        and any(character.isalpha() for character in value)
-        and "://" not in value
-        and len(set(value)) >= LEAST_DIFFERENT
-        and not _PLACEHOLDER.fullmatch(value)
-        and not _PATH.match(value)
-        and not _WORDS.fullmatch(value)
+        (
+            "authorization header",
+            ("authorization",),
+            re2.compile(
+                r"(?i:authorization)[\"']?[ \t]{0,8}[:=][ \t]{0,8}[\"']?(?P<scheme>(?i:bearer|basic|token))[ \t]{1,8}"
+                r"(?P<value>[\w.~+/=-]{8,})",
+                _OPTIONS,
+            ),
+            _authorizes,
+        ),
+        (
+            "password",
+            (*words, "pass", "mot", "palavra", "كلمة"),
+            re2.compile(
+                rf"(?im:(?:^|[^A-Za-z0-9])(?:{_LABEL}){_Q}(?: {_FOR} [^:=：\n]{{1,60}}?)?[ \t]{{0,8}}"
+                rf"{_IS}[ \t]{{0,8}}{_Q}){value}",
+                _OPTIONS,
+            ),
+            _is_password,
+        ),
+        (
+            "password",
+            ("pass", "pwd"),
+            re2.compile(rf"\b(?:[A-Z][A-Z0-9]*_)*(?:PASSWORD|PASSWD|PASS|PWD)={_Q}{value}", _OPTIONS),
+            _is_set_password,
+        ),
+        (
+            "key, token or password",
+            ("key", "secret", "token", "credential"),
+            re2.compile(
+                rf"(?i:api[_ -]?key|secret(?:[_ -]?key)?|token|access[_ -]?key|credentials?)"
+                rf"(?: {_FOR} [^:=\n]{{1,60}}?)?{_ASSIGNED}"
+                r"(?P<value>[\w.~+/=!@#$%^&*?:\\-]{8,500})",
+                _OPTIONS,
+            ),
+            _is_token,
+        ),
+        (
+            "PIN",
+            ("pin", "geheimzahl"),
+            re2.compile(
+                rf"\b(?:PINs?|(?i:pin[ -]?code|geheimzahl))\b(?: {_FOR} [^:=\n]{{1,60}}?)?[ \t]{{0,4}}{_IS}[ \t]{{0,4}}"
+                r"(?P<value>\d{4,8})\b",
+                _OPTIONS,
+            ),
+            lambda match: True,
+        ),
+        (
+            "password of .pgpass",
+            (":",),
+            re2.compile(
+                r"(?m)^[ \t]*(?P<host>[\w.*-]+):(?:\d{2,5}|\*):[\w*-]+:[\w*-]+:(?P<value>[^\s:]{4,})$", _OPTIONS
+            ),
+            _is_pgpass,
+        ),
     )
 
 
-_JUDGED: Final[tuple[tuple[str, re.Pattern[str], Callable[[re.Match[str]], bool]], ...]] = (
-    ("authorization header", _HEADER, _authorizes),
-    ("key, token or password", _ASSIGNMENT, _is_assigned),
-)
-"""Shapes whose finds are looked at again."""
-
-
-_KEY_BLOCK: Final = "private key"
-_END_OF_KEY: Final = re.compile(r"-----END [A-Z0-9 ]{1,140}-----")
+# --- what is done about them ---
 
 
 def masked(text: str) -> str:
@@ -174,19 +457,6 @@ def _masked_member(name: str, value: Any) -> Any:
     head = f"{name}: "
     whole = masked(head + value)
     return whole.removeprefix(head) if whole.startswith(head) else masked(value)
-
-
-NOT_LOOKED_AT: Final = frozenset(
-    {
-        *("memory_id", "session_id", "type", "kind", "scope", "target_scope"),
-        *("remove", "remove_tags", "remove_entities", "add_links", "remove_links"),
-    }
-)
-"""What is no text of the caller's, and what is taken away: a secret that was stored once must be removable."""
-ARGUMENTS: Final = {"add_tags": "tags.add", "add_entities": "related_entities.add"}
-"""Fields of a change that have another name among the arguments."""
-MAY_BE_ALLOWED: Final = (StoreMemory, UpdateMemory)
-"""Changes whose tool has the argument `allow_secrets`."""
 
 
 def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from remembrancer.protocol.kinds import Kind, Status
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionStatus
-from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, SourceRef
+from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Direction = Literal["outgoing", "incoming", "both"]
@@ -40,6 +40,7 @@ class Filters(msgspec.Struct, frozen=True):
     before: float | None = None
     include_forgotten: bool = False
     kinds: tuple[Kind, ...] = ()
+    domains: tuple[str, ...] = ()
 
     @property
     def filters(self) -> Filters:
@@ -93,46 +94,44 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the reranker made of query and memory together."""
 
 
-class RecalledMemory(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A memory in an answer. Times are seconds since the epoch. `near_duplicates` are ids with cosine >= 0.95."""
+class ListedMemory(ShownFields, frozen=True, kw_only=True):
+    """A memory as it is read from the records together with others. `near_duplicates` are ids with cosine >= 0.95."""
 
     id: str
-    content: str
-    type: MemoryType
-    scope: Scope
-    importance: float
-    scores: Scores
-    tags: tuple[str, ...]
     created_at: float
-    access_count: int
-    source: SourceRef
     version: int = 1
-    occurred_at: float | None = None
+    access_count: int = 0
+    status: Status = "active"
     forgotten: bool = False
-    near_duplicates: tuple[str, ...] = ()
     forgotten_at: float | None = None
     forgotten_reason: str | None = None
-    kind: Kind | None = None
-    summary: str | None = None
-    confidence: float = 0.5
-    status: Status = "active"
-    strength: float | None = None
-    """`memory_strength` at the time of the answer, in [0, 1]."""
-    valid_until: float | None = None
-    found_in: tuple[Scope, ...] = ()
-    """The scopes that had it, where that was more than one."""
-    stands_for: tuple[str, ...] = ()
-    """Ids of memories that say the same and were left out for it."""
+    near_duplicates: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     possibly_superseded_by: tuple[str, ...] = ()
     """Ids of newer memories that contradict or supersede it."""
-    passages: tuple[tuple[int, int], ...] = ()
-    """Character ranges of `content`, the best for the query first: where they were asked for."""
 
     @property
     def happened_at(self) -> float:
         """The time that filters go by: when it happened, or else when it was stored."""
         return self.created_at if self.occurred_at is None else self.occurred_at
+
+    def listed(self) -> dict[str, Any]:
+        """The fields that every memory of a list has, by name."""
+        return {name: getattr(self, name) for name in ListedMemory.__struct_fields__}
+
+
+class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory in an answer."""
+
+    scores: Scores
+    strength: float | None = None
+    """`memory_strength` at the time of the answer, in [0, 1]."""
+    found_in: tuple[Scope, ...] = ()
+    """The scopes that had it, where that was more than one."""
+    stands_for: tuple[str, ...] = ()
+    """Ids of memories that say the same and were left out for it."""
+    passages: tuple[tuple[int, int], ...] = ()
+    """Character ranges of `content`, the best for the query first: where they were asked for."""
 
 
 class Recalled(msgspec.Struct, frozen=True, tag=True):
@@ -186,7 +185,7 @@ class Counts(msgspec.Struct, frozen=True):
 class EmbeddingSummary(msgspec.Struct, frozen=True):
     """Which engine makes the vectors and how far it has come. `error` says why there is none.
 
-    `given_up` counts the memories that could not be embedded, for which `given_up_error` says why (of the last one).
+    `dead_letters` counts the memories that could not be embedded, and `dead_letter_error` says why (of the last).
     """
 
     engine: str
@@ -196,8 +195,8 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     workers: int
     vectors_ready: bool
     error: str | None = None
-    given_up: int = 0
-    given_up_error: str | None = None
+    dead_letters: int = 0
+    dead_letter_error: str | None = None
 
 
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):

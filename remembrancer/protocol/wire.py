@@ -46,10 +46,7 @@ from remembrancer.protocol.work import (
     JobFailed,
     PassagesEmbedded,
     PassagesReranked,
-    PrepareReranker,
     QueryEmbedded,
-    RerankerFailed,
-    RerankerReady,
     RerankPassages,
     WhoAreYou,
     WorkerFailed,
@@ -147,9 +144,8 @@ GatewayRequest = (
     | Maintain
     | NotePresence
 )
-RerankerMessage = RerankerReady | RerankerFailed | PassagesReranked
 WorkerMessage = (
-    WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | RerankerMessage
+    WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked
 )
 ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest
 ToGateway = (
@@ -170,7 +166,7 @@ ToGateway = (
     | Maintained
 )
 FromStoreToConsolidator = ToConsolidator | Applied | Refused
-ToWorker = EmbedPassages | EmbedQuery | PrepareReranker | RerankPassages | WhoAreYou | Refused
+ToWorker = EmbedPassages | EmbedQuery | RerankPassages | WhoAreYou | Refused
 
 encoder: Final = msgspec.msgpack.Encoder()
 to_store: Final = msgspec.msgpack.Decoder(ToStore)

@@ -97,26 +97,10 @@ class QueryEmbedded(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class PrepareReranker(msgspec.Struct, frozen=True, tag=True):
-    """Store to worker: load the reranker, and say so. Of several workers one is told, since it costs memory."""
-
-
-class RerankerReady(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: the reranker is loaded; `model` names it."""
-
-    model: str
-
-
-class RerankerFailed(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: the reranker cannot be loaded now, and why. The worker tries again by itself."""
-
-    message: str
-
-
 class RerankPassages(msgspec.Struct, frozen=True, tag=True):
     """Store to worker: how well does each passage answer the query? Answered by `PassagesReranked`.
 
-    After `answer_by` (seconds since the epoch) nobody waits any more.
+    The first one has the worker load the reranker. After `answer_by` (seconds since the epoch) nobody waits any more.
     """
 
     query_id: int

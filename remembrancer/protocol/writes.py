@@ -43,29 +43,37 @@ class EntityRef(msgspec.Struct, frozen=True):
     relationship: str
 
 
-class MemoryFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory is: the one definition of its fields, from which the messages and the record derive theirs.
+class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a memory that lists of memories show. With `MemoryFields`, the one definition of a memory's fields.
 
-    Times are seconds since the epoch. `session_id` is the session that it belongs to; the first of `related_entities`
-    is the subject that the others are related to. A `kind` of None follows from the type.
+    Times are seconds since the epoch. A `kind` of None follows from the type.
     """
 
     content: str
     type: MemoryType
     scope: Scope
-    session_id: str
     importance: float = 0.5
     tags: tuple[str, ...] = ()
     source: SourceRef = SourceRef()
-    related_entities: tuple[EntityRef, ...] = ()
     occurred_at: float | None = None
     kind: Kind | None = None
     summary: str | None = None
-    structured: dict[str, Any] = {}
     confidence: float = 0.5
     domain: str | None = None
-    valid_from: float | None = None
     valid_until: float | None = None
+
+
+class MemoryFields(ShownFields, frozen=True, kw_only=True):
+    """What a memory is: messages, snapshots, exports and the records' columns are derived from it.
+
+    `session_id` is the session that it belongs to; the first of `related_entities` is the subject that the others are
+    related to.
+    """
+
+    session_id: str
+    related_entities: tuple[EntityRef, ...] = ()
+    structured: dict[str, Any] = {}
+    valid_from: float | None = None
 
     def fields(self) -> dict[str, Any]:
         """The fields that every form of a memory has, by name."""

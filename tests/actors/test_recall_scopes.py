@@ -22,8 +22,8 @@ from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES
-from remembrancer.protocol.dynamics import DAY_S
 from remembrancer.protocol.kinds import STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory

@@ -7,21 +7,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 
 from remembrancer.actors.embedder.actor import EmbedderActor
-from remembrancer.actors.embedder.cross_encoder import load_cross_encoder
-from remembrancer.actors.embedder.reranking import TOO_LATE
+from remembrancer.actors.embedder.reranker import LOADING, TOO_LATE, load_cross_encoder
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.work import (
-    PassagesReranked,
-    PrepareReranker,
-    RerankerFailed,
-    RerankerReady,
-    RerankPassages,
-    WorkerReady,
-)
-from tests.actors.test_embedder import spec_of, store_at, worker_in
+from remembrancer.protocol.work import PassagesReranked, RerankPassages, WorkerReady
+from tests.actors.test_embedder import StoreSide, spec_of, store_at, worker_in
 from tests.random_cross_encoder import build_cross_encoder
 
 pytestmark = pytest.mark.anyio
@@ -37,23 +30,28 @@ def question(query_id: int, *passages: str, wait_s: float = LATER_S) -> RerankPa
     return RerankPassages(query_id, "when does the train leave?", passages, time.time() + wait_s)
 
 
-async def test_a_worker_loads_a_cross_encoder_when_it_is_told_to_and_scores_with_it(home: Path, tiny: Path) -> None:
+async def answer_of(store: StoreSide, asked: RerankPassages) -> PassagesReranked:
+    """The answer when the reranker is loaded: until then each question has one that says so."""
+    while True:
+        await store.say(asked)
+        answer = await store.expect(PassagesReranked)
+        if answer.error != LOADING:
+            return answer
+        await anyio.sleep(0.02)
+
+
+async def test_a_worker_loads_a_cross_encoder_with_its_first_question_and_scores(home: Path, tiny: Path) -> None:
     async with store_at(home) as store, worker_in(home, reranker="cross-encoder", reranker_model=str(tiny)):
         await store.expect(WorkerReady)
         await store.say(question(1, "too early"))
-        assert (await store.expect(PassagesReranked)).error == "this worker has no reranker"
-        await store.say(PrepareReranker())
-        assert (await store.expect(RerankerReady)).model == tiny.name
+        assert await store.expect(PassagesReranked) == PassagesReranked(1, (), LOADING)
         passages = [f"Train {number} leaves at {number}." for number in range(11)]
-        await store.say(question(2, *passages))
-        answer = await store.expect(PassagesReranked)
+        answer = await answer_of(store, question(2, *passages))
         assert (answer.query_id, len(answer.scores), answer.error) == (2, 11, None)
         assert all(0.0 <= score <= 1.0 for score in answer.scores)
         assert len(set(answer.scores)) > 1
         alone = load_cross_encoder(str(tiny), 2).score("when does the train leave?", passages)
         assert answer.scores == pytest.approx(alone, abs=1e-5)
-        await store.say(PrepareReranker())
-        assert (await store.expect(RerankerReady)).model == tiny.name, "who is told again says so again"
         await store.say(question(3, "too late", wait_s=-1.0))
         assert (await store.expect(PassagesReranked)).error == TOO_LATE
 
@@ -62,20 +60,16 @@ async def test_a_wrong_directory_is_named_and_tried_again(home: Path, tiny: Path
     later = home / "later"
     async with store_at(home) as store, worker_in(home, reranker="cross-encoder", reranker_model=str(later)):
         await store.expect(WorkerReady)
-        await store.say(PrepareReranker())
-        assert (await store.expect(RerankerFailed)).message.startswith(f"{later} is not a directory: set REMEMBRANCER_")
-        await store.say(question(1, "a passage"))
-        assert "not a directory" in ((await store.expect(PassagesReranked)).error or "")
+        answer = await answer_of(store, question(1, "a passage"))
+        assert (answer.error or "").startswith(f"{later} is not a directory: set REMEMBRANCER_")
         shutil.copytree(tiny, later)
-        while isinstance(message := await store.next(), RerankerFailed):
-            pass
-        assert message == RerankerReady("later")
+        while (answer := await answer_of(store, question(2, "a passage"))).error is not None:  # noqa: ASYNC110 - no message says so
+            await anyio.sleep(0.02)
+        assert len(answer.scores) == 1
 
 
 async def test_a_reranker_that_fails_says_so_and_lives_on(home: Path) -> None:
     class Failing:
-        name = "failing"
-
         def score(self, query: str, passages: Sequence[str]) -> list[float]:
             if "bad" in passages:
                 raise RuntimeError("no")
@@ -84,10 +78,7 @@ async def test_a_reranker_that_fails_says_so_and_lives_on(home: Path) -> None:
     worker = EmbedderActor(spec_of(home), load_reranking=Failing)
     async with store_at(home) as store, worker_in(home, worker):
         await store.expect(WorkerReady)
-        await store.say(PrepareReranker())
-        await store.expect(RerankerReady)
-        await store.say(question(1, "good", "bad"))
-        assert await store.expect(PassagesReranked) == PassagesReranked(1, (), "RuntimeError: no")
+        assert await answer_of(store, question(1, "good", "bad")) == PassagesReranked(1, (), "RuntimeError: no")
         await store.say(question(2, "good"))
         assert await store.expect(PassagesReranked) == PassagesReranked(2, (0.25,))
 

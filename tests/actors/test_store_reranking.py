@@ -13,13 +13,7 @@ import pytest
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.reads import Recalled
 from remembrancer.protocol.wire import ToWorker
-from remembrancer.protocol.work import (
-    PassagesReranked,
-    PrepareReranker,
-    RerankerFailed,
-    RerankerReady,
-    RerankPassages,
-)
+from remembrancer.protocol.work import PassagesReranked, RerankPassages
 from tests.actors.store_process import START_S, StoreRig, Worker, store_rig
 
 pytestmark = pytest.mark.anyio
@@ -36,29 +30,21 @@ class RerankingWorker(Worker):
     """A worker with a reranker of its own making."""
 
     scoring: Scoring = staticmethod(by_brass)
-    state: RerankerReady | RerankerFailed = RerankerReady("brass")
     error: str | None = None
 
     def __init__(self, home: Path, name: str = "embedder-1", **options: Any) -> None:
         super().__init__(home, name, **options)
-        self.told = anyio.Event()
         self.reranked: list[RerankPassages] = []
 
     def _hear(self, message: ToWorker) -> None:
         match message:
-            case PrepareReranker():
-                self.tell(self.state)
-                self.told.set()
             case RerankPassages(query_id=query_id, passages=passages):
                 self.reranked.append(message)
                 scores = self.scoring(passages)
                 if scores is not None:
-                    self.tell(PassagesReranked(query_id, tuple(scores), self.error))
+                    self._outbox.put_nowait(PassagesReranked(query_id, tuple(scores), self.error))
             case _:
                 super()._hear(message)
-
-    def tell(self, message: RerankerReady | RerankerFailed | PassagesReranked) -> None:
-        self._outbox.put_nowait(message)
 
 
 @pytest.fixture
@@ -140,11 +126,11 @@ async def test_of_a_long_memory_the_reranker_reads_the_best_passages(rig: StoreR
 @pytest.mark.parametrize(
     ("scoring", "error", "why"),
     [
-        (lambda passages: None, None, "did not answer within 0.5 s"),
+        (lambda passages: None, None, "answered within 0.5 s"),
         (lambda passages: [0.5], None, "does not fit"),
         (lambda passages: [7.0 for _ in passages], None, "does not fit"),
         (lambda passages: [float("nan") for _ in passages], None, "does not fit"),
-        (lambda passages: [], "out of memory", "out of memory"),
+        (lambda passages: [], "the reranker is being loaded", "is being loaded"),
     ],
 )
 async def test_an_answer_that_is_none_leaves_the_order_and_is_said(
@@ -161,25 +147,12 @@ async def test_an_answer_that_is_none_leaves_the_order_and_is_said(
     assert [memory.scores.reranker for memory in answer.memories] == [None] * 3
 
 
-async def test_while_there_is_no_reranker_nobody_waits_for_it(rig: StoreRig) -> None:
-    worker = await join(rig)
-    await fill(rig)
-    await until_ready(rig, worker)
-    worker.tell(RerankerFailed("no such folder"))
-    with anyio.fail_after(START_S):
-        while codes(answer := await rig.gateway.recall(QUERY)) != ["not_reranked"]:
-            worker.reranked.clear()
-    assert codes(answer) == ["not_reranked"]
-    assert "no such folder" in answer.notices[0].message
-    assert worker.reranked == []
-
-
 async def test_when_the_worker_dies_its_questions_end_and_another_takes_over(rig: StoreRig) -> None:
     worker = await join(rig)
     other = await join(rig, "embedder-2")
     first, _, brass = await fill(rig)
     await until_ready(rig, worker)
-    assert not other.told.is_set(), "one of them has the model"
+    assert other.reranked == [], "one of them has the model"
     asked = anyio.Event()
 
     def hold(passages: Sequence[str]) -> None:
@@ -197,7 +170,6 @@ async def test_when_the_worker_dies_its_questions_end_and_another_takes_over(rig
             await asked.wait()
             gone = PeerGone("embedder", worker.speaker.incarnation)
             await rig.launcher.tell(rig.store, gone)
-        await other.told.wait()
     assert (ids(answers[0])[0], codes(answers[0])) == (first, ["not_reranked"])
     assert "died" in answers[0].notices[0].message
     await until_ready(rig, other)

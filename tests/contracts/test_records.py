@@ -263,6 +263,7 @@ def build_library(records: Records) -> list[Stored]:
             tags=((), ("red",), ("red", "blue"), ("green",))[place // 5 % 4],
             requested_at=REQUESTED_AT + place,
             occurred_at=None if place % 4 else REQUESTED_AT - 10 * place,
+            domain=(None, "auth", "build")[place % 3 if place < 30 else 0],
         )
         for place in range(72)
     ]
@@ -277,6 +278,7 @@ def passes(stored: Stored, filters: Filters) -> bool:
         (change.scope != "session" or change.session_id == filters.session_id)
         and (not filters.scopes or change.scope in filters.scopes)
         and (not filters.types or change.type in filters.types)
+        and (not filters.domains or change.domain in filters.domains)
         and (not filters.kinds or (change.kind or kind_of_type(change.type)) in filters.kinds)
         and (not filters.tags or bool(set(filters.tags) & set(change.tags)))
         and change.importance >= filters.min_importance
@@ -292,6 +294,7 @@ some_filters = st.builds(
     scopes=st.sampled_from([(), ("session",), ("project",), ("user",), ("session", "project", "user")]),
     types=st.sampled_from([(), ("episodic",), ("semantic", "procedural")]),
     kinds=st.sampled_from([(), ("fact",), ("procedure", "observation"), ("goal",)]),
+    domains=st.sampled_from([(), (), ("auth",), ("testing", "build")]),
     tags=st.sampled_from([(), ("red",), ("blue", "green"), ("none",), ("red' OR 1=1 --",)]),
     min_importance=st.sampled_from([0.0, 0.25, 0.3, 1.0]),
     after=moments,

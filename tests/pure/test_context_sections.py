@@ -6,13 +6,14 @@ import msgspec
 
 from remembrancer.actors.store.retrieval.context import LEAST_MEMORIES, Finds, divided, how_many
 from remembrancer.protocol.reads import RecalledMemory, Scores
-from remembrancer.protocol.writes import SourceRef
 
 
 def memory(number: int, length: int = 10) -> RecalledMemory:
     scores = Scores(final=0.5, relevance=0.0, importance=0.5, recency=1.0)
     content = str(number).ljust(length, "x")
-    return RecalledMemory(f"memory:{number}", content, "semantic", "user", 0.5, scores, (), 0.0, 0, SourceRef())
+    return RecalledMemory(
+        id=f"memory:{number}", content=content, type="semantic", scope="user", scores=scores, created_at=0.0
+    )
 
 
 def test_a_section_has_what_comes_to_the_characters_and_says_that_there_is_more() -> None:

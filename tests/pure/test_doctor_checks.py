@@ -265,7 +265,7 @@ def test_an_index_at_rest_is_compared_at_the_next_start(at: Examination) -> None
 
 
 def test_memories_that_cannot_be_embedded_are_told_with_the_reason(at: Examination) -> None:
-    lacking = msgspec.structs.replace(EMBEDDING, given_up=2, given_up_error="the worker will not")
+    lacking = msgspec.structs.replace(EMBEDDING, dead_letters=2, dead_letter_error="the worker will not")
     at.runtime = status_of(indexes=(IndexFigures("user", 3, 3, ready=True),), embedding=lacking)
     finding = doctor.check_index(at)
     assert finding.status == "warning"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remembrancer.protocol.reads import GatherContext, RecalledMemory, Scores
-from remembrancer.protocol.writes import ProjectRef, Scope, SourceRef
+from remembrancer.protocol.writes import ProjectRef, Scope
 from remembrancer.toolsets.memory.get_memory_context import known_sections
 
 SCORES = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
@@ -11,7 +11,13 @@ SCORES = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
 
 def memory(identity: str, scope: Scope, created_at: float, occurred_at: float | None = None) -> RecalledMemory:
     return RecalledMemory(
-        identity, "x", "semantic", scope, 0.5, SCORES, (), created_at, 0, SourceRef(), occurred_at=occurred_at
+        id=identity,
+        content="x",
+        type="semantic",
+        scope=scope,
+        scores=SCORES,
+        created_at=created_at,
+        occurred_at=occurred_at,
     )
 
 

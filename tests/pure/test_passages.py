@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.embedder.model_files import default_tokenizer
+from remembrancer.actors.embedder.engine import default_tokenizer
 from remembrancer.actors.embedder.passages import MeasuredPassage, TokenCounter, TokenSpans, split_passages
 
 WORD_PIECES = default_tokenizer()

@@ -34,7 +34,6 @@ from remembrancer.protocol.writes import (
     PromoteMemory,
     RestoreMemory,
     Scope,
-    SourceRef,
     StoreMemory,
     TagMemory,
     UpdateMemory,
@@ -52,7 +51,7 @@ def question(query: str = "harbour", project: ProjectRef = HERE, session: str = 
 def memory(identity: str, content: str, scope: Scope = "project", **fields: Any) -> RecalledMemory:
     scores = Scores(final=0.5, relevance=0.5, importance=0.5, recency=0.5)
     return RecalledMemory(
-        identity, content, "semantic", scope, 0.5, scores, fields.pop("tags", ()), 0.0, 0, SourceRef(), **fields
+        id=identity, content=content, type="semantic", scope=scope, scores=scores, created_at=0.0, **fields
     )
 
 

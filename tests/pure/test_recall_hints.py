@@ -26,9 +26,9 @@ def recall(**fields: Any) -> Recall:
         ({}, 3, "Nothing was near enough to the query. Try other words or set include_forgotten."),
         ({"include_forgotten": True}, 0, "Nothing was found. Try other words."),
         (
-            {"scopes": ("user",), "kinds": ("fact",), "include_forgotten": True},
+            {"scopes": ("user",), "kinds": ("fact",), "domains": ("auth",), "include_forgotten": True},
             0,
-            "Nothing was found. Try other words or leave out scope and kind.",
+            "Nothing was found. Try other words or leave out scope, kind and domain.",
         ),
         (
             {"types": ("semantic",), "tags": ("x",), "before": 1.0, "min_importance": 0.5},

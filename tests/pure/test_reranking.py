@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.embedder.reranking import TOO_LATE, reranked
+from remembrancer.actors.embedder.reranker import TOO_LATE, reranked
 from remembrancer.actors.store.retrieval.reranking import excerpt, merged
 from remembrancer.actors.store.retrieval.shortlist import Place
 from remembrancer.memory.ranking import Weights

@@ -47,9 +47,8 @@ def story(**fields: object) -> SessionDescription:
 def preference(
     content: str, importance: float = 0.5, kind: MemoryType = "semantic", **fields: object
 ) -> RecalledMemory:
-    values = {"scores": Scores(0, 0, importance, 0), "tags": (), "created_at": 0.0, "access_count": 0}
-    values |= {"source": SourceRef(), **fields}
-    return RecalledMemory(MEMORY, content, kind, "user", importance, **values)  # type: ignore[arg-type]
+    values = {"id": MEMORY, "scope": "user", "created_at": 0.0, "scores": Scores(0, 0, importance, 0), **fields}
+    return RecalledMemory(content=content, type=kind, importance=importance, **values)  # type: ignore[arg-type]
 
 
 def test_the_summary_has_the_seed_s_shape() -> None:

@@ -101,6 +101,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "scope",
         "type",
         "kind",
+        "domain",
         "strategy",
         "limit",
         "min_importance",

@@ -67,6 +67,7 @@ def test_every_filter_that_is_given_arrives() -> None:
         scope=["user", "project"],
         type="episodic",
         kind=["fact", "decision", "fact"],
+        domain=["auth", "auth"],
         strategy="keyword",
         limit=50,
         min_importance=0.2,
@@ -76,6 +77,7 @@ def test_every_filter_that_is_given_arrives() -> None:
     )
     assert question.scopes == ("user", "project")
     assert question.kinds == ("fact", "decision")
+    assert question.domains == ("auth",)
     assert question.types == ("episodic",)
     assert question.tags == ("java",)
     assert (question.after, question.before) == (1771545600.0, 1771594200.0)

@@ -14,16 +14,13 @@ import anyio
 import anyio.abc
 
 from remembrancer.actors.embedder.engine import Engine
-from remembrancer.actors.embedder.reranker import Reranker, load_reranker
-from remembrancer.actors.embedder.reranking import RerankThread
+from remembrancer.actors.embedder.reranker import Reranker, RerankThread, load_cross_encoder
 from remembrancer.actors.embedder.workers import (
     Answers,
     Crashed,
     Loaded,
     PassageThread,
-    QuestionAnswers,
     QuestionThread,
-    RerankerAnswer,
     Unusable,
     WorkEvent,
     load_engine,
@@ -39,10 +36,7 @@ from remembrancer.protocol.work import (
     EmbedQuery,
     PassagesEmbedded,
     PassagesReranked,
-    PrepareReranker,
     QueryEmbedded,
-    RerankerFailed,
-    RerankerReady,
     RerankPassages,
     WhoAreYou,
     WorkerFailed,
@@ -73,9 +67,8 @@ class EmbedderActor(Actor):
         self._crashed: asyncio.Future[Crashed] = self._loop.create_future()
         self._passages = PassageThread(load or (lambda: load_engine(spec.settings, spec.threads)), self._post)
         self._questions: QuestionThread | None = None
-        self._load_reranking = load_reranking or (lambda: load_reranker(spec.settings, spec.threads))
-        self._reranking: RerankThread | None = None
-        self._reranker_state: RerankerReady | RerankerFailed | None = None
+        model = spec.settings.reranker_model
+        self._reranking = RerankThread(load_reranking or (lambda: load_cross_encoder(model, spec.threads)), self._post)
         self._engine: Engine | None = None
         self._error: str | None = None
         self._leaving = False
@@ -107,12 +100,8 @@ class EmbedderActor(Actor):
 
     def _finish_threads(self) -> list[PassageThread | QuestionThread]:
         """Have all threads end. Those that are returned are worth waiting for: the reranker may be loading yet."""
-        threads: list[PassageThread | QuestionThread] = [self._passages]
-        if self._questions is not None:
-            threads.append(self._questions)
-        if self._reranking is not None:
-            self._reranking.finish()
-        for thread in threads:
+        threads = [thread for thread in (self._passages, self._questions) if thread is not None]
+        for thread in (*threads, self._reranking):
             thread.finish()
         return threads
 
@@ -124,8 +113,6 @@ class EmbedderActor(Actor):
                     self._passages.submit(jobs)
             case EmbedQuery():
                 self._take_question(message)
-            case PrepareReranker():
-                self._prepare_reranker()
             case RerankPassages():
                 self._rerank(message)
             case WhoAreYou():
@@ -143,19 +130,14 @@ class EmbedderActor(Actor):
             trace.mark("question received")
             self._questions.submit(self._generation, question, trace)
 
-    def _prepare_reranker(self) -> None:
-        if self._reranker_state is not None:
-            self._say(self._reranker_state)
-        if self._reranking is None and not self._leaving:
-            self._reranking = RerankThread(self._load_reranking, self._post)
-            self._reranking.start()
-
     def _rerank(self, question: RerankPassages) -> None:
-        if self._leaving or self._reranking is None:
-            reason = "this worker is leaving" if self._leaving else "this worker has no reranker"
-            self._say(PassagesReranked(question.query_id, (), reason))
-        else:
-            self._reranking.submit(self._generation, question)
+        """The first question has the reranker loaded."""
+        if self._leaving:
+            self._say(PassagesReranked(question.query_id, (), "this worker is leaving"))
+            return
+        if self._reranking.ident is None:
+            self._reranking.start()
+        self._reranking.submit(self._generation, question)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
@@ -198,20 +180,9 @@ class EmbedderActor(Actor):
                 logger.error("no model", extra={"reason": reason})
                 self._error = reason
                 self._announce()
-            case Answers(generation=generation, messages=messages) if generation == self._generation:
-                self._embedded_passages += sum(len(m.passages) for m in messages if isinstance(m, PassagesEmbedded))
-                for message in messages:
-                    self._say(message)
-            case Answers():
-                pass  # of a store that is gone
-            case QuestionAnswers(messages=answers):
-                for generation, answer in answers:
-                    if generation == self._generation:
-                        self._say(answer)
-            case RerankerAnswer(generation=generation, message=message):
-                if not isinstance(message, PassagesReranked):
-                    self._reranker_state = message
-                if generation is None or generation == self._generation:
+            case Answers(generation=generation, messages=messages):
+                for message in messages if generation == self._generation else ():  # or else of a store that is gone
+                    self._embedded_passages += len(message.passages) if isinstance(message, PassagesEmbedded) else 0
                     self._say(message)
             case Crashed():
                 if not self._crashed.done():

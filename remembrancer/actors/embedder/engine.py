@@ -1,15 +1,24 @@
-"""An embedding engine: one small Protocol."""
+"""An embedding engine: one small Protocol, and what the engines share of a model's files: tokenizers and checksums."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from remembrancer.actors.embedder.passages import TokenCounter
+from remembrancer.actors.embedder.passages import TokenCounter, TokenSpans
+from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
+
+VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
+VOCABULARY_SHA256: Final = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
+REVISION_DIGITS: Final = 16
+_SPECIAL: Final = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 Vector = NDArray[np.float32]
 """One dimension: a text's numbers."""
@@ -44,3 +53,107 @@ def unit_rows(rows: Vectors) -> Vectors:
     norms = np.linalg.norm(rows, axis=1, keepdims=True)
     unit: Vectors = (rows / np.maximum(norms, 1e-12)).astype(np.float32, copy=False)
     return unit
+
+
+def sha256_of(paths: Iterable[Path]) -> str:
+    """The SHA-256 of the files' bytes one after another, in hexadecimal.
+
+    Raises:
+        ModelUnusable: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in paths:
+            with path.open("rb") as stream:
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
+    except OSError as error:
+        raise ModelUnusable(f"a file of the model cannot be read: {error}") from error
+    return digest.hexdigest()
+
+
+def verify_sha256(path: Path, expected: str, remedy: str) -> None:
+    """Hold a file to its pinned checksum. `remedy` says what to do if it is another file.
+
+    Raises:
+        ModelUnusable: the file is missing, or is not the one that was pinned.
+    """
+    if not path.is_file():
+        raise ModelUnusable(f"{path} is missing: {remedy}")
+    found = sha256_of([path])
+    if found != expected:
+        raise ModelUnusable(f"{path} is not the pinned file (SHA-256 {found}, not {expected}): {remedy}")
+
+
+class TextTokenizer:
+    """A tokenizer that neither pads nor cuts, and that several threads may use at once.
+
+    Everything goes through the batch calls: those release the interpreter's lock while they work.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        padding = tokenizer.padding
+        self.pad_id: int = padding["pad_id"] if padding else 0
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self.marks: int = tokenizer.num_special_tokens_to_add(is_pair=False)
+        """Tokens that are put around a text."""
+
+    def spans(self, text: str) -> TokenSpans:
+        """The tokens of a text, without the marks."""
+        (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        offsets = encoding.offsets
+        words = encoding.word_ids
+        opens = [word is None or word != previous for word, previous in zip(words, [None, *words], strict=False)]
+        return TokenSpans([start for start, _ in offsets], [end for _, end in offsets], opens)
+
+    def count_tokens(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each text has, without the marks."""
+        return [len(each) for each in self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def token_ids(self, texts: Sequence[str], window: int) -> list[list[int]]:
+        """The ids of each text with its marks, at most `window` of them; the last one stays the closing mark."""
+        rows = [each.ids for each in self._tokenizer.encode_batch_fast(list(texts))]
+        return [row if len(row) <= window else [*row[: window - 1], row[-1]] for row in rows]
+
+
+def default_tokenizer() -> TextTokenizer:
+    """The tokenizer of all-MiniLM-L6-v2: that of bert-base-uncased.
+
+    Raises:
+        ModelUnusable: the vocabulary is missing or changed.
+    """
+    verify_sha256(VOCABULARY, VOCABULARY_SHA256, "install remembrancer again")
+    return TextTokenizer(bert_tokenizer(VOCABULARY))
+
+
+def local_tokenizer(directory: Path) -> TextTokenizer:
+    """The tokenizer of a model in a directory: its `tokenizer.json`, or its `vocab.txt`, read as lower-cased BERT's.
+
+    Raises:
+        ModelUnusable: there is neither, or it does not parse.
+    """
+    own, vocabulary = directory / "tokenizer.json", directory / "vocab.txt"
+    try:
+        if own.is_file():
+            return TextTokenizer(Tokenizer.from_file(str(own)))
+        if vocabulary.is_file():
+            return TextTokenizer(bert_tokenizer(vocabulary))
+    except Exception as error:  # the library raises plain Exception
+        raise ModelUnusable(f"the tokenizer in {directory} cannot be read: {error}") from error
+    raise ModelUnusable(f"{directory} has neither a tokenizer.json nor a vocab.txt: put the model's own there")
+
+
+def bert_tokenizer(vocabulary: Path) -> Any:
+    """Lower-cased WordPiece, as BERT has it: accents stripped, Chinese characters apart, [CLS] … [SEP]."""
+    pieces = vocabulary.read_text(encoding="utf-8").split("\n")
+    if pieces[-1] == "":
+        pieces.pop()
+    ids = {piece: index for index, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=100))  # noqa: S106
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    tokenizer.add_special_tokens(list(_SPECIAL))
+    return tokenizer

@@ -17,15 +17,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.embedder.engine import Vector, Vectors, unit_rows
-from remembrancer.actors.embedder.int8_graph import PRECISION, int8_graph
-from remembrancer.actors.embedder.model_files import (
+from remembrancer.actors.embedder.engine import (
+    REVISION_DIGITS,
     TextTokenizer,
+    Vector,
+    Vectors,
     default_tokenizer,
     local_tokenizer,
     sha256_of,
+    unit_rows,
     verify_sha256,
 )
+from remembrancer.actors.embedder.int8_graph import PRECISION, int8_graph
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 
@@ -33,7 +36,6 @@ DEFAULT_MODEL: Final = "all-MiniLM-L6-v2"
 WEIGHTS_SHA256: Final = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 DEFAULT_WINDOW: Final = 256
 """Tokens, marks included: the length that the model was tuned for, less than the 512 that it could read."""
-REVISION_DIGITS: Final = 16
 _SPIN_US: Final = "200"
 _SLOWER: Final = ["SkipLayerNormFusion"]
 """onnxruntime's one operator for an addition and the normalisation after it takes five times as long as the two: a

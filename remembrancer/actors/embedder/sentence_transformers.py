@@ -11,15 +11,20 @@ from typing import Any, Final
 
 import numpy as np
 
-from remembrancer.actors.embedder.engine import Vectors, unit_rows
-from remembrancer.actors.embedder.model_files import TextTokenizer, sha256_of, verify_sha256
+from remembrancer.actors.embedder.engine import (
+    REVISION_DIGITS,
+    TextTokenizer,
+    Vectors,
+    sha256_of,
+    unit_rows,
+    verify_sha256,
+)
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.work import ModelIdentity
 
 PACKAGED_MODEL: Final = "all-MiniLM-L6-v2"
 PACKAGED_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 EXTRA: Final = "pip install 'remembrancer[sentence-transformers]'"
-REVISION_DIGITS: Final = 16
 LONGEST_WINDOW: Final = 512
 """Models that can read thousands of tokens are given passages of this length: a vector says one thing well."""
 _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
@@ -98,6 +103,12 @@ class _Turns:
                 self._changed.notify_all()
 
 
+def set_offline() -> None:
+    """What the libraries read when they are imported: nothing is looked for on a network, and nothing reported."""
+    for variable in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY", "TQDM_DISABLE"):
+        os.environ.setdefault(variable, "1")
+
+
 def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEngine:
     """The engine for a directory, for a name in the hub's cache, or for the packaged all-MiniLM-L6-v2.
 
@@ -106,10 +117,7 @@ def load_sentence_transformer(model: str, threads: int) -> SentenceTransformerEn
     Raises:
         ModelUnusable: see `load_engine`.
     """
-    # Read by the libraries when they are imported: nothing is looked for on a network, and nothing reported.
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
-    os.environ.setdefault("TQDM_DISABLE", "1")
+    set_offline()
     directory = _directory_of(model)
     revision = _revision_of(directory)
     try:

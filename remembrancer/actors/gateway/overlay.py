@@ -14,7 +14,7 @@ import msgspec
 from remembrancer.memory import changes
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
-from remembrancer.protocol.reads import RecalledMemory, Scores
+from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Scores
 from remembrancer.protocol.writes import (
     ForgetMemory,
     ImportMemory,
@@ -168,25 +168,6 @@ def as_portable(operation: Operation) -> PortableMemory:
 
 def as_recalled(memory: PortableMemory) -> RecalledMemory:
     """A memory as a recall shows it, before anybody has said how relevant it is."""
-    return RecalledMemory(
-        id=memory.id,
-        content=memory.content,
-        type=memory.type,
-        scope=memory.scope,
-        importance=memory.importance,
-        scores=Scores(final=0.0, relevance=0.0, importance=memory.importance, recency=1.0),
-        tags=memory.tags,
-        created_at=memory.created_at,
-        access_count=memory.access_count,
-        source=memory.source,
-        version=memory.version,
-        occurred_at=memory.occurred_at,
-        forgotten=memory.forgotten_at is not None,
-        forgotten_at=memory.forgotten_at,
-        forgotten_reason=memory.forgotten_reason,
-        kind=memory.kind,
-        summary=memory.summary,
-        confidence=memory.confidence,
-        status=memory.status,
-        valid_until=memory.valid_until,
-    )
+    known = {name: getattr(memory, name) for name in ListedMemory.__struct_fields__ if hasattr(memory, name)}
+    scores = Scores(final=0.0, relevance=0.0, importance=memory.importance, recency=1.0)
+    return RecalledMemory(**known, forgotten=memory.forgotten_at is not None, scores=scores)

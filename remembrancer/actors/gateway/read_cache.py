@@ -308,11 +308,12 @@ def _matching(memories: Iterable[RecalledMemory], request: Recall) -> list[Recal
 
 
 def passes(memory: RecalledMemory, request: Recall) -> bool:
-    """Whether a memory passes the filters of a request (scope, type, kind, tags, importance, time)."""
+    """Whether a memory passes the filters of a request (scope, type, kind, domain, tags, importance, time)."""
     return (
         (not request.scopes or memory.scope in request.scopes)
         and (not request.types or memory.type in request.types)
         and (not request.kinds or memory.kind in request.kinds)
+        and (not request.domains or memory.domain in request.domains)
         and (not request.tags or not set(request.tags).isdisjoint(memory.tags))
         and memory.importance >= request.min_importance
         and (request.after is None or memory.happened_at >= request.after)

@@ -17,15 +17,14 @@ import anyio.abc
 
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
-from remembrancer.actors.store.duties.material_desk import MaterialDesk
 from remembrancer.actors.store.explaining import Rules
+from remembrancer.actors.store.jobs.consolidator_desk import ConsolidatorDesk
+from remembrancer.actors.store.jobs.material_desk import MaterialDesk
 from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Dispatcher, Listener
-from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
@@ -46,8 +45,6 @@ from remembrancer.protocol.work import (
     PassagesEmbedded,
     PassagesReranked,
     QueryEmbedded,
-    RerankerFailed,
-    RerankerReady,
     WorkerFailed,
     WorkerLeaving,
     WorkerReady,
@@ -74,7 +71,6 @@ class StoreActor(Actor):
         self._embedded = 0
         self._background = anyio.CancelScope()
         self._counting = anyio.Lock()
-        self._reranker: RerankerDesk | None = None
         self._tasks: anyio.abc.TaskGroup
         self._router: Router[ToStore]
         self._committer: Committer
@@ -83,7 +79,7 @@ class StoreActor(Actor):
         self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
-        self._duties: ConsolidatorDesk
+        self._jobs: ConsolidatorDesk
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
@@ -100,8 +96,6 @@ class StoreActor(Actor):
         self._scheduler = EmbeddingScheduler(
             self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
         )
-        if settings.reranker == "cross-encoder":
-            self._reranker = RerankerDesk(self._send_to_worker)
         self._reads = ReadHandlers(
             paths,
             self._files,
@@ -113,7 +107,7 @@ class StoreActor(Actor):
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
-            reranker=None if self._reranker is None else (self._reranker, settings),
+            reranker=None if settings.reranker == "off" else settings,
         )
         writes = WriteHandlers(
             self._files,
@@ -121,9 +115,9 @@ class StoreActor(Actor):
             self._index,
             self._scheduler,
             self._gate,
-            lambda name: self._duties.finder.mark(name),
+            lambda name: self._jobs.finder.mark(name),
         )
-        self._duties = ConsolidatorDesk(
+        self._jobs = ConsolidatorDesk(
             self._files,
             self._committer,
             settings,
@@ -133,10 +127,10 @@ class StoreActor(Actor):
             self._count_accesses,
             waiting_for_vectors=lambda: self._scheduler.pending if self._scheduler.queue.has_workers else 0,
         )
-        self._duties.finder.mark(self._files.user.name)
-        self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._duties.hear)
+        self._jobs.finder.mark(self._files.user.name)
+        self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
-        self._requests.register(self._duties.handlers())
+        self._requests.register(self._jobs.handlers())
         self._requests.listen(self._listeners())
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._router:
@@ -177,25 +171,23 @@ class StoreActor(Actor):
         return self._counts
 
     def on_peer_gone(self, peer: PeerGone) -> None:
-        if not hasattr(self, "_duties"):
+        if not hasattr(self, "_jobs"):
             return
         if peer.role == "consolidator":
-            self._duties.consolidator_gone(peer.incarnation)
+            self._jobs.consolidator_gone(peer.incarnation)
         else:
             self._scheduler.peer_gone(peer)
-            if self._reranker is not None:
-                self._reranker.peer_gone(peer)
 
     def on_peer_failed(self, peer: PeerFailed) -> None:
-        if peer.role == "consolidator" and hasattr(self, "_duties"):
-            self._duties.consolidator_failed(peer.message)
+        if peer.role == "consolidator" and hasattr(self, "_jobs"):
+            self._jobs.consolidator_failed(peer.message)
 
     async def drain(self, reason: str) -> None:
         """Refuse what comes, commit what was taken, and leave the index whole."""
         if not hasattr(self, "_router"):
             return  # nothing was taken
         self._requests.draining = True
-        self._duties.drain()
+        self._jobs.drain()
         self._background.cancel()
         await self._count_accesses()
         await asyncio.to_thread(self._committer.close)
@@ -205,19 +197,14 @@ class StoreActor(Actor):
         await asyncio.to_thread(self._files.close)
 
     def _listeners(self) -> dict[type, Listener]:
-        reranker = self._reranker.hear if self._reranker is not None else lambda *_: None
-
         def hear(peer: Peer, message: Any) -> None:
             self._embedded += isinstance(message, PassagesEmbedded)
             self._scheduler.hear(peer, message)
-            reranker(peer, message)
 
-        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded)
-        reranking = (RerankerReady, RerankerFailed, PassagesReranked)
+        work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded, PassagesReranked)
         return {
             **dict.fromkeys(work, hear),
-            **dict.fromkeys(reranking, reranker),
-            NotePresence: lambda *_: None,  # which the duties have heard
+            NotePresence: lambda *_: None,  # which the jobs have heard
         }
 
     def _embedding(self) -> EmbeddingSummary:
@@ -231,8 +218,8 @@ class StoreActor(Actor):
             workers=len(self._scheduler.queue.workers),
             vectors_ready=self._index.ready,
             error=self._scheduler.error or self._index.error,
-            given_up=len(self._scheduler.dead_letters),
-            given_up_error=self._scheduler.dead_letters.last_reason,
+            dead_letters=len(self._scheduler.dead_letters),
+            dead_letter_error=self._scheduler.dead_letters.last_reason,
         )
 
     def _revision(self) -> tuple[int, int, int, int]:
@@ -245,7 +232,7 @@ class StoreActor(Actor):
 
     def _file_opened(self, records: Records) -> None:
         self._index.adopt(records)
-        self._duties.finder.mark(records.name)
+        self._jobs.finder.mark(records.name)
         self._tasks.start_soon(self._scheduler.enqueue_missing, records)
 
     async def _find_pending(self) -> None:
@@ -271,7 +258,7 @@ class StoreActor(Actor):
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)
-                tasks.start_soon(self._duties.finder.run)
+                tasks.start_soon(self._jobs.finder.run)
 
     async def _keep_house(self) -> None:
         while True:
@@ -293,7 +280,7 @@ class StoreActor(Actor):
                 touch = partial(records.touch, numbers, now, session_id)
                 await self._tolerantly(name, self._committer.run(touch))
                 if name != USER:  # a session's memory may be worth its promotion by now
-                    self._duties.finder.mark(name)
+                    self._jobs.finder.mark(name)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
         """Housekeeping in one file: a full disk or a damaged file puts it off, and stops nothing else."""

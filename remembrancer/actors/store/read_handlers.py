@@ -29,14 +29,13 @@ from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
 from remembrancer.actors.store.retrieval.recalls import recall
-from remembrancer.actors.store.retrieval.reranker_desk import RerankerDesk
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import unknown_memory
+from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
-from remembrancer.protocol.dynamics import is_stale, memory_strength
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
@@ -83,7 +82,7 @@ logger = logging.getLogger(__name__)
 class ReadHandlers:
     """Answers the questions of clients. `embedding` says how the embedding is.
 
-    `reranker`, where there is one, comes with the settings that say how much it may cost.
+    `reranker`: the settings that say how much it may cost, where there is one.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class ReadHandlers:
         *,
         rules: Rules = DEFAULT_RULES,
         read_budget_s: float = 2.0,
-        reranker: tuple[RerankerDesk, Settings] | None = None,
+        reranker: Settings | None = None,
     ) -> None:
         self._paths = paths
         self._files = files
@@ -153,12 +152,12 @@ class ReadHandlers:
         """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
         if self._reranker is None:
             return None
-        desk, settings = self._reranker
+        settings = self._reranker
         answer_by = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S) * 0.8 - ANSWER_MARGIN_S
 
         async def ask(query: str, passages: Sequence[str], timeout_s: float) -> Sequence[float]:
             # Counted from here: the search has had its time by now.
-            return await desk.ask(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
+            return await self._scheduler.rerank(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
 
         return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
 

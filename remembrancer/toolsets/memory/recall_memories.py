@@ -40,6 +40,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     scope: list[Scope] | UnsetType = UNSET
     type: list[MemoryType] | UnsetType = UNSET
     kind: list[str] | UnsetType = UNSET
+    domain: list[str] | UnsetType = UNSET
     strategy: (
         Annotated[
             Literal["vector", "keyword", "hybrid", "graph"],
@@ -110,6 +111,7 @@ def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_i
         scopes=tuple(dict.fromkeys(given(arguments.scope, ()))),
         types=tuple(dict.fromkeys(given(arguments.type, ()))),
         kinds=_kinds(given(arguments.kind, [])),
+        domains=clean_tags(arguments.domain, field="domain"),
         tags=clean_tags(arguments.tags),
         min_importance=given(arguments.min_importance, 0.0),
         after=after,

@@ -53,11 +53,11 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     session_id: str | UnsetType = UNSET
     wait_for_embedding: bool | UnsetType = UNSET
     allow_secrets: AllowSecrets | UnsetType = UNSET
-    summary: Annotated[str, Meta(description="In a line")] | UnsetType = UNSET
+    summary: str | UnsetType = UNSET
     domain: Annotated[str, Meta(description="auth, testing …")] | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
-    valid_from: Annotated[str, Meta(description="ISO 8601")] | UnsetType = UNSET
+    valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
 
 

@@ -19,9 +19,9 @@ from remembrancer.actors.store.records.sessions import (
     read_turns,
 )
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, unusable
+from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import EntityEdges, FindNear, Material, MemoriesRead, ReadMemories, SessionRead
 from remembrancer.protocol.reads import Promotion
-from remembrancer.protocol.rules import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink

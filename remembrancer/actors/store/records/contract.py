@@ -23,13 +23,13 @@ from remembrancer.protocol.consolidation import (
     SessionRead,
 )
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.kinds import Kind, Status
-from remembrancer.protocol.reads import Counts, EarlierSession, Promotion
+from remembrancer.protocol.kinds import Status
+from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, Promotion
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, MemoryLink, MemoryType, Operation, PortableMemory, Scope, SourceRef
+from remembrancer.protocol.writes import Applied, MemoryLink, MemoryType, Operation, PortableMemory, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,35 +131,12 @@ Vectors = NDArray[np.float32]
 Order = Literal["important", "latest"]
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRecord:
+class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
     """A memory as it stands in the records. `number` identifies it inside its file."""
 
     number: int
-    id: str
-    content: str
-    type: MemoryType
-    scope: Scope
-    importance: float
-    tags: tuple[str, ...]
-    source: SourceRef
-    version: int
-    created_at: float
-    occurred_at: float | None
-    access_count: int
-    forgotten: bool
-    near_duplicates: tuple[str, ...]
-    forgotten_at: float | None = None
-    forgotten_reason: str | None = None
-    kind: Kind | None = None
-    summary: str | None = None
-    confidence: float = 0.5
-    status: Status = "active"
-    valid_until: float | None = None
     updated_at: float = 0.0
     last_accessed_at: float | None = None
-    derived_from: tuple[str, ...] = ()
-    possibly_superseded_by: tuple[str, ...] = ()
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):

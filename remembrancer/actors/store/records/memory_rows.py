@@ -41,23 +41,20 @@ SAVED_FIELDS: Final = tuple(
 SEARCHED_FIELDS: Final = frozenset({"content", "tags", "summary"})
 """The fields that full text knows, whose other spellings are in the column `parts`."""
 
-_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
-_decode_source = msgspec.json.Decoder(SourceRef).decode
-_decode_metadata = msgspec.json.Decoder(dict[str, Any]).decode
 _DECODERS: Final[dict[str, Callable[[str], Any]]] = {
-    "tags": _decode_tags,
-    "source": _decode_source,
-    "metadata": _decode_metadata,
-    "structured": _decode_metadata,
+    "tags": msgspec.json.Decoder(tuple[str, ...]).decode,
+    "source": msgspec.json.Decoder(SourceRef).decode,
+    "metadata": msgspec.json.Decoder(dict[str, Any]).decode,
+    "structured": msgspec.json.Decoder(dict[str, Any]).decode,
+    "promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode,
 }
 """Of the columns that are JSON."""
 _KEPT: Final = (
     *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
-    "source_project",
+    *("source_project", "promotion_chain"),
 )
-"""The columns that a row has as they are."""
-_COLUMNS: Final = (*_KEPT, "promotion_chain", *STORED_FIELDS)
-_decode_chain = msgspec.json.Decoder(tuple[ChainLink, ...]).decode
+"""The columns that are no field of a version."""
+_COLUMNS: Final = (*_KEPT, *STORED_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +94,18 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
         return None
-    row = dict(zip(_COLUMNS, rows[0], strict=True))
-    fields = {name: _DECODERS[name](row[name]) if name in _DECODERS else row[name] for name in STORED_FIELDS}
+    row = decoded(dict(zip(_COLUMNS, rows[0], strict=True)))
     now = Snapshot(
-        **fields,
+        **{name: row[name] for name in STORED_FIELDS},
         related_entities=_read_entities(query, row["number"]),
         forgotten=row["forgotten_at"] is not None,
     )
-    chain = _decode_chain(row["promotion_chain"])
-    return MemoryRow(now=now, promotion_chain=chain, **{name: row[name] for name in _KEPT})
+    return MemoryRow(now=now, **{name: row[name] for name in _KEPT})
+
+
+def decoded(columns: dict[str, Any]) -> dict[str, Any]:
+    """Columns of `memories` by name, with what those that are JSON say. Raises `ValueError` for what is not."""
+    return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in columns.items()}
 
 
 def memory_to_change(connection: sqlite3.Connection, operation: Operation, memory_id: str) -> MemoryRow:

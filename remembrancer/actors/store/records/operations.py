@@ -31,13 +31,13 @@ from remembrancer.memory.changes import (
     check_remembered,
     is_version_visible,
     reverted,
+    spans_of,
     tagged,
     updated,
 )
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.wording.spans import spans_of
 from remembrancer.protocol.writes import (
     Applied,
     ForgetMemory,

@@ -42,7 +42,7 @@ UNDONE: Final = "the run was undone"
 def apply_run(connection: sqlite3.Connection, operation: Operation, change: ApplyRun, now: float) -> Done:
     """Carry out a run's edits in their order. What is passed over is named in the result.
 
-    Of a run that was undone meanwhile only what closes its session or its request is carried out: its duty is over.
+    Of a run that was undone meanwhile only what closes its session or its request is carried out: its job is over.
     """
     run = _Run(connection, operation, change, now)
     connection.execute(

@@ -56,6 +56,9 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     if filters.kinds:
         clauses.append(f"m.kind IN {places_for(filters.kinds)}")
         arguments.extend(filters.kinds)
+    if filters.domains:
+        clauses.append(f"m.domain IN {places_for(filters.domains)}")
+        arguments.extend(filters.domains)
     if filters.min_importance > 0:
         clauses.append("m.importance >= ?")
         arguments.append(filters.min_importance)

@@ -164,8 +164,9 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
-    is_full = isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in NO_SPACE
-    return as_error(path, error) if is_full else unusable(path, error)
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in NO_SPACE:
+        return as_error(path, error)
+    return unusable(path, error)
 
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:

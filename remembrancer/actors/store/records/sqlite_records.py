@@ -8,11 +8,9 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-
-import msgspec
 
 from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.background import SqliteBackground
@@ -31,7 +29,7 @@ from remembrancer.actors.store.records.contract import (
     Told,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
-from remembrancer.actors.store.records.memory_rows import note_session_access, revive
+from remembrancer.actors.store.records.memory_rows import decoded, note_session_access, revive
 from remembrancer.actors.store.records.operations import apply_operation, decode_result, record_done, replay_operation
 from remembrancer.actors.store.records.search import (
     condition_of,
@@ -73,16 +71,15 @@ from remembrancer.protocol.writes import (
     PromotedResult,
     PromoteMemory,
     Scope,
-    SourceRef,
 )
 
-NAMED_DUPLICATES: Final = 5
-"""Near-duplicates that an answer names; more would only cost tokens."""
-NAMED_SOURCES: Final = 20
-NAMED_NEWER: Final = 5
-
-_decode_tags = msgspec.json.Decoder(tuple[str, ...]).decode
-_decode_source = msgspec.json.Decoder(SourceRef).decode
+NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5}
+"""Ids that an answer names; more would only cost tokens."""
+LISTED_COLUMNS: Final = (
+    "number",
+    *(name for name in MemoryRecord.__struct_fields__ if name not in (*NAMED, "number", "forgotten")),
+)
+_LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 
 
 class SqliteReading:
@@ -150,15 +147,13 @@ class SqliteReading:
     def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
         condition, arguments = condition_of(filters)
         rows = self._file.read(
-            f"""SELECT m.number, m.id, m.content, m.type, m.scope, m.importance, m.tags, m.source, m.version,
-                       m.created_at, m.occurred_at, m.access_count, m.forgotten_at, m.forgotten_reason,
-                       m.kind, m.summary, m.confidence, m.status, m.valid_until, m.updated_at, m.last_accessed_at
+            f"""SELECT {_LISTED}
                 FROM memories AS m WHERE m.number IN {places_for(numbers)} AND {condition}""",  # noqa: S608 - fixed clauses
             (*numbers, *arguments),
         )
         linked = self._linked([row[0] for row in rows], filters.session_id)
         try:
-            return {row[0]: _record(row, linked.get(row[0], _NO_LINKS)) for row in rows}
+            return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
         except ValueError as error:
             raise unusable(self._file.path, error) from error
 
@@ -173,25 +168,28 @@ class SqliteReading:
         )
         return dict(rows)
 
-    def _linked(self, numbers: Sequence[int], session_id: str) -> dict[int, _Linked]:
-        """What each memory is linked to of what the session may see and is not forgotten, the strongest links first."""
+    def _linked(self, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:
+        """Ids that each memory is linked to, by the field that names them: of what the session may see and is not
+        forgotten, the strongest links first."""
         places = places_for(numbers)
         rows = self._file.read(
-            f"""SELECT l.memory, l.says, o.id FROM (
+            f"""SELECT l.memory, l.field, o.id FROM (
                     SELECT source AS memory, target AS other, strength,
-                           CASE relation WHEN 'similar_to' THEN 'similar' ELSE 'derived' END AS says FROM memory_links
-                    WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
+                           iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
+                    FROM memory_links WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
                     UNION ALL SELECT target, source, strength,
-                           CASE relation WHEN 'similar_to' THEN 'similar' ELSE 'newer' END FROM memory_links
+                           iif(relation = 'similar_to', 'near_duplicates', 'possibly_superseded_by') FROM memory_links
                     WHERE target IN {places} AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
                 JOIN memories AS o ON o.number = l.other
                 WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
                 ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
             (*numbers, *numbers, session_id),
         )
-        linked: dict[int, _Linked] = {}
-        for memory, says, other in rows:
-            linked.setdefault(memory, _Linked()).note(says, other)
+        linked: dict[int, dict[str, list[str]]] = {}
+        for memory, field, other in rows:
+            named = linked.setdefault(memory, {}).setdefault(field, [])
+            if len(named) < NAMED[field] and other not in named:
+                named.append(other)
         return linked
 
     def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
@@ -283,57 +281,10 @@ class SqliteReading:
             raise unusable(self._file.path, error) from error
 
 
-class _Linked:
-    """Ids of what one memory is linked to: each once, and no more than an answer names."""
-
-    __slots__ = ("derived", "newer", "similar")
-
-    def __init__(self) -> None:
-        self.similar: list[str] = []
-        self.derived: list[str] = []
-        self.newer: list[str] = []
-
-    def note(self, says: str, other: str) -> None:
-        named, most = {
-            "similar": (self.similar, NAMED_DUPLICATES),
-            "derived": (self.derived, NAMED_SOURCES),
-            "newer": (self.newer, NAMED_NEWER),
-        }[says]
-        if len(named) < most and other not in named:
-            named.append(other)
-
-
-_NO_LINKS: Final = _Linked()
-
-
-def _record(row: Any, linked: _Linked) -> MemoryRecord:
-    return MemoryRecord(
-        number=row[0],
-        id=row[1],
-        content=row[2],
-        type=row[3],
-        scope=row[4],
-        importance=row[5],
-        tags=_decode_tags(row[6]),
-        source=_decode_source(row[7]),
-        version=row[8],
-        created_at=row[9],
-        occurred_at=row[10],
-        access_count=row[11],
-        forgotten=row[12] is not None,
-        near_duplicates=tuple(linked.similar),
-        forgotten_at=row[12],
-        forgotten_reason=row[13],
-        kind=row[14],
-        summary=row[15],
-        confidence=row[16],
-        status=row[17],
-        valid_until=row[18],
-        updated_at=row[19],
-        last_accessed_at=row[20],
-        derived_from=tuple(linked.derived),
-        possibly_superseded_by=tuple(linked.newer),
-    )
+def _record(row: Sequence[Any], linked: Mapping[str, Sequence[str]]) -> MemoryRecord:
+    fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
+    links = {name: tuple(ids) for name, ids in linked.items()}
+    return MemoryRecord(**fields | links, forgotten=fields["forgotten_at"] is not None)
 
 
 UNACCEPTABLE: Final = (

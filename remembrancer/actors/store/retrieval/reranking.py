@@ -16,6 +16,7 @@ from remembrancer.actors.store.records.contract import Filters, Vectors
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.shortlist import Place, Range, Ranked, load_records, passages_of
 from remembrancer.memory.ranking import Weights
+from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import Notice, Scores
 
 RERANKER_SHARE: Final = 0.8
@@ -27,15 +28,11 @@ EXCERPT: Final = 400
 _LOGIT_BOUND: Final = 1e-7
 
 
-class RerankingFailed(Exception):
-    """No order came of it; the text says why."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reranking:
     """What it takes to rerank one recall: how many candidates are read, within how many seconds.
 
-    `ask` has the passages of a query scored, each in [0, 1], within so many seconds, or raises `RerankingFailed`.
+    `ask` has the passages of a query scored, each in [0, 1], within so many seconds, or raises `EmbeddingUnavailable`.
     """
 
     ask: Callable[[str, Sequence[str], float], Awaitable[Sequence[float]]]
@@ -54,8 +51,8 @@ class Reranking:
             return ranked
         try:
             scores = await self.ask(query[:EXCERPT], await read(), self.timeout_s)
-        except RerankingFailed as error:
-            notices.append(Notice("not_reranked", f"The order is that of the search alone: {error}."))
+        except EmbeddingUnavailable as error:
+            notices.append(Notice("not_reranked", f"The order is that of the search alone: {error.message}."))
             return ranked
         return merged(ranked, scores, self.weights)
 

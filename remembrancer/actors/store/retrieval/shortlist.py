@@ -15,12 +15,11 @@ from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
+from remembrancer.memory.decay import DAY_S, memory_strength
 from remembrancer.memory.ranking import has_ended
-from remembrancer.protocol.dynamics import DAY_S, memory_strength
+from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
-from remembrancer.protocol.wording.normalising import normalised
-from remembrancer.protocol.wording.sameness import same_in_words
 
 SPARE: Final = 6
 """Memories loaded beyond the limit: some are left out because another one says the same."""
@@ -232,32 +231,7 @@ def _are_of_one_thing(one: MemoryRecord, other: MemoryRecord) -> bool:
 
 def as_recalled(record: MemoryRecord, scores: Scores, now: float | None = None) -> RecalledMemory:
     """A record as an answer shows it; with how strong it is `now`, if that is given."""
-    return RecalledMemory(
-        id=record.id,
-        content=record.content,
-        type=record.type,
-        scope=record.scope,
-        importance=record.importance,
-        scores=scores,
-        tags=record.tags,
-        created_at=record.created_at,
-        access_count=record.access_count,
-        source=record.source,
-        version=record.version,
-        occurred_at=record.occurred_at,
-        forgotten=record.forgotten,
-        near_duplicates=record.near_duplicates,
-        forgotten_at=record.forgotten_at,
-        forgotten_reason=record.forgotten_reason,
-        kind=record.kind,
-        summary=record.summary,
-        confidence=record.confidence,
-        status=record.status,
-        strength=None if now is None else strength_of(record, now),
-        valid_until=record.valid_until,
-        derived_from=record.derived_from,
-        possibly_superseded_by=record.possibly_superseded_by,
-    )
+    return RecalledMemory(**record.listed(), scores=scores, strength=None if now is None else strength_of(record, now))
 
 
 SHORT_CHARACTERS: Final = 400

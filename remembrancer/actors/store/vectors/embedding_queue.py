@@ -111,8 +111,8 @@ class EmbeddingQueue(Generic[Key, Worker]):
 
     @property
     def workers(self) -> list[Worker]:
-        """Workers with a model, the least busy first."""
-        return sorted(self._workers, key=lambda worker: len(self._workers[worker].held))
+        """Workers with a model, in the order of their arrival."""
+        return list(self._workers)
 
     @property
     def identity(self) -> ModelIdentity | None:

@@ -1,7 +1,4 @@
-"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back and are kept.
-
-Decisions are `EmbeddingQueue`'s; this is the part with sockets, records and time in it.
-"""
+"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back to be kept."""
 
 from __future__ import annotations
 
@@ -12,11 +9,10 @@ import logging
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import numpy as np
@@ -32,7 +28,6 @@ from remembrancer.actors.store.vectors.embedding_queue import (
     DeadLetters,
     EmbeddingQueue,
     Job,
-    Lease,
 )
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.protocol.control import PeerGone
@@ -46,7 +41,9 @@ from remembrancer.protocol.work import (
     ModelIdentity,
     PassageJob,
     PassagesEmbedded,
+    PassagesReranked,
     QueryEmbedded,
+    RerankPassages,
     WhoAreYou,
     WorkerFailed,
     WorkerLeaving,
@@ -67,12 +64,13 @@ NO_WORKER: Final = "no embedder is running: see `remembrancer status`"
 FIRST_ID_BITS: Final = 48
 """A store counts its jobs and questions from anywhere: an answer that an earlier store asked for fits none of them."""
 
-T = TypeVar("T")
+CACHED_QUERIES: Final = 1024
+"""1.5 MB at 384 dimensions."""
+
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
+class _Finished(NamedTuple):
     """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
 
     job: Job
@@ -101,7 +99,8 @@ class EmbeddingScheduler:
         self._send = send
         self._gate = gate
         self.queue: EmbeddingQueue[Job, Peer] = EmbeddingQueue(secrets.randbits(FIRST_ID_BITS))
-        self._queries: QueryVectors = QueryVectors(send, secrets.randbits(FIRST_ID_BITS))
+        self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
+        self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._finished: list[_Finished] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
         self._failures: dict[str, str] = {}  # by the worker's incarnation
@@ -147,8 +146,41 @@ class EmbeddingScheduler:
         self._handing.set()
 
     async def embed_query(self, text: str, timeout_s: float) -> Vectors:
-        """The vector of a question. Raises `EmbeddingUnavailable`."""
-        return await self._queries.embed(text, self.queue.identity, self.queue.workers, timeout_s)
+        """The unit vector of a question, (dimensions,); recent ones are kept.
+
+        Raises:
+            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
+        """
+        identity = self.queue.identity
+        if identity is None:
+            raise EmbeddingUnavailable("no embedding worker has a model loaded")
+        key = (identity.key, text)
+        if (cached := self._query_vectors.get(key)) is not None:
+            self._query_vectors.move_to_end(key)
+            return cached
+        least_busy = sorted(self.queue.workers, key=lambda worker: len(self.queue.held_by(worker)))
+        asked = partial(EmbedQuery, text=text)
+        answer = await self._questions.ask(asked, QueryEmbedded, least_busy, timeout_s)
+        if not vectors_fit(answer.vector, 1, identity.dimensions):
+            raise EmbeddingUnavailable("a worker's answer does not fit its model")
+        vector = np.frombuffer(answer.vector, dtype="<f4")
+        self._query_vectors[key] = vector
+        if len(self._query_vectors) > CACHED_QUERIES:
+            self._query_vectors.popitem(last=False)
+        return vector
+
+    async def rerank(self, query: str, passages: Sequence[str], timeout_s: float) -> Sequence[float]:
+        """How well each passage answers the query, in [0, 1], as one worker's reranker says.
+
+        Raises:
+            EmbeddingUnavailable: there is no reranker yet, or it has not answered within `timeout_s`, or could not.
+        """
+        asked = partial(RerankPassages, query=query, passages=tuple(passages), answer_by=time.time() + timeout_s)
+        first = self.queue.workers[:1]  # always the same one: each that is asked loads the model
+        answer = await self._questions.ask(asked, PassagesReranked, first, timeout_s)
+        if len(answer.scores) != len(passages) or not all(0.0 <= score <= 1.0 for score in answer.scores):
+            raise EmbeddingUnavailable("the reranker's answer does not fit the question")
+        return answer.scores
 
     async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
@@ -200,8 +232,8 @@ class EmbeddingScheduler:
             case WorkerLeaving():
                 self._failures.pop(worker.incarnation, None)
                 self._lose(worker)
-            case QueryEmbedded():
-                self._queries.answered(worker, message)
+            case QueryEmbedded() | PassagesReranked():
+                self._questions.answered(worker, message)
             case PassagesEmbedded() | JobFailed() if not self.queue.knows(worker):
                 asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
             case PassagesEmbedded():
@@ -228,7 +260,7 @@ class EmbeddingScheduler:
                 self._tell(job, DEADLY)
         else:
             self.queue.worker_gone(worker)
-        self._queries.worker_gone(worker)
+        self._questions.worker_gone(worker)
         self._handing.set()
 
     def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
@@ -309,7 +341,16 @@ class EmbeddingScheduler:
             limit = await self._let_clients_pass()
             hand_bytes = HAND_BYTES if limit is None else BYTES_UNDER_LOAD
             for worker, leases in self.queue.hand_out(self._clock(), limit, hand_bytes).items():
-                await self._send_jobs(worker, leases, hand_bytes)
+                texts = await self._texts_of([lease.key for lease in leases])
+                for lease in leases:
+                    if lease.key not in texts:
+                        self.queue.withdraw(worker, lease.job_id)
+                sizes = {lease.job_id: len(texts[lease.key].encode()) for lease in leases if lease.key in texts}
+                to_send = self.queue.weigh(worker, sizes, hand_bytes)
+                jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases if lease.job_id in to_send)
+                self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
+                if jobs and not await self._send(worker, EmbedPassages(jobs)):
+                    self._lose(worker)
             self._index.nudge()
 
     async def _let_clients_pass(self) -> int | None:
@@ -327,30 +368,14 @@ class EmbeddingScheduler:
                 await self._awaited.wait()
         return None
 
-    async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]], hand_bytes: int) -> None:
-        texts = await self._texts_of([lease.key for lease in leases])
-        sizes_bytes: dict[int, int] = {}
-        for lease in leases:
-            if lease.key in texts:
-                sizes_bytes[lease.job_id] = len(texts[lease.key].encode())
-            else:
-                self.queue.withdraw(worker, lease.job_id)
-        to_send = self.queue.weigh(worker, sizes_bytes, hand_bytes)
-        jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases if lease.job_id in to_send)
-        self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
-        if jobs and not await self._send(worker, EmbedPassages(jobs)):
-            self._lose(worker)
-
     async def _save(self) -> None:
         while True:
             await self._saving.wait()
             batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
             if not self._finished:
                 self._saving.clear()
-            by_file: dict[str, list[_Finished]] = {}
-            for each in batch:
-                by_file.setdefault(each.job[0], []).append(each)
-            for name, finished in by_file.items():
+            for name in dict.fromkeys(each.job[0] for each in batch):
+                finished = [each for each in batch if each.job[0] == name]
                 try:
                     await self._save_file(name, finished)
                 except RemembrancerError as error:
@@ -370,14 +395,9 @@ class EmbeddingScheduler:
         if records is None or identity is None:
             return
         embedded = [
-            EmbeddedMemory(
-                each.job[1],
-                each.digest,
-                each.message.passages,
-                np.frombuffer(each.message.vectors, dtype="<f4").reshape(-1, identity.dimensions),
-            )
-            for each in finished
-            if each.made_by.key == identity.key
+            EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
+            for job, message, made_by, digest in finished
+            if made_by.key == identity.key
         ]
         saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
         self._index.add(name, identity.key, saved)
@@ -393,7 +413,8 @@ class EmbeddingScheduler:
         for name in dict.fromkeys(name for name, _ in jobs):
             records, numbers = self._files.get(name), [number for file, number in jobs if file == name]
             try:
-                found = {} if records is None else await self._on_thread(partial(records.texts, numbers))
+                read = asyncio.get_running_loop().run_in_executor
+                found = {} if records is None else await read(self._threads, records.texts, numbers)
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
                 continue
@@ -404,9 +425,6 @@ class EmbeddingScheduler:
         for future in self._waiters.get(job, ()):
             if not future.done():
                 future.set_result(error)
-
-    async def _on_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
@@ -421,8 +439,9 @@ def _log_error(done: asyncio.Future[None]) -> None:
         logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
 
 
-CACHED_QUERIES: Final = 1024
-"""1.5 MB at 384 dimensions."""
+def vectors_of(data: bytes, dimensions: int) -> Vectors:
+    """Vectors as a worker sends them, one a row."""
+    return np.frombuffer(data, dtype="<f4").reshape(-1, dimensions)
 
 
 def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
@@ -432,64 +451,53 @@ def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:
     return bool(np.isfinite(np.frombuffer(data, dtype="<f4")).all())
 
 
-class QueryVectors:
-    """An LRU of recent query vectors in front of the workers. `ask` sends to a worker; False: it is gone."""
+Question = EmbedQuery | RerankPassages
+Answer = TypeVar("Answer", QueryEmbedded, PassagesReranked)
 
-    def __init__(self, ask: Callable[[Peer, EmbedQuery], Awaitable[bool]], first_query_id: int = 1) -> None:
-        self._ask = ask
-        self._cache: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
-        self._waiting: dict[int, tuple[Peer, asyncio.Future[bytes]]] = {}
-        self._ids = itertools.count(first_query_id)
 
-    async def embed(self, text: str, identity: ModelIdentity | None, workers: list[Peer], timeout_s: float) -> Vectors:
-        """The unit vector of `text`, (dimensions,). The first of `workers` that can be reached makes it.
+class WorkerQuestions:
+    """Questions to the workers that somebody waits for. `send` sends to a worker; False: it is gone."""
+
+    def __init__(self, send: Callable[[Peer, ToWorker], Awaitable[bool]], first_id: int) -> None:
+        self._send = send
+        self._waiting: dict[int, tuple[Peer, asyncio.Future[Any]]] = {}
+        self._ids = itertools.count(first_id)
+
+    async def ask(
+        self, question: Callable[[int], Question], answer: type[Answer], workers: Sequence[Peer], timeout_s: float
+    ) -> Answer:
+        """What the first of `workers` that can be reached answers to the question, which is made with its id.
 
         Raises:
-            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
+            EmbeddingUnavailable: none can be reached, none answered within `timeout_s`, or the answer is an error.
         """
-        if identity is None or not workers:
-            raise EmbeddingUnavailable("no embedding worker has a model loaded")
-        key = (identity.key, text)
-        cached = self._cache.get(key)
-        if cached is not None:
-            self._cache.move_to_end(key)
-            return cached
-        answer = await self._ask_one(text, workers, timeout_s)
-        if not vectors_fit(answer, 1, identity.dimensions):
-            raise EmbeddingUnavailable("a worker's answer does not fit its model")
-        vector = np.frombuffer(answer, dtype="<f4")
-        self._cache[key] = vector
-        if len(self._cache) > CACHED_QUERIES:
-            self._cache.popitem(last=False)
-        return vector
-
-    def answered(self, worker: Peer, answer: QueryEmbedded) -> None:
-        """A worker's answer. One that nobody waits for any more is dropped."""
-        asked, future = self._waiting.get(answer.query_id, (None, None))
-        if future is None or future.done() or asked != worker:
-            return
-        if answer.error is not None:
-            future.set_exception(EmbeddingUnavailable(answer.error))
-        else:
-            future.set_result(answer.vector)
-
-    def worker_gone(self, worker: Peer) -> None:
-        """Give up on what that worker was asked."""
-        for asked, future in self._waiting.values():
-            if asked == worker and not future.done():
-                future.set_exception(EmbeddingUnavailable("the embedding worker died"))
-
-    async def _ask_one(self, text: str, workers: list[Peer], timeout_s: float) -> bytes:
-        query_id = next(self._ids)
-        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        asked = question(next(self._ids))
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             with anyio.fail_after(timeout_s):
                 for worker in workers:
-                    self._waiting[query_id] = (worker, future)
-                    if await self._ask(worker, EmbedQuery(query_id, text)):
-                        return await future
+                    self._waiting[asked.query_id] = (worker, future)
+                    if await self._send(worker, asked):
+                        break
+                else:
+                    raise EmbeddingUnavailable("no embedding worker can be reached")
+                found = await future
         except TimeoutError as error:
-            raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.1f} s") from error
+            raise EmbeddingUnavailable(f"no embedding worker answered within {timeout_s:.2g} s") from error
         finally:
-            self._waiting.pop(query_id, None)
-        raise EmbeddingUnavailable("no embedding worker can be reached")
+            self._waiting.pop(asked.query_id, None)
+        if not isinstance(found, answer) or found.error is not None:
+            raise EmbeddingUnavailable(getattr(found, "error", None) or "a worker's answer does not fit the question")
+        return found
+
+    def answered(self, worker: Peer, answer: QueryEmbedded | PassagesReranked) -> None:
+        """A worker's answer. One that nobody waits for any more is dropped."""
+        asked, future = self._waiting.get(answer.query_id, (None, None))
+        if future is not None and not future.done() and asked == worker:
+            future.set_result(answer)
+
+    def worker_gone(self, worker: Peer) -> None:
+        """Wait no longer for what that worker was asked."""
+        for asked, future in self._waiting.values():
+            if asked == worker and not future.done():
+                future.set_exception(EmbeddingUnavailable("the embedding worker died"))
