@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate
-from remembrancer.actors.store.records.history import Query
+from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, RankingFacts, Records, Told
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, RankingFacts, Records, Neighbours
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
@@ -85,7 +85,7 @@ def test_each_of_several_memories_has_its_own_neighbours_also_where_they_are_tol
 
 def test_nothing_was_told_around_no_memory_or_an_unknown_one(records: Records) -> None:
     tell(records, {}, {})
-    assert records.neighbours([], ALL) == records.neighbours([999], ALL) == Told({}, {})
+    assert records.neighbours([], ALL) == records.neighbours([999], ALL) == Neighbours({}, {})
 
 
 def test_what_other_sessions_told_in_between_is_no_neighbour_and_does_not_part_those_that_are(
@@ -100,7 +100,7 @@ def test_what_other_sessions_told_in_between_is_no_neighbour_and_does_not_part_t
 
 def test_memories_of_no_session_were_not_told_together(records: Records) -> None:
     numbers = tell(records, *[{"session_id": ""}] * 3)
-    assert records.neighbours(numbers, Filters("")) == Told({}, {})
+    assert records.neighbours(numbers, Filters("")) == Neighbours({}, {})
 
 
 def test_memories_of_another_scope_are_no_neighbours(records: Records) -> None:
@@ -111,8 +111,8 @@ def test_memories_of_another_scope_are_no_neighbours(records: Records) -> None:
 def test_another_sessions_own_memories_are_never_named_not_even_around_one_of_them(records: Records) -> None:
     theirs = {"session_id": OTHER_SESSION, "scope": "session"}
     numbers = tell(records, theirs, theirs, {}, theirs)
-    assert records.neighbours(numbers, ALL) == Told({}, {})
-    assert records.neighbours(numbers, replace(ALL, include_forgotten=True, scopes=("session",))) == Told({}, {})
+    assert records.neighbours(numbers, ALL) == Neighbours({}, {})
+    assert records.neighbours(numbers, replace(ALL, include_forgotten=True, scopes=("session",))) == Neighbours({}, {})
     assert set(records.neighbours(numbers, Filters(OTHER_SESSION)).facts) == {numbers[0], numbers[1], numbers[3]}
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.contract import Filters, KeywordHit, RankingFacts, Records, Told, Vectors
+from remembrancer.actors.store.records.contract import Filters, KeywordHit, RankingFacts, Records, Neighbours, Vectors
 from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
 from remembrancer.memory.ranking import Signals, first_of
@@ -253,7 +253,7 @@ def _fused(
     records, passages = source.records, source.passages
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = {} if nearest is None else dict(nearest.best)
-    told = Told({}, {})
+    told = Neighbours({}, {})
     if question.strategy in ("hybrid", "graph") and question.vector is not None:
         told = records.neighbours(list(dict.fromkeys((*first_of(cosines), *first_of(bm25)))), filters)
     others = dict.fromkeys((*bm25, *told.facts))
