@@ -30,7 +30,7 @@ from examples.week.steps import (
 from examples.week.story import HOLIDAY_DAYS, WEEK, memories
 from examples.week.time_machine import let_pass
 from remembrancer.commands.demo import Json, call, command, server, until
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S
 
 PROJECTS: Final[tuple[Project, ...]] = ("tidewatch", "slipway")
 SHOWN: Final = 100

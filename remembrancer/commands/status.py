@@ -138,7 +138,7 @@ def _process(process: ProcessStatus) -> dict[str, Any]:
 
 
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
-CONSOLIDATOR_FIELDS: Final = ("duty", "finished", "failed", "error")
+CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 
@@ -195,7 +195,7 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
 
 
 def _of_consolidator(health: ConsolidatorHealth) -> str:
-    now = f"at work: {health.duty}" if health.duty else "waits for work"
+    now = f"at work: {health.job}" if health.job else "waits for work"
     failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
     return f"{now}; {health.finished} done{failed}"
 

@@ -10,13 +10,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from remembrancer.protocol.rules import (
-    DEFAULT_MAINTENANCE,
-    DEFAULT_PROMOTION,
-    ArchiveRule,
-    MaintenanceRules,
-    PromotionRules,
-)
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule, MaintenanceRules
+from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules
 
 PREFIX: Final = "REMEMBRANCER_"
 NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})

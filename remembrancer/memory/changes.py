@@ -199,3 +199,14 @@ def _with_entities(
         named = named or [each for each in present if name_key(each.name) == name_key(name)]
         left = [each for each in left if each not in named]
     return tuple(dict.fromkeys((*left, *add)))
+
+
+def spans_of(versions: Iterable[int]) -> str:
+    """Versions in their order, for a person: `1 to 4, 7`."""
+    spans: list[list[int]] = []
+    for version in versions:
+        if spans and spans[-1][1] == version - 1:
+            spans[-1][1] = version
+        else:
+            spans.append([version, version])
+    return ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in spans)

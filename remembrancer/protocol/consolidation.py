@@ -1,8 +1,8 @@
 """Between the store and the consolidator: what is to be done, and what there is to think about.
 
-The consolidator asks for a duty and waits; the store hands one out when there is one. What has to survive a crash is
+The consolidator asks for a job and waits; the store hands one out when there is one. What has to survive a crash is
 in the records (sessions that have ended, consolidation requests, when maintenance was last done), so a consolidator
-that dies is handed the same duty again. Whatever it decides comes back as operations.
+that dies is handed the same job again. Whatever it decides comes back as operations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import EntityRef, ProjectRef
 
 ReflectStrategy = Literal["summarize", "extract_patterns", "full"]
-DutySort = Literal["asked", "session", "long"]
+JobSort = Literal["asked", "session", "long"]
 """What is done side by side, one of each at a time: what an assistant waits for; ends of sessions and promotions; the
 work on a whole file."""
 
@@ -108,84 +108,84 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
     sessions: tuple[tuple[ProjectRef, str], ...]
 
 
-# --- Duties.
+# --- Jobs.
 
 
-class AwaitDuty(msgspec.Struct, frozen=True, tag=True):
-    """Consolidator to store: what is to be done? Answered by a duty, at the latest when the deadline comes.
+class AwaitJob(msgspec.Struct, frozen=True, tag=True):
+    """Consolidator to store: what is to be done? Answered by a job, at the latest when the deadline comes.
 
-    `done` names duties that this consolidator has finished (or given up), so that they are not handed out again. `sort`
-    limits what is handed out (None: anything): whoever asks for a sort has no duty of that sort any more.
+    `done` names jobs that this consolidator has finished (or given up), so that they are not handed out again. `sort`
+    limits what is handed out (None: anything): whoever asks for a sort has no job of that sort any more.
     """
 
     done: tuple[int, ...] = ()
-    sort: DutySort | None = None
+    sort: JobSort | None = None
 
 
-class NoDuty(msgspec.Struct, frozen=True, tag=True):
+class NoJob(msgspec.Struct, frozen=True, tag=True):
     """There is nothing to do: ask again."""
 
 
-class SessionEndDuty(msgspec.Struct, frozen=True, tag=True):
+class SessionEndJob(msgspec.Struct, frozen=True, tag=True):
     """A session has ended: promote, consolidate, and write its summary. Ends with a `CloseSession`."""
 
-    duty_id: int
+    job_id: int
     project: ProjectRef
     session: SessionEntry
 
 
-class PromoteDuty(msgspec.Struct, frozen=True, tag=True):
+class PromoteJob(msgspec.Struct, frozen=True, tag=True):
     """These memories of running sessions may be worth a promotion at once."""
 
-    duty_id: int
+    job_id: int
     project: ProjectRef
     memory_ids: tuple[str, ...]
 
 
-class ConsolidateDuty(msgspec.Struct, frozen=True, tag=True):
+class ConsolidateJob(msgspec.Struct, frozen=True, tag=True):
     """A project (None: the user) has more memories than it should: consolidate them. Ends with a `CloseRequest`."""
 
-    duty_id: int
+    job_id: int
     project: ProjectRef | None
     request_id: int
     reason: str
 
 
-class MaintainDuty(msgspec.Struct, frozen=True, tag=True):
-    """Maintenance is due, or (`awaited`) somebody asked for it and waits for `DutyReport`."""
+class MaintainJob(msgspec.Struct, frozen=True, tag=True):
+    """Maintenance is due, or (`awaited`) somebody asked for it and waits for `JobReport`."""
 
-    duty_id: int
+    job_id: int
     request: Maintain
     awaited: bool = False
 
 
-class ReflectDuty(msgspec.Struct, frozen=True, tag=True):
-    """Somebody asked for a reflection and waits for `DutyReport`."""
+class ReflectJob(msgspec.Struct, frozen=True, tag=True):
+    """Somebody asked for a reflection and waits for `JobReport`."""
 
-    duty_id: int
+    job_id: int
     request: Reflect
 
 
-def sort_of(duty: SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty) -> DutySort:
-    """What a duty may not be done beside."""
-    match duty:
-        case ReflectDuty():
+Work = SessionEndJob | PromoteJob | ConsolidateJob | MaintainJob | ReflectJob
+Job = NoJob | Work
+
+
+def sort_of(job: Work) -> JobSort:
+    """What a job may not be done beside."""
+    match job:
+        case ReflectJob():
             return "asked"
-        case SessionEndDuty() | PromoteDuty():
+        case SessionEndJob() | PromoteJob():
             return "session"
-        case ConsolidateDuty() | MaintainDuty():
+        case ConsolidateJob() | MaintainJob():
             return "long"
 
 
-Duty = NoDuty | SessionEndDuty | PromoteDuty | ConsolidateDuty | MaintainDuty | ReflectDuty
+class JobReport(msgspec.Struct, frozen=True, tag=True):
+    """Consolidator to store: what came of a job that somebody waits for: the answer, or why there is none."""
 
-
-class DutyReport(msgspec.Struct, frozen=True, tag=True):
-    """Consolidator to store: what came of a duty that somebody waits for: the answer, or why there is none."""
-
-    duty_id: int
-    reflected: Reflected | None = None
-    maintained: Maintained | None = None
+    job_id: int
+    answer: Reflected | Maintained | None = None
     error_code: str | None = None
     error: str | None = None
 
@@ -360,17 +360,7 @@ class SessionRead(msgspec.Struct, frozen=True, tag=True):
     """Memories of the session that have been promoted to its project, by the log."""
 
 
-class ProjectsKnown(msgspec.Struct, frozen=True, tag=True):
-    """The projects of the catalogue, the last used first."""
-
-    projects: tuple[ProjectRef, ...]
-
-
-class ReadProjects(msgspec.Struct, frozen=True, tag=True):
-    """Which projects are there? Answered by `ProjectsKnown`."""
-
-
-MaterialRequest = ReadMemories | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession | ReadProjects
-MaterialAnswer = MemoriesRead | NearFound | EntityEdges | Upkeep | SessionRead | ProjectsKnown
-ConsolidatorRequest = AwaitDuty | DutyReport | MaterialRequest
-ToConsolidator = Duty | MaterialAnswer
+MaterialRequest = ReadMemories | FindNear | ReadEntityEdges | ReadUpkeep | ReadSession
+MaterialAnswer = MemoriesRead | NearFound | EntityEdges | Upkeep | SessionRead
+ConsolidatorRequest = AwaitJob | JobReport | MaterialRequest
+ToConsolidator = Job | MaterialAnswer

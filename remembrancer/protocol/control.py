@@ -98,7 +98,7 @@ class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):
 class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
     """How the consolidator is: what it does now (None: it waits), what it has finished, and what went wrong last."""
 
-    duty: str | None = None
+    job: str | None = None
     finished: int = 0
     failed: int = 0
     error: str | None = None

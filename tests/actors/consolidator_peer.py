@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import anyio
 
-from remembrancer.protocol.consolidation import AwaitDuty, DutyReport, NoDuty, SessionEndDuty
+from remembrancer.protocol.consolidation import AwaitJob, JobReport, NoJob, SessionEndJob
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import Failure, from_failure
 from remembrancer.protocol.ids import new_ulid
@@ -48,30 +48,30 @@ class Consolidator:
         assert isinstance(answer, kind), answer
         return answer
 
-    async def duty(self, kind: type[Answer], *done: int) -> Answer:
-        """The next duty, which has to be of this kind, and comes within some seconds."""
+    async def job(self, kind: type[Answer], *done: int) -> Answer:
+        """The next job, which has to be of this kind, and comes within some seconds."""
         give_up_at = time.monotonic() + PATIENCE_S
         while True:
-            answer = await self.ask(AwaitDuty(done), object)
-            if not isinstance(answer, NoDuty):
+            answer = await self.ask(AwaitJob(done), object)
+            if not isinstance(answer, NoJob):
                 assert isinstance(answer, kind), answer
                 return answer
-            assert time.monotonic() < give_up_at, "no duty came"
+            assert time.monotonic() < give_up_at, "no job came"
 
-    async def no_duty(self, *done: int) -> None:
+    async def no_job(self, *done: int) -> None:
         """There is nothing to do now: not even when the store has looked once more."""
-        assert isinstance(await self.ask(AwaitDuty(done), object, timeout_s=2.5), NoDuty)
+        assert isinstance(await self.ask(AwaitJob(done), object, timeout_s=2.5), NoJob)
 
-    async def report(self, report: DutyReport) -> None:
+    async def report(self, report: JobReport) -> None:
         self.dealer.send(report)
 
-    async def close_session(self, duty: SessionEndDuty, summary: str = "") -> None:
+    async def close_session(self, job: SessionEndJob, summary: str = "") -> None:
         """Deal with the end of a session, as briefly as can be."""
-        session = duty.session
+        session = job.session
         assert session.ended_at is not None
         edit = CloseSession(session.session_id, session.ending or "completed", session.ended_at, summary or None)
         run = ApplyRun(f"run-{session.session_id}-{session.ended_at}", "project", "session_end", "promote", (edit,))
-        await self.ask(Submit(Operation(run.run_id, duty.project, "", time.time(), run)), Applied)
+        await self.ask(Submit(Operation(run.run_id, job.project, "", time.time(), run)), Applied)
 
     async def __aenter__(self) -> Consolidator:
         await self.dealer.__aenter__()

@@ -13,13 +13,10 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.actors.consolidator.duty_loop import DutyLoop
-from remembrancer.actors.consolidator.store_access import all_memories
-from remembrancer.actors.consolidator.store_link import StoreLink
-from remembrancer.actors.consolidator.work.registry import HANDLERS
-from remembrancer.actors.consolidator.work.rules import rules_of
-from remembrancer.actors.consolidator.work.to_user import promote_to_user
-from remembrancer.config.settings import Settings
+from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
+from remembrancer.actors.consolidator.promoting import promote_to_user
+from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
+from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
@@ -63,7 +60,7 @@ COPY = "the staging database is restored from the backup of the night before"
 class Workplace:
     """A store with an embedder, and a consolidator's own link to it."""
 
-    def __init__(self, rig: StoreRig, link: StoreLink) -> None:
+    def __init__(self, rig: StoreRig, link: StoreConnection) -> None:
         self.rig = rig
         self.link = link
         self._operations = 0
@@ -120,9 +117,9 @@ async def workplace(home: Path, settings: Settings | None = None) -> AsyncIterat
         rig.settings = settings or Settings()
         await rig.start()
         await rig.worker()
-        link = StoreLink(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
+        link = StoreConnection(RuntimePaths(home).store_endpoint, Speaker("consolidator", new_ulid()))
         async with link, anyio.create_task_group() as tasks:
-            loop = DutyLoop(link, HANDLERS, rig.settings, time.time)
+            loop = JobLoop(link, HANDLERS, rig.settings, time.time)
             tasks.start_soon(loop.run)
             yield Workplace(rig, link)
             assert loop.health().failed == 0, loop.health()
@@ -399,7 +396,7 @@ async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path) -> None
         assert (plan.archived, plan.duplicates) == (done.archived, done.duplicates) == (len(ids), 0)
 
 
-class Dying(StoreLink):
+class Dying(StoreConnection):
     """A link whose owner dies after so many operations: the last one is applied, and nobody hears of it."""
 
     def __init__(self, home: Path, operations: int) -> None:
@@ -420,7 +417,7 @@ class Died(Exception):
 
 async def test_a_merge_into_the_user_s_memory_that_was_broken_off_is_finished_and_counted_once(home: Path) -> None:
     text = "prefer small commits with a reason in each message over a large commit at the end"
-    rules = rules_of(Settings())
+    rules = promotion_rules(Settings())
     async with store_rig(home) as rig:
         await rig.worker()
         known = await rig.gateway.store(text, scope="user", kind="preference", importance=0.5, confidence=0.2)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Phrase, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
@@ -22,8 +22,8 @@ from remembrancer.actors.store.retrieval.context import Gathering
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.memory.decay import DAY_S
 from remembrancer.memory.profiles import PROFILES
-from remembrancer.protocol.dynamics import DAY_S
 from remembrancer.protocol.kinds import STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
@@ -366,8 +366,8 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     lantern = files.store("A lantern of brass.")
     search, searched = files.project.keyword_hits, threading.Event()
 
-    def search_and_say(match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-        hits = search(match, filters, limit)
+    def search_and_say(phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
+        hits = search(phrases, filters, limit)
         searched.set()
         return hits
 

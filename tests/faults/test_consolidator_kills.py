@@ -148,7 +148,7 @@ async def test_the_end_of_a_session_bears_the_death_of_the_consolidator(home: Pa
         await ending.dismiss()
         await ending.employ()
 
-    # A duty that lost its fourth holder rests for a minute, in case that it is what kills them.
+    # A job that lost its fourth holder rests for a minute, in case that it is what kills them.
     await under_fire(home, shoot, kills=3)
 
 

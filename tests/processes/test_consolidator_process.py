@@ -74,7 +74,7 @@ def test_it_comes_after_the_others_gives_way_to_them_and_is_in_the_status(home: 
         assert process.nice() == 10
         roles = [each["role"] for each in status(home)["processes"]]
         assert roles == ["launcher", "gateway", "store", "consolidator"]
-        assert status(home)["consolidator"] == {"duty": None, "finished": 0, "failed": 0, "error": None}
+        assert status(home)["consolidator"] == {"job": None, "finished": 0, "failed": 0, "error": None}
         shown = command("status", home=home)
         assert shown.returncode in WELL_ENOUGH
         assert "consolidator waits for work" in shown.stdout

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.work.writing import Group
+from remembrancer.actors.consolidator.store_connection import Group
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, Kind, type_of_kind
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory

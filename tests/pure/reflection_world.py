@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
-from remembrancer.actors.consolidator.reflection.facts import MemoryFacts, Vectors
+from remembrancer.actors.consolidator.clusters import Vectors
+from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.writes import EntityRef
 
 
-def memory(place: int, content: str = "", **changes: Any) -> MemoryFacts:
+def memory(place: int, content: str = "", *, entities: Sequence[str] = (), **changes: Any) -> Material:
     """A memory of the time `place`, whose id sorts like its time."""
+    created_at = changes.get("created_at", float(place))
     given: dict[str, Any] = {
+        "number": place + 1,
         "id": f"memory:{place:04}",
         "content": content or f"Note number {place}",
         "kind": "observation",
         "type": "episodic",
         "scope": "project",
         "session_id": "session:1",
-        "created_at": float(place),
+        "version": 1,
+        "created_at": created_at,
+        "happened_at": created_at,
+        "updated_at": created_at,
+        "last_accessed_at": created_at,
+        "entities": tuple(EntityRef(name, "concept", "about") for name in entities),
     }
-    return MemoryFacts(**{**given, **changes})
+    return Material(**{**given, **changes})
 
 
 def rows(topics: Sequence[int], cosine: float = 0.8) -> Vectors:
@@ -33,3 +43,11 @@ def rows(topics: Sequence[int], cosine: float = 0.8) -> Vectors:
             vectors[place, place] = np.sqrt(1 - cosine)
             vectors[place, count + topic] = np.sqrt(cosine)
     return vectors
+
+
+def with_vectors(memories: Sequence[Material], vectors: Vectors) -> list[Material]:
+    """The memories with these rows as their vectors; a row of zeros is none."""
+    return [
+        msgspec.structs.replace(each, vector=row.astype("<f4").tobytes() if row.any() else b"")
+        for each, row in zip(memories, vectors, strict=True)
+    ]

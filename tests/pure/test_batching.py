@@ -11,23 +11,27 @@ from remembrancer.actors.embedder.batching import (
     SMALLEST_BATCH_TOKENS,
     TARGET_S,
     BatchSize,
-    JobTable,
+    JobQueue,
     Row,
-    RowQueue,
 )
+from remembrancer.actors.embedder.passages import MeasuredPassage
 from remembrancer.protocol.work import Passage
 
 LENGTHS = st.lists(st.lists(st.integers(min_value=2, max_value=256), min_size=1, max_size=8), max_size=30)
 
 
-def filled(jobs: list[list[int]]) -> RowQueue:
-    queue = RowQueue()
+def of_lengths(*tokens: int) -> list[MeasuredPassage]:
+    return [MeasuredPassage(0, 0, each) for each in tokens]
+
+
+def filled(jobs: list[list[int]]) -> JobQueue:
+    queue = JobQueue()
     for job_id, lengths in enumerate(jobs):
-        queue.add(job_id, [(f"{job_id}.{place}", tokens) for place, tokens in enumerate(lengths)])
+        queue.add(job_id, "", of_lengths(*lengths))
     return queue
 
 
-def emptied(queue: RowQueue, bound: int) -> list[list[Row]]:
+def emptied(queue: JobQueue, bound: int) -> list[list[Row]]:
     batches = []
     while batch := queue.take(bound):
         batches.append(batch)
@@ -61,7 +65,7 @@ def test_short_passages_do_not_wait_for_a_long_text_that_came_before_them() -> N
 def test_a_long_passage_is_not_overtaken_for_ever() -> None:
     queue = filled([[256]])
     for job_id in range(1, 6):
-        queue.add(job_id, [("short", 8)] * 64)
+        queue.add(job_id, "", of_lengths(*[8] * 64))
         if any(row.job_id == 0 for row in queue.take(512)):
             return
     raise AssertionError("the long passage was passed over in five batches")
@@ -92,9 +96,9 @@ def test_no_job_is_begun_beside_another_before_one_is_finished(jobs: list[list[i
 
 def test_the_passages_of_a_job_can_be_forgotten() -> None:
     queue = filled([[8, 9], [10], [11]])
-    queue.discard(0)
+    queue.drop(0)
     assert [row.job_id for batch in emptied(queue, 20) for row in batch] == [1, 2]
-    queue.add(7, [("again", 3)])
+    queue.add(7, "", of_lengths(3))
     queue.clear()
     assert queue.take(512) == []
 
@@ -119,20 +123,21 @@ def test_a_batch_that_was_small_for_want_of_work_does_not_change_the_size() -> N
 
 
 def test_a_job_is_answered_once_with_its_vectors_in_the_order_of_its_passages() -> None:
-    table = JobTable()
-    passages = (Passage(0, 4), Passage(3, 9))
-    table.begin(5, passages)
-    assert 5 in table
-    assert table.put(Row(3, 0, 5, 1, "b"), np.array([0, 1], dtype=np.float32)) is None
-    answer = table.put(Row(3, 1, 5, 0, "a"), np.array([1, 0], dtype=np.float32))
+    queue = JobQueue()
+    queue.add(5, "abcdefghi", [MeasuredPassage(0, 4, 3), MeasuredPassage(3, 9, 3)], marks=2)
+    assert 5 in queue
+    first, second = queue.take(512)
+    assert [(row.tokens, row.text) for row in (first, second)] == [(5, "abcd"), (5, "defghi")]
+    assert queue.put(second, np.array([0, 1], dtype=np.float32)) is None
+    answer = queue.put(first, np.array([1, 0], dtype=np.float32))
     assert answer is not None
-    assert answer.passages == passages
+    assert answer.passages == (Passage(0, 4), Passage(3, 9))
     assert np.frombuffer(answer.vectors, dtype="<f4").tolist() == [1, 0, 0, 1]
-    assert 5 not in table
+    assert 5 not in queue
 
 
 def test_a_vector_of_a_forgotten_job_is_passed_over() -> None:
-    table = JobTable()
-    table.begin(1, [Passage(0, 1)])
-    table.drop(1)
-    assert table.put(Row(3, 0, 1, 0, "a"), np.zeros(2, dtype=np.float32)) is None
+    queue = filled([[3]])
+    (row,) = queue.take(512)
+    queue.drop(0)
+    assert queue.put(row, np.zeros(2, dtype=np.float32)) is None

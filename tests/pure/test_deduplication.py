@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.retrieval.shortlist import COMPARED_CHARACTERS, SAME_COSINE, Entry, each_once
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from tests.pure.test_shortlist import NOW, TOLD, entry, ids
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.protocol.dynamics import DAY_S, DEFAULT_DECAY, Decay, is_stale, memory_strength
+from remembrancer.memory.decay import DAY_S, is_stale, memory_strength
 from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
 
 NOW = 1_800_000_000.0
@@ -109,20 +109,6 @@ def test_half_a_thousandth_is_rounded_up() -> None:
     assert strength("session", importance=0.499, confidence=0.125) == 0.062
 
 
-def test_other_half_lives_and_gains_may_be_given() -> None:
-    decay = Decay(project_half_life_s=DAY_S, project_access_gain=1.0, user_half_life_s=2 * DAY_S, user_access_gain=0.0)
-    assert memory_strength(1.0, 1.0, 0, NOW - DAY_S, "project", NOW, decay) == 0.5
-    assert memory_strength(1.0, 1.0, 1, NOW - 2 * DAY_S, "project", NOW, decay) == 0.5
-    assert memory_strength(1.0, 1.0, 9, NOW - 2 * DAY_S, "user", NOW, decay) == 0.5
-
-
-def test_half_lives_and_gains_without_a_meaning_are_refused() -> None:
-    with pytest.raises(ValueError, match="half-life"):
-        Decay(user_half_life_s=0.0)
-    with pytest.raises(ValueError, match="half-life"):
-        Decay(project_access_gain=-0.1)
-
-
 @pytest.mark.parametrize(
     ("status", "days", "access_count", "expected"),
     [
@@ -148,4 +134,3 @@ def test_an_access_never_makes_a_memory_stale(status: Status, age_s: float, fewe
     if is_stale(status, NOW - age_s, more, NOW):
         assert is_stale(status, NOW - age_s, fewer, NOW)
     assert not is_stale(status, NOW, fewer, NOW)
-    assert DEFAULT_DECAY.stale_below_accesses == 3

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.explaining import Circumstances, Rules, explain
-from remembrancer.protocol.dynamics import DAY_S, falls_below_at, memory_strength
+from remembrancer.memory.decay import DAY_S, falls_below_at, memory_strength
+from remembrancer.memory.promotion import PromotionRules, promotion_score
 from remembrancer.protocol.kinds import KINDS, SCOPES, STATUSES, Scope
 from remembrancer.protocol.reads import Promotion
-from remembrancer.protocol.rules import PromotionRules, promotion_score
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot

@@ -1,4 +1,4 @@
-"""Which duties follow from how a file stands."""
+"""Which jobs follow from how a file stands."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Collection
 
 import pytest
 
-from remembrancer.actors.store.duties.duty_board import Rank
-from remembrancer.actors.store.duties.findings import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, duties_of
+from remembrancer.actors.store.jobs.findings import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, jobs_of
+from remembrancer.actors.store.jobs.job_board import Rank
 from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable
-from remembrancer.protocol.consolidation import ConsolidateDuty, MaintainDuty, PromoteDuty, SessionEndDuty
+from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, PromoteJob, SessionEndJob
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import PROJECT
 
@@ -18,8 +18,8 @@ RUNNING = SessionEntry("session:running", NOW - 100, NOW)
 ENDED = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW)
 
 
-def duties(findings: Findings, declined: Collection[Promotable] = ()) -> list[object]:
-    return [each.duty for each in duties_of(PROJECT.id, PROJECT, findings, declined, NOW)]
+def jobs(findings: Findings, declined: Collection[Promotable] = ()) -> list[object]:
+    return [each.job for each in jobs_of(PROJECT.id, PROJECT, findings, declined, NOW)]
 
 
 def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: float | None = 100.0) -> Findings:
@@ -29,21 +29,21 @@ def maintained(days_ago: float | None, *, sessions: int = 0, oldest_days_ago: fl
 
 
 def test_an_empty_file_wants_nothing() -> None:
-    assert duties(Findings()) == []
+    assert jobs(Findings()) == []
 
 
-def test_a_session_that_has_ended_is_a_duty_and_one_that_runs_is_none() -> None:
-    assert duties(Findings(sessions=(RUNNING, ENDED))) == [SessionEndDuty(0, PROJECT, ENDED)]
+def test_a_session_that_has_ended_is_a_job_and_one_that_runs_is_none() -> None:
+    assert jobs(Findings(sessions=(RUNNING, ENDED))) == [SessionEndJob(0, PROJECT, ENDED)]
 
 
-def test_a_session_that_ended_twice_is_two_duties() -> None:
+def test_a_session_that_ended_twice_is_two_jobs() -> None:
     again = SessionEntry("session:ended", NOW - 100, NOW, ended_at=NOW + 1)
-    (first,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), (), NOW)
-    (second,) = duties_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), (), NOW)
+    (first,) = jobs_of(PROJECT.id, PROJECT, Findings(sessions=(ENDED,)), (), NOW)
+    (second,) = jobs_of(PROJECT.id, PROJECT, Findings(sessions=(again,)), (), NOW)
     assert first.key != second.key
 
 
-def test_candidates_for_promotion_are_one_duty_without_those_that_were_declined_as_they_are() -> None:
+def test_candidates_for_promotion_are_one_job_without_those_that_were_declined_as_they_are() -> None:
     changed, used, same, new = (
         Promotable("a", 2, 0),
         Promotable("b", 1, 1),
@@ -52,21 +52,21 @@ def test_candidates_for_promotion_are_one_duty_without_those_that_were_declined_
     )
     findings = Findings(promotable=(changed, used, same, new))
     before = {Promotable("a", 1, 0), Promotable("b", 1, 0), same}
-    assert duties(findings, before) == [PromoteDuty(0, PROJECT, ("a", "b", "d"))]
-    assert duties(findings, set(findings.promotable)) == []
+    assert jobs(findings, before) == [PromoteJob(0, PROJECT, ("a", "b", "d"))]
+    assert jobs(findings, set(findings.promotable)) == []
 
 
-def test_only_so_many_candidates_are_in_one_duty() -> None:
-    (duty,) = duties(Findings(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
-    assert isinstance(duty, PromoteDuty)
-    assert len(duty.memory_ids) == PROMOTED_TOGETHER
+def test_only_so_many_candidates_are_in_one_job() -> None:
+    (job,) = jobs(Findings(promotable=tuple(Promotable(f"m{number}", 1, 0) for number in range(500))))
+    assert isinstance(job, PromoteJob)
+    assert len(job.memory_ids) == PROMOTED_TOGETHER
 
 
-def test_each_request_for_consolidation_is_a_duty() -> None:
+def test_each_request_for_consolidation_is_a_job() -> None:
     requests = (ConsolidationRequest(3, NOW, "too many", 700), ConsolidationRequest(4, NOW, "again", 1400))
-    assert duties(Findings(requests=requests)) == [
-        ConsolidateDuty(0, PROJECT, 3, "too many"),
-        ConsolidateDuty(0, PROJECT, 4, "again"),
+    assert jobs(Findings(requests=requests)) == [
+        ConsolidateJob(0, PROJECT, 3, "too many"),
+        ConsolidateJob(0, PROJECT, 4, "again"),
     ]
 
 
@@ -86,17 +86,17 @@ def test_each_request_for_consolidation_is_a_duty() -> None:
     ],
 )
 def test_maintenance_is_due_after_ten_sessions_or_a_week(findings: Findings, due: bool) -> None:
-    assert any(isinstance(duty, MaintainDuty) for duty in duties(findings)) == due
+    assert any(isinstance(job, MaintainJob) for job in jobs(findings)) == due
 
 
 def test_maintenance_goes_last() -> None:
     findings = Findings(sessions=(ENDED,), maintenance=MaintenanceState(NOW - 2 * MAINTENANCE_S, 0), oldest_at=0.0)
-    ranks = [each.rank for each in duties_of(PROJECT.id, PROJECT, findings, (), NOW)]
+    ranks = [each.rank for each in jobs_of(PROJECT.id, PROJECT, findings, (), NOW)]
     assert ranks == [Rank.SESSION_END, Rank.MAINTENANCE]
 
 
 def test_the_users_file_has_no_sessions_to_end_and_none_to_promote_from() -> None:
     findings = Findings((ENDED,), (), (Promotable("a", 1, 0),), MaintenanceState(0.0, 0), oldest_at=0.0)
-    (only,) = duties_of("user", None, findings, (), NOW)
-    assert isinstance(only.duty, MaintainDuty)
-    assert only.duty.request.project is None
+    (only,) = jobs_of("user", None, findings, (), NOW)
+    assert isinstance(only.job, MaintainJob)
+    assert only.job.request.project is None

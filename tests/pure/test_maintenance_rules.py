@@ -2,58 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from remembrancer.actors.consolidator.maintenance import (
-    ArchiveRule,
-    MaintenanceRules,
-    MemoryFacts,
-    should_archive,
-    should_delete,
-)
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S, ArchiveRule, MaintenanceRules, should_archive, should_delete
+from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
+from tests.pure.reflection_world import memory as made
 
 NOW = 1_800_000_000.0
 
 facts = st.builds(
-    MemoryFacts,
+    made,
+    st.just(0),
+    confidence=st.just(1.0),
+    last_accessed_at=st.just(NOW),
     scope=st.sampled_from(SCOPES),
     status=st.sampled_from(STATUSES),
-    strength=st.floats(0.0, 1.0),
+    importance=st.floats(0.0, 1.0),
     created_at=st.floats(NOW - 400 * DAY_S, NOW + 10 * DAY_S),
     updated_at=st.floats(NOW - 400 * DAY_S, NOW + 10 * DAY_S),
     access_count=st.integers(0, 10),
 )
 
 
-def weak(scope: Scope = "project", **changes: object) -> MemoryFacts:
+def weak(scope: Scope = "project", **changes: Any) -> Material:
     """A memory that is just weak, old and unused enough to be archived, with what is to be different."""
     strength, days = {"project": (0.049, 14.01), "user": (0.019, 90.01), "session": (0.0, 400.0)}[scope]
     created = NOW - days * DAY_S
-    memory = MemoryFacts(scope, "active", strength, created, created, access_count=1)
-    return replace(memory, **changes)  # type: ignore[arg-type]
+    given = {"scope": scope, "importance": strength, "confidence": 1.0, "last_accessed_at": NOW, "access_count": 1}
+    return made(0, **{**given, "created_at": created, "updated_at": created, **changes})
 
 
-def archived(scope: Scope, days: float) -> MemoryFacts:
+def archived(scope: Scope, days: float) -> Material:
     """A memory that was archived so many days ago."""
     return weak(scope, status="archived", created_at=NOW - 500 * DAY_S, updated_at=NOW - days * DAY_S)
 
 
 def test_a_project_archives_what_is_weak_old_and_unused() -> None:
     assert should_archive(weak(), NOW)
-    assert not should_archive(weak(strength=0.05), NOW)
+    assert not should_archive(weak(importance=0.05), NOW)
     assert not should_archive(weak(created_at=NOW - 14 * DAY_S), NOW)
     assert not should_archive(weak(access_count=2), NOW)
 
 
 def test_the_user_archives_more_slowly() -> None:
     assert should_archive(weak("user"), NOW)
-    assert not should_archive(weak("user", strength=0.02), NOW)
+    assert not should_archive(weak("user", importance=0.02), NOW)
     assert not should_archive(weak("user", created_at=NOW - 90 * DAY_S), NOW)
     assert not should_archive(weak("user", access_count=2), NOW)
     assert should_archive(replace(weak("user"), scope="project"), NOW)
@@ -78,22 +77,22 @@ def test_what_was_archived_is_deleted_after_ninety_days_without_a_change() -> No
 
 
 @given(facts)
-def test_nothing_of_the_user_is_ever_deleted(memory: MemoryFacts) -> None:
+def test_nothing_of_the_user_is_ever_deleted(memory: Material) -> None:
     assert not should_delete(replace(memory, scope="user"), NOW)
 
 
 @given(facts)
-def test_no_memory_is_archived_and_deleted_in_one_pass(memory: MemoryFacts) -> None:
+def test_no_memory_is_archived_and_deleted_in_one_pass(memory: Material) -> None:
     assert not (should_archive(memory, NOW) and should_delete(memory, NOW))
 
 
 @given(facts, st.floats(0.0, 1.0), st.floats(0.0, 100 * DAY_S), st.integers(0, 5))
 def test_a_stronger_younger_or_more_used_memory_is_not_archived_sooner(
-    memory: MemoryFacts, stronger: float, younger_s: float, used: int
+    memory: Material, stronger: float, younger_s: float, used: int
 ) -> None:
     better = replace(
         memory,
-        strength=min(1.0, memory.strength + stronger),
+        importance=min(1.0, memory.importance + stronger),
         created_at=memory.created_at + younger_s,
         access_count=memory.access_count + used,
     )
@@ -102,14 +101,14 @@ def test_a_stronger_younger_or_more_used_memory_is_not_archived_sooner(
 
 
 @given(facts, st.floats(0.0, 400 * DAY_S))
-def test_a_clock_that_was_set_back_archives_and_deletes_nothing_more(memory: MemoryFacts, back_s: float) -> None:
+def test_a_clock_that_was_set_back_archives_and_deletes_nothing_more(memory: Material, back_s: float) -> None:
     assert should_archive(memory, NOW) or not should_archive(memory, NOW - back_s)
     assert should_delete(memory, NOW) or not should_delete(memory, NOW - back_s)
 
 
 def test_other_numbers_may_be_given() -> None:
     rules = MaintenanceRules(project=ArchiveRule(0.5, DAY_S, 10), delete_after_s=DAY_S)
-    memory = weak(strength=0.49, created_at=NOW - 2 * DAY_S, access_count=9)
+    memory = weak(importance=0.49, created_at=NOW - 2 * DAY_S, access_count=9)
     assert should_archive(memory, NOW, rules)
     assert not should_archive(memory, NOW)
     assert should_delete(archived("project", 2), NOW, rules)

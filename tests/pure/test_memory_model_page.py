@@ -8,26 +8,25 @@ from xml.etree import ElementTree
 
 import pytest
 
-from remembrancer.actors.consolidator.reflection.clusters import DEFAULT_RULES as CLUSTERS
-from remembrancer.actors.consolidator.reflection.themes import DEFAULT_RULES as THEMES
-from remembrancer.actors.store.duties.findings import MAINTENANCE_S, MAINTENANCE_SESSIONS
+from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
+from remembrancer.actors.consolidator.themes import LEAST_SESSIONS
+from remembrancer.actors.store.jobs.findings import MAINTENANCE_S, MAINTENANCE_SESSIONS
 from remembrancer.actors.store.retrieval.shortlist import SAME_COSINE, STRONGER
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.launcher import COMMANDS
+from remembrancer.memory import decay
+from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, ArchiveRule, memory_strength
 from remembrancer.memory.profiles import PROFILES
-from remembrancer.memory.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
-from remembrancer.protocol.dynamics import DAY_S, DEFAULT_DECAY, memory_strength
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, STATUSES, kind_of_type, type_of_kind
-from remembrancer.protocol.rules import (
+from remembrancer.memory.promotion import (
     CONFIDENCE_SHARE,
-    DEFAULT_MAINTENANCE,
     DEFAULT_PROMOTION,
     FOR_KIND,
     FOR_VECTORS,
     IMPORTANCE_SHARE,
     MOST_FOR_USE,
-    ArchiveRule,
 )
+from remembrancer.memory.ranking import RECENCY_HALF_LIFE_S, SCOPE_TEMPER, STATUS_FACTORS
+from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, RELATIONS, SCOPES, STATUSES, kind_of_type, type_of_kind
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -57,8 +56,8 @@ def test_the_scopes_are_those_that_there_are_with_their_half_lives() -> None:
     table = rows("Three scopes")
     assert [name for name in table if name != "scope"] == list(SCOPES)
     assert table["session"][-1] == "not at all"
-    assert table["project"][-1] == f"half-life of {DEFAULT_DECAY.project_half_life_s / DAY_S:g} days"
-    assert table["user"][-1] == f"half-life of {DEFAULT_DECAY.user_half_life_s / DAY_S:g} days"
+    assert table["project"][-1] == f"half-life of {decay.PROJECT_HALF_LIFE_S / DAY_S:g} days"
+    assert table["user"][-1] == f"half-life of {decay.USER_HALF_LIFE_S / DAY_S:g} days"
 
 
 def test_each_type_has_its_kinds_and_the_least_of_them_in_bold() -> None:
@@ -74,10 +73,9 @@ def test_each_type_has_its_kinds_and_the_least_of_them_in_bold() -> None:
 
 
 def test_the_formula_of_the_strength_has_the_numbers_in_force() -> None:
-    decay = DEFAULT_DECAY
-    assert f"{decay.project_half_life_s / DAY_S:g} days × (1 + {decay.project_access_gain:g} × accesses)" in page()
-    assert f"{decay.user_half_life_s / DAY_S:g} days × (1 + {decay.user_access_gain:g} × accesses)" in page()
-    assert f"more than {decay.stale_after_s / DAY_S:g} days ago, and fewer than {decay.stale_below_accesses}" in words()
+    assert f"{decay.PROJECT_HALF_LIFE_S / DAY_S:g} days × (1 + {decay.PROJECT_ACCESS_GAIN:g} × accesses)" in page()
+    assert f"{decay.USER_HALF_LIFE_S / DAY_S:g} days × (1 + {decay.USER_ACCESS_GAIN:g} × accesses)" in page()
+    assert f"more than {decay.STALE_AFTER_S / DAY_S:g} days ago, and fewer than {decay.STALE_BELOW_ACCESSES}" in words()
     assert f"half-life of {RECENCY_HALF_LIFE_S / DAY_S:g} days." in words()
 
 
@@ -163,9 +161,9 @@ def test_the_profiles_are_those_in_force() -> None:
 
 
 def test_the_sizes_of_clusters_and_themes_are_those_in_force() -> None:
-    assert CLUSTERS.min_size == 3
+    assert LEAST_MEMBERS == 3
     assert "at least three, of one scope" in words()
-    assert THEMES.min_sessions == 3
+    assert LEAST_SESSIONS == 3
     assert "comes up in three sessions" in words()
 
 
@@ -183,14 +181,14 @@ def test_the_picture_is_whole_and_told_in_words() -> None:
     described = {each.tag.removeprefix(name): "".join(each.itertext()) for each in picture}
     assert described["title"]
     assert described["desc"]
-    rules, decay = DEFAULT_PROMOTION, DEFAULT_DECAY
+    rules = DEFAULT_PROMOTION
     shown = " ".join("".join(each.itertext()) for each in picture.iter(f"{name}text"))
     for number in (
         f"at its end: {rules.session_end_score:g}",
         f"at once: {rules.at_once_score:g}",
         f"score {rules.user_score:g}",
-        f"half-life of {decay.user_half_life_s / DAY_S:g} days",
-        f"half-life of {decay.project_half_life_s / DAY_S:g} days",
+        f"half-life of {decay.USER_HALF_LIFE_S / DAY_S:g} days",
+        f"half-life of {decay.PROJECT_HALF_LIFE_S / DAY_S:g} days",
     ):
         assert number in shown
     assert re.search(r"!\[[^\]]{80,}\]\(memory-model\.svg\)", page())

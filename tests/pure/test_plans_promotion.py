@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.work.promoting import Near, PromotionPlan, plan_promotions
-from remembrancer.actors.consolidator.work.rules import WorkRules
-from remembrancer.actors.consolidator.work.session_end import promoted_of, session_parts
-from remembrancer.actors.consolidator.work.summing_up import plan_summaries
-from remembrancer.actors.consolidator.work.writing import Group
+from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
+from remembrancer.actors.consolidator.promoting import Near, PromotionPlan, plan_promotions
+from remembrancer.actors.consolidator.session_end import promoted_of
+from remembrancer.actors.consolidator.store_connection import Group, Head, parts_of
+from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.writes import EntityRef
 from tests.pure.consolidator_world import NOW, SESSION, carried_out, contents, direction, material, materials
 
-RULES = WorkRules()
+HEAD = Head("run", "project", "session_end", "promote", SESSION)
 
 
 def strong(number: int, content: str, **fields: Any) -> Material:
@@ -27,8 +27,8 @@ def strong(number: int, content: str, **fields: Any) -> Material:
 
 
 def plan(memories: list[Material], known: Near | None = None) -> PromotionPlan:
-    promoted = promoted_of(memories, RULES, NOW)
-    return plan_promotions(promoted, known or {}, NOW, RULES.promotion, RULES.contradictions)
+    promoted = promoted_of(memories, DEFAULT_PROMOTION, NOW)
+    return plan_promotions(promoted, known or {}, NOW, DEFAULT_PROMOTION)
 
 
 def test_a_merge_raises_the_target_and_keeps_what_the_other_said() -> None:
@@ -103,7 +103,7 @@ def test_what_is_summed_up_while_a_session_runs_keeps_nothing_from_the_next_sess
 ) -> None:
     reflected = memories
     for _ in range(times):
-        summaries = plan_summaries(reflected, NOW, RULES.clusters)
+        summaries = plan_summaries(reflected, NOW)
         reflected = carried_out(reflected, [derived.group for derived in summaries])
     plain = seen_by_the_next(carried_out(memories, end_of(memories)))
     assert plain <= seen_by_the_next(carried_out(reflected, end_of(reflected)))
@@ -114,7 +114,7 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary()
         strong(number, f"The queue was full at {number} o'clock", kind="observation", importance=1.0, confidence=1.0)
         for number in range(1, 5)
     ]
-    (summary,) = plan_summaries(notes, NOW, RULES.clusters)
+    (summary,) = plan_summaries(notes, NOW)
     reflected = carried_out(notes, [summary.group])
     after = {memory.id: memory for memory in carried_out(reflected, end_of(reflected))}
     assert {(after[note.id].scope, after[note.id].status) for note in notes} == {("project", "consolidated")}
@@ -122,10 +122,10 @@ def test_what_was_summed_up_is_promoted_beside_its_summary_and_into_no_summary()
 
 
 def test_summaries_take_no_place_from_what_they_are_made_of() -> None:
-    limited = replace(RULES, promotion=replace(RULES.promotion, session_end_limit=2))
+    limited = replace(DEFAULT_PROMOTION, session_end_limit=2)
     notes = [strong(number, f"note {number}", kind="fact") for number in range(3)]
     summary = strong(9, "all notes", kind="fact", importance=1.0, is_derived=True)
-    chosen = [each.memory.id for each in promoted_of([summary, *notes], limited, NOW)]
+    chosen = [memory.id for memory, _ in promoted_of([summary, *notes], limited, NOW)]
     assert chosen == [notes[0].id, notes[1].id, summary.id]
 
 
@@ -165,7 +165,7 @@ def test_the_same_memories_make_the_same_parts_in_whatever_order_they_come(memor
     def parts(given_memories: list[Material]) -> list[ApplyRun]:
         promotions = plan(given_memories)
         left = [memory for memory in given_memories if memory.id not in promotions.changed]
-        return session_parts("run", SESSION, promotions, plan_summaries(left, NOW, RULES.clusters))
+        return [*parts_of(HEAD, promotions.groups), *derived_parts(HEAD, plan_summaries(left, NOW))]
 
     assert parts(memories) == parts(list(reversed(memories)))
 
@@ -179,4 +179,4 @@ def end_of(memories: list[Material]) -> list[Group]:
     """All that the end of a session does."""
     promotions = plan(memories)
     left = [memory for memory in memories if memory.id not in promotions.changed]
-    return [*promotions.groups, *(derived.group for derived in plan_summaries(left, NOW, RULES.clusters))]
+    return [*promotions.groups, *(derived.group for derived in plan_summaries(left, NOW))]

@@ -7,18 +7,15 @@ from typing import Any
 import msgspec
 from hypothesis import given
 
-from remembrancer.actors.consolidator.reflection.sentences import split_sentences
-from remembrancer.actors.consolidator.work.patterns import name_of, plan_patterns
-from remembrancer.actors.consolidator.work.rules import WorkRules
-from remembrancer.actors.consolidator.work.session_summary import LONGEST, session_summary
-from remembrancer.actors.consolidator.work.summing_up import Derived, plan_summaries
-from remembrancer.actors.consolidator.work.writing import PART_EDITS, Head, parts_of
+from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
+from remembrancer.actors.consolidator.derived_memories import Derived, name_of, plan_patterns, plan_summaries
+from remembrancer.actors.consolidator.session_end import LONGEST, session_summary
+from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head, parts_of
+from remembrancer.actors.consolidator.summaries import split_sentences
 from remembrancer.protocol.consolidation import Material, SessionRead, ToolUse
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
 from tests.pure.consolidator_world import NOW, direction, material, materials
-
-RULES = WorkRules()
 
 
 def observations(count: int = 4, **fields: Any) -> list[Material]:
@@ -29,7 +26,7 @@ def observations(count: int = 4, **fields: Any) -> list[Material]:
 
 
 def summed_up(memories: list[Material]) -> list[Derived]:
-    return plan_summaries(memories, NOW, RULES.clusters)
+    return plan_summaries(memories, NOW)
 
 
 def test_a_cluster_becomes_a_fact_that_points_at_its_sources() -> None:
@@ -83,7 +80,7 @@ def test_a_summary_hangs_together_with_what_it_is_made_of() -> None:
 def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() -> None:
     sources = observations(undone="consolidated")
     assert summed_up(sources) == []
-    assert len(plan_summaries(sources, NOW, RULES.clusters, again=True)) == 1
+    assert len(plan_summaries(sources, NOW, again=True)) == 1
 
 
 @given(materials(kind="observation"))
@@ -91,7 +88,7 @@ def test_what_is_made_consists_of_sentences_of_its_sources(memories: list[Materi
     for made in summed_up(memories):
         said = {sentence.rstrip(".") for source in made.sources for sentence in split_sentences(source.content)}
         assert {sentence.rstrip(".") for sentence in split_sentences(made.memory.content)} <= said
-        assert len({source.id for source in made.sources}) == len(made.sources) >= RULES.clusters.min_size
+        assert len({source.id for source in made.sources}) == len(made.sources) >= LEAST_MEMBERS
 
 
 def test_a_theme_is_a_procedure_only_once() -> None:
@@ -106,7 +103,7 @@ def test_a_theme_is_a_procedure_only_once() -> None:
         )
         for number in range(3)
     ]
-    (plan,) = plan_patterns(steps, NOW, RULES.themes, "one")
+    (plan,) = plan_patterns(steps, NOW, "one")
     assert plan.derived is not None
     assert plan.pattern.frequency == 3
     assert plan.pattern.memory_id == plan.derived.memory.id
@@ -114,7 +111,7 @@ def test_a_theme_is_a_procedure_only_once() -> None:
     made = material(
         9, plan.derived.memory.content, kind="procedure", scope="project", session_id="session:2", is_derived=True
     )
-    (again,) = plan_patterns([*steps, made], NOW, RULES.themes, "one")
+    (again,) = plan_patterns([*steps, made], NOW, "one")
     assert again.derived is None
     assert again.pattern.memory_id == made.id
 
@@ -130,7 +127,7 @@ def test_a_procedure_that_a_session_s_own_memory_is_part_of_stays_in_the_session
         )
         for number in range(3)
     ]
-    (plan,) = plan_patterns(steps, NOW, RULES.themes, "one")
+    (plan,) = plan_patterns(steps, NOW, "one")
     assert plan.derived is not None
     assert (plan.derived.memory.scope, plan.derived.memory.session_id) == ("session", "session:2")
 

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from remembrancer.actors.consolidator.work.rules import WorkRules
-from remembrancer.actors.consolidator.work.tidying import (
+from remembrancer.actors.consolidator.maintenance import (
     CopyFinder,
     plan_archiving,
     plan_contradictions,
     plan_copies,
 )
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE
 from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory
 from remembrancer.protocol.writes import EntityRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
-
-RULES = WorkRules()
 
 
 def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
     weak = material(1, scope="project", importance=0.1, created_at=NOW - 30 * DAY_S)
     fresh = material(2, scope="project", importance=0.1)
     old = material(3, scope="project", status="archived", created_at=NOW - 200 * DAY_S, updated_at=NOW - 91 * DAY_S)
-    archived, deleted = plan_archiving([weak, fresh, old], NOW, RULES.maintenance)
+    archived, deleted = plan_archiving([weak, fresh, old], NOW, DEFAULT_MAINTENANCE)
     assert [change.memory_id for change in archived] == [weak.id]
     assert [change.memory_id for change in deleted] == [old.id]
     ((revision,),) = [change.group for change in deleted]
@@ -33,13 +31,13 @@ def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:
 
 @given(materials(scope="project", created_at=NOW - 100 * DAY_S))
 def test_archiving_hides_nothing_and_leaves_nothing_to_archive(memories: list[Material]) -> None:
-    archived, deleted = plan_archiving(memories, NOW, RULES.maintenance)
+    archived, deleted = plan_archiving(memories, NOW, DEFAULT_MAINTENANCE)
     assert deleted == []
     after = carried_out(memories, [change.group for change in archived])
     assert contents(after) == contents(memories)
     # Archiving makes a version, so that the time until it is forgotten begins then.
     again = [memory for memory in after if memory.status != "archived"]
-    assert plan_archiving(again, NOW, RULES.maintenance) == ([], [])
+    assert plan_archiving(again, NOW, DEFAULT_MAINTENANCE) == ([], [])
 
 
 def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy_again() -> None:
@@ -52,7 +50,7 @@ def test_what_somebody_wanted_back_is_not_archived_forgotten_or_taken_for_a_copy
         created_at=NOW - 200 * DAY_S,
         updated_at=NOW - 91 * DAY_S,
     )
-    assert plan_archiving([weak, old], NOW, RULES.maintenance) == ([], [])
+    assert plan_archiving([weak, old], NOW, DEFAULT_MAINTENANCE) == ([], [])
     kept = material(3, "the same", scope="project")
     copy = material(4, "the same", scope="project", undone="deduplicated", importance=0.9)
     assert plan_copies([kept, copy], NOW) == []
@@ -81,7 +79,7 @@ def test_a_contradiction_is_proposed_from_the_newer_to_the_older_and_changes_nei
     )
     newer = material(2, "the api listens on port 8443", kind="fact", scope="project", entities=entities)
     near = {newer.id: [(older, 0.95)], older.id: [(newer, 0.95)]}
-    changes = plan_contradictions([older, newer], near, NOW, RULES.contradictions)
+    changes = plan_contradictions([older, newer], near, NOW)
     ((link,),) = [change.group for change in changes]
     assert isinstance(link, AddLink)
     assert (link.source, link.target, link.relation) == (newer.id, older.id, "contradicts")
@@ -90,4 +88,4 @@ def test_a_contradiction_is_proposed_from_the_newer_to_the_older_and_changes_nei
 def test_what_was_superseded_is_contradicted_no_more() -> None:
     older = material(1, "the api listens on port 8080", kind="fact", scope="project", valid_until=NOW - 1)
     newer = material(2, "the api listens on port 8443", kind="fact", scope="project")
-    assert plan_contradictions([newer], {newer.id: [(older, 0.95)]}, NOW, RULES.contradictions) == []
+    assert plan_contradictions([newer], {newer.id: [(older, 0.95)]}, NOW) == []

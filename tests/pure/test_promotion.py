@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from remembrancer.actors.consolidator.promotion import (
-    Candidate,
+from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.project_specifics import is_project_specific
+from remembrancer.memory.promotion import (
     PromotionRules,
     at_once,
     at_session_end,
-    is_project_specific,
     merged_confidence,
-    merged_importance,
     promoted_at_session_end,
     promoted_to_user,
     promotion_score,
     to_user,
 )
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import KINDS, STATUSES, Kind, Scope, Status
+from tests.pure.reflection_world import memory
 
 NOW = 1_800_000_000.0
+VECTOR = bytes(4)
 
 shares = st.floats(0.0, 1.0)
 counts = st.integers(0, 1_000)
 kinds: st.SearchStrategy[Kind] = st.sampled_from(KINDS)
 candidates = st.builds(
-    Candidate,
+    memory,
+    st.integers(0, 9),
     id=st.uuids().map(str),
     kind=kinds,
     content=st.sampled_from(["Short commits are easier to review.", "The token is read in src/auth/token.py."]),
@@ -41,26 +44,25 @@ candidates = st.builds(
     confidence=shares,
     access_count=counts,
     sessions_accessed=st.integers(0, 6),
-    has_vectors=st.booleans(),
+    vector=st.sampled_from([b"", VECTOR]),
     status=st.sampled_from(STATUSES),
 )
 
 
-def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: object) -> Candidate:
+def candidate(kind: Kind = "convention", scope: Scope = "project", **changes: Any) -> Material:
     """A memory that is worth promoting from its scope, with what is to be different."""
-    memory = Candidate(
-        "memory:1",
-        kind,
-        "Commits say why and not what.",
-        scope,
-        last_accessed_at=NOW,
-        importance=0.9,
-        confidence=0.8,
-        access_count=4,
-        sessions_accessed=3,
-        has_vectors=True,
-    )
-    return replace(memory, **changes)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {
+        "kind": kind,
+        "scope": scope,
+        "last_accessed_at": NOW,
+        "importance": 0.9,
+        "confidence": 0.8,
+        "access_count": 4,
+        "sessions_accessed": 3,
+        "vector": VECTOR,
+        "content": "Commits say why and not what.",
+    }
+    return memory(1, **{**fields, **changes})
 
 
 # --- The score.
@@ -117,9 +119,9 @@ def test_more_of_anything_never_scores_less(
 # --- From a session into its project.
 
 
-def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") -> Candidate:
+def scoring(score: float, scope: Scope = "session", kind: Kind = "observation") -> Material:
     """A memory of that score, which its importance and confidence alone make (at most 0.7)."""
-    return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, access_count=0, has_vectors=False)
+    return candidate(kind, scope, importance=score / 0.7, confidence=score / 0.7, access_count=0, vector=b"")
 
 
 def test_a_sessions_memory_is_promoted_at_its_end_from_a_score_of_0_6_on() -> None:
@@ -154,8 +156,8 @@ def test_only_what_is_active_is_promoted_or_was_summed_up_in_its_session(status:
 
 
 def test_what_was_promoted_and_taken_back_stays() -> None:
-    assert not at_session_end(candidate(scope="session", undone=True)).promote
-    assert to_user(candidate(undone=True)).reason == "its promotion was undone"
+    assert not at_session_end(candidate(scope="session", undone="promoted")).promote
+    assert to_user(candidate(undone="promoted")).reason == "its promotion was undone"
 
 
 def test_a_memory_is_promoted_out_of_its_own_scope_alone() -> None:
@@ -165,8 +167,8 @@ def test_a_memory_is_promoted_out_of_its_own_scope_alone() -> None:
 
 
 @given(candidates)
-def test_what_is_promoted_at_once_would_be_at_the_end_as_well(memory: Candidate) -> None:
-    assert at_session_end(memory).promote or not at_once(memory).promote
+def test_what_is_promoted_at_once_would_be_at_the_end_as_well(given_memory: Material) -> None:
+    assert at_session_end(given_memory).promote or not at_once(given_memory).promote
 
 
 def test_a_reason_says_the_score_and_the_threshold_without_rounding_up() -> None:
@@ -198,11 +200,11 @@ def test_an_importance_of_0_7_is_needed() -> None:
 
 
 def test_a_score_of_0_7_is_needed_as_well() -> None:
-    weak = candidate(importance=0.7, confidence=0.9, access_count=0, has_vectors=True)
+    weak = candidate(importance=0.7, confidence=0.9, access_count=0)
     assert to_user(weak).score == 0.7
     assert to_user(weak).promote
-    assert not to_user(replace(weak, has_vectors=False)).promote
-    assert to_user(replace(weak, has_vectors=False)).reason == "its score 0.65 is below 0.7"
+    assert not to_user(replace(weak, vector=b"")).promote
+    assert to_user(replace(weak, vector=b"")).reason == "its score 0.65 is below 0.7"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -245,7 +247,7 @@ def test_the_projects_name_counts_for_many_as_for_one() -> None:
 
 
 @given(st.lists(candidates, max_size=12, unique_by=lambda each: each.id), st.randoms(use_true_random=False))
-def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Candidate], random: Random) -> None:
+def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Material], random: Random) -> None:
     rules = PromotionRules(session_end_limit=3, user_limit=2)
     shuffled = list(memories)
     random.shuffle(shuffled)
@@ -254,11 +256,6 @@ def test_which_are_promoted_does_not_depend_on_their_order(memories: list[Candid
 
 
 # --- Merging.
-
-
-def test_a_merge_keeps_the_higher_importance() -> None:
-    assert merged_importance(0.4, 0.9) == 0.9
-    assert merged_importance(0.9, 0.4) == 0.9
 
 
 def test_a_merge_strengthens_confidence_more_for_the_user_than_for_a_project() -> None:

@@ -11,12 +11,8 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.communities import (
-    Community,
-    CommunityBounds,
-    Edge,
-    find_communities,
-)
+from remembrancer.actors.consolidator.communities import MOST_MEMBERS, Edge, find_communities
+from remembrancer.protocol.runs import Topic
 
 
 def clique(prefix: str, size: int, weight: float = 1.0) -> list[Edge]:
@@ -26,24 +22,24 @@ def clique(prefix: str, size: int, weight: float = 1.0) -> list[Edge]:
 
 def test_two_groups_with_a_bridge_between_them_are_two_communities() -> None:
     found = find_communities([*clique("a", 5), *clique("b", 4), ("a0", "b0", 1.0)])
-    assert [each.size for each in found] == [5, 4]
-    assert [set(each.members) for each in found] == [{f"a{place}" for place in range(5)}, {f"b{n}" for n in range(4)}]
+    assert [len(each.entities) for each in found] == [5, 4]
+    assert [set(each.entities) for each in found] == [{f"a{place}" for place in range(5)}, {f"b{n}" for n in range(4)}]
 
 
 def test_a_label_names_the_best_connected_members_first() -> None:
     edges = [("API", name, 2.0) for name in ("Postgres", "Redis", "JWT")] + [("Postgres", "Redis", 1.0)]
     (only,) = find_communities(edges)
-    assert only == Community("API, Postgres, Redis", ("API", "Postgres", "Redis", "JWT"), 4)
+    assert only == Topic("API, Postgres, Redis", ("API", "Postgres", "Redis", "JWT"))
 
 
 def test_parts_without_a_connection_are_communities_of_their_own() -> None:
-    assert [each.members for each in find_communities([("c", "d", 1.0), ("a", "b", 1.0)])] == [("a", "b"), ("c", "d")]
+    assert [each.entities for each in find_communities([("c", "d", 1.0), ("a", "b", 1.0)])] == [("a", "b"), ("c", "d")]
 
 
 def test_a_graph_without_edges_that_count_has_no_communities() -> None:
-    assert find_communities([]) == []
-    assert find_communities([("a", "a", 1.0), ("a", "b", 0.0), ("a", "b", -1.0), ("a", "b", math.nan)]) == []
-    assert find_communities([("a", "b", math.inf)]) == []
+    assert find_communities([]) == ()
+    assert find_communities([("a", "a", 1.0), ("a", "b", 0.0), ("a", "b", -1.0), ("a", "b", math.nan)]) == ()
+    assert find_communities([("a", "b", math.inf)]) == ()
 
 
 def test_both_directions_of_an_edge_count_together() -> None:
@@ -51,26 +47,21 @@ def test_both_directions_of_an_edge_count_together() -> None:
     assert find_communities([("a", "b", 1.0), ("b", "a", 1.0), ("c", "b", 1.0)]) == once
 
 
-def test_what_is_told_is_bounded_and_the_true_size_is_said() -> None:
-    edges = [edge for group in range(6) for edge in clique(f"g{group}-", 8)]
-    found = find_communities(edges, CommunityBounds(communities=4, members=3))
-    assert [(each.size, len(each.members)) for each in found] == [(8, 3)] * 4
-
-
-def test_of_too_many_edges_the_heaviest_count() -> None:
-    edges = [*clique("light", 4, 1.0), *clique("heavy", 4, 5.0)]
-    (only,) = find_communities(edges, CommunityBounds(edges=6))
-    assert all(name.startswith("heavy") for name in only.members)
+def test_of_a_large_community_the_best_connected_members_are_named() -> None:
+    star = [("hub", f"n{place:03}", 1.0) for place in range(MOST_MEMBERS + 20)]
+    (only,) = find_communities(star)
+    assert only.entities[0] == "hub"
+    assert len(only.entities) == MOST_MEMBERS
 
 
 def test_another_process_finds_the_same() -> None:
     program = (
-        "from remembrancer.actors.consolidator.reflection.communities import find_communities\n"
+        "from remembrancer.actors.consolidator.communities import find_communities\n"
         "print(find_communities([(f'n{i % 17}', f'n{(i * 7) % 23}', 1.0 + i % 3) for i in range(120)]))"
     )
     runs = [subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True) for _ in "12"]
     assert runs[0].stdout == runs[1].stdout
-    assert runs[0].stdout.count("Community(") > 1
+    assert runs[0].stdout.count("Topic(") > 1
 
 
 names = st.sampled_from([f"n{place}" for place in range(12)])
@@ -85,8 +76,9 @@ def test_neither_the_order_nor_the_direction_of_edges_matters(edges: list[Edge],
 
 
 @given(graphs)
-def test_every_connected_name_is_in_one_community(edges: list[Edge]) -> None:
-    found = find_communities(edges, CommunityBounds(min_size=1))
-    told = [name for each in found for name in each.members]
-    assert sorted(told) == sorted({name for one, two, _ in edges if one != two for name in (one, two)})
-    assert all(each.size == len(each.members) and each.label for each in found)
+def test_no_name_is_in_two_communities(edges: list[Edge]) -> None:
+    found = find_communities(edges)
+    named = [name for each in found for name in each.entities]
+    assert len(named) == len(set(named))
+    assert set(named) <= {name for one, two, _ in edges if one != two for name in (one, two)}
+    assert all(each.label and len(each.entities) > 1 for each in found)

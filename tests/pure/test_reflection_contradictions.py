@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.claims import read_claim
-from remembrancer.actors.consolidator.reflection.contradictions import (
+from remembrancer.actors.consolidator.claims import read_claim
+from remembrancer.actors.consolidator.contradictions import (
+    CONTRADICTION_COSINE,
     Contradiction,
-    ContradictionRules,
     contradiction,
     differs,
-    find_contradictions,
 )
-from remembrancer.actors.consolidator.reflection.facts import MemoryFacts
+from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Kind
+from tests.pure.reflection_world import memory
 
 
 def fact(
@@ -25,16 +24,9 @@ def fact(
     entities: tuple[str, ...] = ("subject",),
     kind: Kind = "fact",
     name: str | None = None,
-) -> MemoryFacts:
-    return MemoryFacts(
-        id=name or f"memory:{when:g}",
-        content=content,
-        kind=kind,
-        type="semantic",
-        scope="project",
-        session_id="session:1",
-        created_at=when,
-        entities=entities,
+) -> Material:
+    return memory(
+        0, content, id=name or f"memory:{when:g}", kind=kind, type="semantic", created_at=when, entities=entities
     )
 
 
@@ -209,9 +201,9 @@ def test_other_words_that_are_no_other_value_contradict_nothing(older: str, newe
     ],
 )
 def test_what_may_be_another_thing_cannot_stand_for_the_first(one: str, other: str) -> None:
-    assert differs(fact(one), fact(other))
-    assert differs(fact(other), fact(one))
-    assert not differs(fact(one), fact(one))
+    assert differs(one, other)
+    assert differs(other, one)
+    assert not differs(one, one)
 
 
 @pytest.mark.parametrize(
@@ -223,8 +215,8 @@ def test_what_may_be_another_thing_cannot_stand_for_the_first(one: str, other: s
     ],
 )
 def test_a_detail_more_or_another_order_is_the_same_thing(one: str, other: str) -> None:
-    assert not differs(fact(one), fact(other))
-    assert not differs(fact(other), fact(one))
+    assert not differs(one, other)
+    assert not differs(other, one)
 
 
 def test_without_a_common_entity_two_memories_must_be_nearer() -> None:
@@ -234,8 +226,6 @@ def test_without_a_common_entity_two_memories_must_be_nearer() -> None:
     assert contradiction(older, fact("The API uses MySQL", 2.0), 0.74) is None
     assert found("The API uses Postgres", "The API uses MySQL", 0.6) is not None
     assert found("The API uses Postgres", "The API uses MySQL", 0.59) is None
-    strict = ContradictionRules(cosine=0.8, cosine_without_entities=0.88)
-    assert contradiction(fact("It needs Go 1", 1.0), fact("It needs Go 2", 2.0), 0.79, strict) is None
 
 
 def test_memories_that_name_different_entities_are_about_different_things() -> None:
@@ -291,34 +281,9 @@ def test_any_two_texts_can_be_compared_in_either_order(one: str, two: str, cosin
     first, second = fact(one, 1.0), fact(two, 2.0)
     each = contradiction(first, second, cosine)
     assert each == contradiction(second, first, cosine)
-    assert each is None or (cosine >= ContradictionRules().cosine and one != two)
+    assert each is None or (cosine >= CONTRADICTION_COSINE and one != two)
 
 
 @given(st.sampled_from([newer for _, newer, _ in CONTRADICTING]), st.sampled_from([".", " !", "\n", "…", "  "]))
 def test_the_same_text_never_contradicts_itself_however_it_is_written(text: str, end: str) -> None:
     assert found(text, text.upper() + end, 1.0) is None
-
-
-def test_among_many_memories_those_that_contradict_are_found_once_each_the_surest_first() -> None:
-    contents = ["The API uses Postgres", "Lunch is at noon", "The API does not use Postgres", "The door is red"]
-    memories = [fact(text, float(place)) for place, text in enumerate(contents)]
-    vectors = np.array([[1, 0], [0, 1], [0.9, np.sqrt(0.19)], [0, 1]], dtype=np.float32)
-    pairs = [(each.older, each.newer, each.difference) for each in find_contradictions(memories, vectors)]
-    assert pairs == [("memory:0", "memory:2", "negation")]
-    turned = find_contradictions(memories[::-1], vectors[::-1])
-    assert [(each.older, each.newer, each.difference) for each in turned] == pairs
-
-
-def test_more_memories_than_a_block_of_the_table_are_compared_with_all() -> None:
-    memories = [fact("The limit is 5 users" if place == 0 else f"Note {place}", float(place)) for place in range(600)]
-    memories[599] = fact("The limit is 7 users", 599.0)
-    vectors = np.zeros((600, 600), dtype=np.float32)
-    vectors[np.arange(600), np.arange(600)] = 1.0
-    vectors[599] = vectors[0]
-    (each,) = find_contradictions(memories, vectors)
-    assert (each.older, each.newer, each.difference) == ("memory:0", "memory:599", "number")
-
-
-def test_a_row_for_each_memory_is_needed() -> None:
-    with pytest.raises(ValueError, match="rows of vectors"):
-        find_contradictions([fact("A")], np.zeros((2, 3), dtype=np.float32))

@@ -6,9 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.duplicates import Copies, find_copies
-from remembrancer.protocol.wording.normalising import normalised
+from remembrancer.actors.consolidator.maintenance import plan_copies
+from remembrancer.memory.wording import normalised
+from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.runs import AddLink
 from tests.pure.reflection_world import memory
+
+NOW = 1_000.0
 
 TEXTS = ["The API uses Postgres", "the  api uses POSTGRES.", "It rains", "It rains!", "Does it rain?"]
 
@@ -33,28 +37,33 @@ def test_a_question_and_other_words_make_one(one: str, two: str) -> None:
     assert normalised(one) != normalised(two)
 
 
+def copies(memories: list[Material]) -> dict[str, list[str]]:
+    """By what stays: what points at it."""
+    found: dict[str, list[str]] = {}
+    for change in plan_copies(memories, NOW):
+        link = change.group[1]
+        assert isinstance(link, AddLink)
+        found.setdefault(link.target, []).append(change.memory_id)
+    return found
+
+
 def test_the_strongest_stays_and_of_equals_the_oldest() -> None:
-    alike = [memory(0, "A"), memory(1, "a.", strength=0.9), memory(2, "A!", strength=0.9), memory(3, "B")]
-    assert find_copies(alike) == [Copies("memory:0001", ("memory:0000", "memory:0002"))]
+    alike = [memory(0, "A"), memory(1, "a.", importance=0.9), memory(2, "A!", importance=0.9), memory(3, "B")]
+    assert copies(alike) == {"memory:0001": ["memory:0000", "memory:0002"]}
 
 
 def test_of_one_age_and_strength_the_lowest_id_stays() -> None:
     same = [memory(2, "A", created_at=0.0), memory(1, "A", created_at=0.0)]
-    assert find_copies(same) == [Copies("memory:0001", ("memory:0002",))]
+    assert copies(same) == {"memory:0001": ["memory:0002"]}
 
 
-def test_what_not_everybody_sees_is_no_copy_of_what_they_see() -> None:
-    scopes = [memory(0, "A", scope="project"), memory(1, "A", scope="user"), memory(2, "A", scope="session")]
-    assert find_copies(scopes) == []
-    sessions = [memory(0, "A", scope="session"), memory(1, "A", scope="session", session_id="session:2")]
-    assert find_copies(sessions) == []
-    projects = [memory(0, "A"), memory(1, "A", session_id="session:2")]
-    assert len(find_copies(projects)) == 1
+def test_memories_of_two_sessions_of_a_project_may_be_copies() -> None:
+    assert len(copies([memory(0, "A"), memory(1, "A", session_id="session:2")])) == 1
 
 
 def test_blank_memories_and_one_memory_given_twice_are_no_copies() -> None:
-    assert find_copies([memory(0, " "), memory(1, "\t")]) == []
-    assert find_copies([memory(0, "A"), memory(0, "A")]) == []
+    assert copies([memory(0, " "), memory(1, "\t")]) == {}
+    assert copies([memory(0, "A"), memory(0, "A")]) == {}
 
 
 @given(st.text())
@@ -64,9 +73,9 @@ def test_to_normalise_again_changes_nothing(text: str) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(TEXTS), st.sampled_from([0.1, 0.5])), max_size=12))
 def test_each_text_is_kept_once(world: list[tuple[str, float]]) -> None:
-    memories = [memory(place, text, strength=strength) for place, (text, strength) in enumerate(world)]
-    gone = {name for each in find_copies(memories) for name in each.rest}
+    memories = [memory(place, text, importance=importance) for place, (text, importance) in enumerate(world)]
+    gone = {name for rest in copies(memories).values() for name in rest}
     left = [normalised(each.content) for each in memories if each.id not in gone]
     assert sorted(left) == sorted({normalised(text) for text, _ in world})
-    assert find_copies([each for each in memories if each.id not in gone]) == []
-    assert find_copies(memories[::-1]) == find_copies(memories)
+    assert copies([each for each in memories if each.id not in gone]) == {}
+    assert copies(memories[::-1]) == copies(memories)

@@ -7,19 +7,20 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.sentences import cut_at_word, split_sentences
-from remembrancer.actors.consolidator.reflection.summaries import (
+from remembrancer.actors.consolidator.summaries import (
     MOST_SENTENCES,
     Source,
     central_sentence,
+    content_words,
+    cut_at_word,
     lex_rank,
     one_line,
     sentences_of,
+    split_sentences,
     summarise,
+    tf_idf,
 )
-from remembrancer.actors.consolidator.reflection.words import content_words, tf_idf
-from remembrancer.protocol.wording.stems import stem
-from tests.pure.reflection_world import rows
+from remembrancer.memory.wording import stem
 
 CART = [
     Source("The cart total is wrong when a voucher and a discount apply together. It rained all day."),
@@ -44,14 +45,6 @@ def test_an_important_source_is_preferred() -> None:
     for place in range(3):
         given_ = [Source(text, 1.0 if each == place else 0.1) for each, text in enumerate(alike)]
         assert central_sentence(given_).source == place
-
-
-def test_vectors_of_the_sentences_decide_where_there_are_some() -> None:
-    texts = [Source("Alpha one"), Source("Beta two"), Source("Gamma three"), Source("Delta four")]
-    summary = summarise(texts, budget=12, vectors=rows([0, 1, 1, 1]))
-    assert summary.sentences[0].source == 1
-    with pytest.raises(ValueError, match="vectors"):
-        summarise(texts, vectors=rows([0]))
 
 
 def test_what_ends_without_a_mark_gets_a_full_stop_before_the_next() -> None:
@@ -85,12 +78,6 @@ def test_of_very_long_sources_each_gives_its_first_sentences() -> None:
     sentences = sentences_of(many)
     assert len(sentences) == MOST_SENTENCES
     assert [each.text for each in sentences if each.source == 1] == ["Short one.", "Another one."]
-
-
-@pytest.mark.parametrize("budget", [0, -3])
-def test_a_summary_needs_room(budget: int) -> None:
-    with pytest.raises(ValueError, match="room"):
-        summarise(CART, budget)
 
 
 def test_blank_texts_have_no_summary_no_line_and_no_central_sentence() -> None:

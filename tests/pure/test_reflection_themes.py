@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.consolidator.reflection.instructions import says_how
-from remembrancer.actors.consolidator.reflection.themes import ThemeRules, find_themes, label_of
-from tests.pure.reflection_world import memory, rows
+from remembrancer.actors.consolidator.themes import LEAST_SESSIONS, Theme, says_how
+from remembrancer.actors.consolidator.themes import find_themes as find_themes_of
+from remembrancer.protocol.consolidation import Material
+from tests.pure.reflection_world import memory, rows, with_vectors
 
 ERRORS = [
     "The user asked how errors of the client are handled",
@@ -20,36 +21,44 @@ ERRORS = [
 ]
 
 
+SPECIFIC = " in src/client.py"
+"""What makes a text one of its project alone."""
+
+
+def find_themes(memories: list[Material], topics: list[int]) -> list[Theme]:
+    return find_themes_of(with_vectors(memories, rows(topics)), "engram")
+
+
+def ids(theme: Theme) -> list[str]:
+    return [each.id for each in theme.members]
+
+
 def in_sessions(texts: list[str], **changes: Any) -> list[Any]:
     return [memory(place, text, session_id=f"session:{place}", **changes) for place, text in enumerate(texts)]
 
 
 def test_what_comes_up_in_three_sessions_is_a_theme() -> None:
     memories = [*in_sessions(ERRORS), memory(9, "Lunch", session_id="session:9")]
-    (theme,) = find_themes(memories, rows([0, 0, 0, 0, 1]))
+    (theme,) = find_themes(memories, [0, 0, 0, 0, 1])
     assert theme.frequency == 4
-    assert theme.members == ("memory:0000", "memory:0001", "memory:0002", "memory:0003")
-    assert theme.sessions == ("session:0", "session:1", "session:2", "session:3")
+    assert ids(theme) == ["memory:0000", "memory:0001", "memory:0002", "memory:0003"]
     assert theme.pattern in ERRORS
-    assert "errors" in theme.label
-    assert "client" in theme.label
 
 
 def test_what_is_said_often_in_two_sessions_is_none() -> None:
     memories = [memory(place, session_id=f"session:{place % 2}") for place in range(8)]
-    assert find_themes(memories, rows([0] * 8)) == []
-    assert len(find_themes(memories, rows([0] * 8), ThemeRules(min_sessions=2))) == 1
+    assert find_themes(memories, [0] * 8) == []
 
 
 def test_a_theme_may_be_of_different_types_and_kinds() -> None:
     memories = in_sessions(ERRORS)
     mixed = [memories[0], memory(1, ERRORS[1], session_id="session:1", type="semantic", kind="fact"), *memories[2:]]
-    assert len(find_themes(mixed, rows([0] * 4))) == 1
+    assert len(find_themes(mixed, [0] * 4)) == 1
 
 
 def test_the_most_frequent_theme_comes_first() -> None:
     memories = [memory(place, session_id=f"session:{place}") for place in range(9)]
-    themes = find_themes(memories, rows([0, 1, 1, 0, 1, 0, 1, 2, 2]))
+    themes = find_themes(memories, [0, 1, 1, 0, 1, 0, 1, 2, 2])
     assert [each.frequency for each in themes] == [4, 3]
 
 
@@ -58,18 +67,18 @@ def test_the_most_frequent_theme_comes_first() -> None:
     [("preference", True, "user"), ("observation", False, "user"), ("observation", True, "project")],
 )
 def test_preferences_and_what_holds_anywhere_belong_to_the_user(kind: str, specific: bool, scope: str) -> None:
-    (theme,) = find_themes(in_sessions(ERRORS, kind=kind, project_specific=specific), rows([0] * 4))
+    texts = [text + SPECIFIC if specific else text for text in ERRORS]
+    (theme,) = find_themes(in_sessions(texts, kind=kind), [0] * 4)
     assert theme.suggested_scope == scope
 
 
 def test_a_theme_whose_sentence_is_of_the_project_stays_in_the_project() -> None:
     texts = ["Tests run before every commit in src/run.py", "Tests run before a commit", "Tests run", "Tests"]
-    memories = in_sessions(texts)
-    spoken = next(each.pattern for each in find_themes(memories, rows([0] * 4)))
-    place = texts.index(spoken)
-    memories[place] = memory(place, spoken, session_id=f"session:{place}", project_specific=True)
-    (theme,) = find_themes(memories, rows([0] * 4))
-    assert theme.suggested_scope == "project"
+    (theme,) = find_themes(in_sessions(texts), [0] * 4)
+    assert theme.suggested_scope == ("project" if "src" in theme.pattern else "user")
+    said_by_the_project = ["Tests run before a commit in src/run.py", *texts[1:3], "Tests run before a commit in src"]
+    (theme,) = find_themes(in_sessions(said_by_the_project), [0] * 4)
+    assert theme.suggested_scope == ("project" if "src/" in theme.pattern else "user")
 
 
 @pytest.mark.parametrize(
@@ -82,18 +91,8 @@ def test_a_theme_whose_sentence_is_of_the_project_stays_in_the_project() -> None
     ],
 )
 def test_a_theme_about_how_something_is_done_becomes_a_procedure(kind: str, text: str, procedure: bool) -> None:
-    (theme,) = find_themes(in_sessions([text] * 3, kind=kind), rows([0] * 3))
+    (theme,) = find_themes(in_sessions([text] * 3, kind=kind), [0] * 3)
     assert theme.as_procedure is procedure
-
-
-def test_a_label_names_common_entities_then_tags_then_words() -> None:
-    memories = [
-        memory(0, "Redis evicts keys", entities=("Redis", "prod"), tags=("cache",)),
-        memory(1, "Evicted keys again", entities=("redis",), tags=("cache", "ops")),
-        memory(2, "The keys were gone", entities=("Redis",), tags=()),
-    ]
-    assert label_of(memories) == "Redis, cache, keys"
-    assert label_of([memory(0, "Tea"), memory(1, "Rain")]) == ""
 
 
 @pytest.mark.parametrize(
@@ -132,14 +131,12 @@ def test_statements_do_not_say_how(text: str) -> None:
     assert not says_how(text)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30), st.integers(1, 4))
-def test_a_theme_counts_its_sessions_and_no_memory_is_in_two(world: list[tuple[int, int]], least: int) -> None:
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4)), max_size=30))
+def test_a_theme_counts_its_sessions_and_no_memory_is_in_two(world: list[tuple[int, int]]) -> None:
     memories = [memory(place, session_id=f"session:{session}") for place, (_, session) in enumerate(world)]
-    themes = find_themes(memories, rows([topic for topic, _ in world]), ThemeRules(min_sessions=least))
-    taken = [name for each in themes for name in each.members]
+    themes = find_themes(memories, [topic for topic, _ in world])
+    taken = [name for each in themes for name in ids(each)]
     assert len(taken) == len(set(taken))
-    session_of = {each.id: each.session_id for each in memories}
     for theme in themes:
-        assert theme.frequency == len({session_of[name] for name in theme.members}) >= least
-        assert theme.label
+        assert theme.frequency == len({each.session_id for each in theme.members}) >= LEAST_SESSIONS
         assert theme.pattern

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.protocol.wording.sameness import same_in_words
+from remembrancer.memory.wording import same_in_words
 
 SAME = [
     (0.921, "The API uses Postgres.", "We use Postgres for the API."),

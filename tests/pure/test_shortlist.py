@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import MemoryRecord, Vectors
 from remembrancer.actors.store.retrieval.shortlist import Entry, each_once, strength_of
-from remembrancer.protocol.dynamics import DAY_S
+from remembrancer.memory.decay import DAY_S
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Scores
 from remembrancer.protocol.writes import SourceRef

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from remembrancer.actors.consolidator.work.topics import AGAIN_S, topics_of
+from remembrancer.actors.consolidator.communities import AGAIN_S, topics_of
+from remembrancer.actors.consolidator.store_connection import StoreConnection
 from remembrancer.protocol.consolidation import EntityEdges
 from remembrancer.protocol.writes import ProjectRef
 
@@ -14,7 +15,7 @@ FIRST = EntityEdges((("queue", "store", 2.0), ("lamp", "wick", 1.0)), next_after
 LAST = EntityEdges((("queue", "worker", 1.0),))
 
 
-class Pages:
+class Pages(StoreConnection):
     """A graph in two pages, with topics of that time."""
 
     def __init__(self, topics_at: float | None, *, is_large: bool = True) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from examples.week.fates import (
     ARCHIVED,
@@ -18,11 +19,13 @@ from examples.week.fates import (
 )
 from examples.week.steps import Ask, ReadContext, Session, Step
 from examples.week.story import HOLIDAY_DAYS, WEEK, memories
-from remembrancer.actors.consolidator.promotion import Candidate, at_once, at_session_end, to_user
-from remembrancer.protocol.dynamics import DAY_S, memory_strength
+from remembrancer.memory.decay import DAY_S, DEFAULT_MAINTENANCE, memory_strength
+from remembrancer.memory.promotion import at_once, at_session_end, promotion_score, to_user
+from remembrancer.memory.wording import same_in_words
+from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.kinds import Scope
-from remembrancer.protocol.rules import DEFAULT_MAINTENANCE, promotion_score
-from remembrancer.protocol.wording.sameness import same_in_words
+from remembrancer.protocol.writes import EntityRef
+from tests.pure.reflection_world import memory
 
 LAST_DAY = WEEK[-1].day + HOLIDAY_DAYS
 
@@ -40,23 +43,23 @@ def shown_by(step: Step) -> tuple[str, ...]:
             return ()
 
 
-def candidate(name: str, until: int, scope: Scope = "session") -> Candidate:
+def candidate(name: str, until: int, scope: Scope = "session") -> Material:
     """A memory as it stands at the end of a session."""
     _, kept = memories()[name]
     shown = accesses(name, until=until)
-    return Candidate(
+    made = memory(
+        0,
+        kept.content,
         id=name,
         kind=kept.kind,
-        content=kept.content,
         scope=scope,
-        last_accessed_at=0.0,
         importance=kept.importance,
         confidence=kept.confidence,
         access_count=len(shown),
         sessions_accessed=len({session.number for session in shown}),
-        has_vectors=True,
-        entities=kept.about,
+        vector=bytes(4),
     )
+    return replace(made, entities=tuple(EntityRef(*each, "about") for each in kept.about))
 
 
 def own_session(name: str) -> Session:

@@ -1,54 +1,366 @@
-"""Which memories are archived and let go. Pure; the clock is passed in. Times are seconds since the epoch.
+"""Maintenance of a file, and its consolidation when it has become large, page by page.
 
-A session's memories are none of maintenance's
-business, and what the user is to remember is archived at most, never deleted.
+Memories are archived and let go, copies stand behind one of them, contradictions are proposed, and what nobody needs
+any more is removed. Of all memories together only what tells copies apart is held at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from remembrancer.protocol.kinds import Scope, Status
-from remembrancer.protocol.rules import DEFAULT_MAINTENANCE
-from remembrancer.protocol.rules import ArchiveRule as ArchiveRule
-from remembrancer.protocol.rules import MaintenanceRules as MaintenanceRules
+from remembrancer.actors.consolidator.contradictions import CONTRADICTION_COSINE, contradictions_with, still_holds
+from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
+from remembrancer.actors.consolidator.promoting import promote_to_user
+from remembrancer.actors.consolidator.reflecting import find_patterns
+from remembrancer.actors.consolidator.store_connection import (
+    IDS,
+    Clock,
+    Found,
+    Group,
+    Head,
+    StoreConnection,
+    derive,
+    in_thread,
+    lost,
+    pages,
+    parts_of,
+    read_named,
+    run_id_of,
+)
+from remembrancer.config.settings import Settings, maintenance_rules, promotion_rules
+from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, should_delete, strength_of
+from remembrancer.memory.wording import normalised
+from remembrancer.protocol.consolidation import ConsolidateJob, Maintained, MaintainJob, Material, ReadMemories
+from remembrancer.protocol.kinds import SESSION_KINDS
+from remembrancer.protocol.runs import (
+    AddLink,
+    ApplyRun,
+    CloseRequest,
+    DropOrphans,
+    Method,
+    Place,
+    Prune,
+    ReviseMemory,
+    RunKind,
+)
+from remembrancer.protocol.writes import ProjectRef
 
-DEFAULT_RULES: Final = DEFAULT_MAINTENANCE
+PAGE: Final = 1000
+PAGE_WITH_CONTENT: Final = 200
+SLICE: Final = 500
+"""Memories that are summed up together."""
+NAMED: Final = 100
+"""Ids of each sort that an answer gives."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryFacts:
-    """What maintenance looks at. `strength` is `memory_strength` at the time of the decision."""
-
-    scope: Scope
-    status: Status
-    strength: float
-    created_at: float
-    updated_at: float
-    access_count: int
-    archived_at: float | None = None
-    """None: it is not known when, and its last change counts."""
-
-
-def should_archive(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
-    """Whether an active memory of a project or of the user is too weak to be kept in sight."""
-    if memory.scope == "session" or memory.status != "active":
-        return False
-    rule = rules.user if memory.scope == "user" else rules.project
-    return (
-        memory.strength < rule.strength_below
-        and memory.created_at < now - rule.older_than_s
-        and memory.access_count < rule.accessed_below
+async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
+    """Carry out the maintenance of a file, or say what it would do."""
+    rules, request, now = maintenance_rules(settings), job.request, clock()
+    project = request.project
+    place = "user" if project is None else project.id
+    run_id = run_id_of("maintenance", place, now)
+    run = _Pass(store, project, run_id, "maintenance", clock, request.dry_run)
+    notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, request.dry_run)
+    orphans_before = now - rules.orphan_after_s
+    prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
+    upkeep = await store.read_upkeep(project, orphans_before, prune)
+    examined, archived, deleted = await run.archive(rules)
+    duplicates = await run.deduplicate(archived)
+    # In a dry run, what is archived or stands behind a copy does not look like that.
+    left_out = frozenset((*archived, *duplicates)) if request.dry_run else frozenset()
+    contradictions = await run.find_contradictions(upkeep.done_at, left_out)
+    if upkeep.orphans:
+        await run.write("decay_archive", [Change("", (DropOrphans(orphans_before),))])
+    forgotten = await notes.forget_notes(rules)
+    pruned = await run.prune(prune, upkeep.prunable)
+    promoted = 0
+    if project is not None:
+        promoted = await promote_to_user(
+            store, project, promotion_rules(settings), clock, dry_run=request.dry_run, left_out=left_out
+        )
+    return Maintained(
+        place=place,
+        examined=examined,
+        archived=len(archived),
+        deleted=len(deleted),
+        duplicates=len(duplicates),
+        contradictions=contradictions,
+        orphans=upkeep.orphans,
+        promoted=promoted,
+        notes=forgotten,
+        pruned=pruned,
+        run_ids=tuple(each.run_id for each in (run, notes) if each.parts),
+        archived_ids=tuple(archived[:NAMED]),
+        deleted_ids=tuple(deleted[:NAMED]),
+        duplicate_ids=tuple(duplicates[:NAMED]),
+        dry_run=request.dry_run,
     )
 
 
-def should_delete(memory: MemoryFacts, now: float, rules: MaintenanceRules = DEFAULT_RULES) -> bool:
-    """Whether a project's memory has been archived for so long that it is forgotten (softly).
+async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
+    """Consolidate a project's memories, or the user's, and close the request. What was summed up before is left."""
+    project = job.project
+    place: Place = "user" if project is None else "project"
+    run_id = run_id_of("consolidation", "user" if project is None else project.id, job.request_id)
+    if settings.consolidate_in_background:
+        request = ReadMemories(
+            project, scopes=(place,), statuses=("active",), types=("episodic",), limit=SLICE, with_vectors=True
+        )
+        head = Head(run_id, place, "consolidation", "summarize_cluster")
+        async for page in pages(store, request):
+            summaries = await in_thread(lambda: plan_summaries(page, clock()))  # noqa: B023 - awaited
+            for part in derived_parts(head, summaries):
+                await store.submit_run(project, part, clock())
+        if project is not None:
+            patterns = await find_patterns(store, project, (), clock())
+            head = Head(run_id, place, "consolidation", "extract_patterns")
+            for part in derived_parts(head, [each.derived for each in patterns if each.derived is not None]):
+                await store.submit_run(project, part, clock())
+        run = _Pass(store, project, run_id, "consolidation", clock)
+        await run.deduplicate()
+        await run.find_contradictions((await store.read_upkeep(project, 0.0)).done_at)
+    if project is not None:
+        await promote_to_user(store, project, promotion_rules(settings), clock)
+    closing = (CloseRequest(job.request_id),)
+    closed = ApplyRun(run_id_of("closing", run_id), place, "consolidation", "summarize_cluster", closing)
+    await store.submit_run(project, closed, clock())
 
-    One that is used in the meantime is active again (`records/reviving.py`).
+
+@dataclass
+class _Pass:
+    """One run over a file, while it goes on. With `dry_run` it writes nothing, and its answers are what it would do.
+
+    What belongs to a session is none of its business, but for the notes of closed ones.
     """
-    if memory.scope != "project" or memory.status != "archived":
-        return False
-    archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
-    return archived_at < now - rules.delete_after_s
+
+    store: StoreConnection
+    project: ProjectRef | None
+    run_id: str
+    kind: RunKind
+    clock: Clock
+    dry_run: bool = False
+    parts: int = 0
+
+    @property
+    def place(self) -> Place:
+        return "user" if self.project is None else "project"
+
+    async def archive(self, rules: MaintenanceRules) -> tuple[int, list[str], list[str]]:
+        """Archive what is weak, and forget what was archived long ago: how many were looked at, and both sorts' ids."""
+        examined = 0
+        archived: list[str] = []
+        deleted: list[str] = []
+        request = ReadMemories(
+            self.project, scopes=(self.place,), statuses=("active", "archived"), limit=PAGE, with_content=False
+        )
+        async for page in pages(self.store, request):
+            examined += len(page)
+            weak, old = plan_archiving(page, self.clock(), rules)
+            archived += await self.write("decay_archive", weak)
+            deleted += await self.write("decay_archive", old)
+        return examined, archived, deleted
+
+    async def deduplicate(self, archived: Sequence[str] = ()) -> list[str]:
+        """Have one of each set of copies stand for the others; ids of those. What was `archived` is none."""
+        duplicates: list[str] = []
+        finder = CopyFinder()
+        request = ReadMemories(self.project, scopes=(self.place,), statuses=("active",), limit=PAGE_WITH_CONTENT)
+        async for page in pages(self.store, request):
+            for memory in page:
+                finder.add(memory)
+        left_out = frozenset(archived)
+        for ids in _portions(finder.groups(), IDS):
+            copies = await read_named(self.store, self.project, ids, with_vectors=False)
+            still = [memory for memory in copies if memory.status == "active" and memory.id not in left_out]
+            duplicates += await self.write("deduplicate", plan_copies(still, self.clock()))
+        return duplicates
+
+    async def find_contradictions(self, since: float | None, left_out: frozenset[str] = frozenset()) -> int:
+        """Propose what memories since a time (None: all) say against older ones; how many of them do."""
+        count = 0
+        request = ReadMemories(
+            self.project,
+            scopes=(self.place,),
+            statuses=("active",),
+            types=("semantic",),
+            limit=PAGE_WITH_CONTENT,
+            with_vectors=True,
+        )
+        async for page in pages(self.store, request):
+            newer = [
+                each
+                for each in page
+                if (since is None or max(each.created_at, each.updated_at) >= since) and each.id not in left_out
+            ]
+            if newer:
+                near = await self.store.find_near(self.project, newer, CONTRADICTION_COSINE, self.place)
+                changes = await in_thread(lambda: plan_contradictions(newer, near, self.clock()))  # noqa: B023 - awaited
+                count += len(await self.write("contradict", changes))
+        return count
+
+    async def forget_notes(self, rules: MaintenanceRules) -> int:
+        """Forget what sessions that were closed long ago noted for themselves alone. A project's file has sessions."""
+        if self.project is None:
+            return 0
+        count = 0
+        request = ReadMemories(
+            self.project,
+            scopes=("session",),
+            kinds=tuple(sorted(SESSION_KINDS)),
+            closed_before=self.clock() - rules.session_details_kept_s,
+            limit=PAGE,
+            with_content=False,
+        )
+        async for page in pages(self.store, request):
+            count += len(await self.write("decay_archive", plan_notes(page, self.clock(), rules)))
+        return count
+
+    async def prune(self, edit: Prune, count: int) -> int:
+        """Remove what nobody needs any more: so many rows, a bounded number in each transaction."""
+        if self.dry_run or not count:
+            return count
+        removed, part = 0, 0
+        while True:
+            run = ApplyRun(
+                run_id_of("pruning", self.run_id), self.place, self.kind, "decay_archive", (edit,), part=part
+            )
+            name = derive("pruning", self.run_id, part)
+            result = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
+            removed += result.pruned
+            part += 1
+            if result.pruned < edit.limit:
+                return removed
+
+    async def write(self, method: Method, changes: Sequence[Change]) -> list[str]:
+        """Have the changes carried out; ids of the memories that were changed (or would be)."""
+        passed_over: set[str] = set()
+        head = Head(self.run_id, self.place, self.kind, method)
+        groups = [] if self.dry_run else [change.group for change in changes]
+        for part in parts_of(head, groups, first=self.parts):
+            name = derive("tidying", self.place, "" if self.project is None else self.project.id, part.edits)
+            passed_over |= lost(await self.store.submit_run(self.project, part, self.clock(), operation_id=name))
+            self.parts += 1
+        return [change.memory_id for change in changes if change.memory_id not in passed_over]
+
+
+def _portions(groups: Iterable[Sequence[str]], size: int) -> Iterator[list[str]]:
+    """Whole groups, together as many ids as fit; a larger group comes alone."""
+    portion: list[str] = []
+    for group in groups:
+        if portion and len(portion) + len(group) > size:
+            yield portion
+            portion = []
+        portion.extend(group)
+    if portion:
+        yield portion
+
+
+# --- What is changed. Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is done about one memory."""
+
+    memory_id: str
+    group: Group
+
+
+def plan_archiving(
+    memories: Iterable[Material], now: float, rules: MaintenanceRules
+) -> tuple[list[Change], list[Change]]:
+    """What is archived, and what is forgotten because it was archived long ago; nothing that somebody wanted back."""
+    archived, deleted = [], []
+    for memory in memories:
+        if memory.undone in ("archived", "forgotten"):
+            continue
+        if should_archive(memory, now, rules):
+            reason = f"weak ({strength_of(memory, now):g}), old and hardly used"
+            revision = ReviseMemory(
+                memory.id, "archived", expected_version=memory.version, status="archived", reason=reason
+            )
+            archived.append(Change(memory.id, (revision,)))
+        elif should_delete(memory, now, rules):
+            deleted.append(_forgetting(memory, f"maintenance: archived for {rules.delete_after_s / DAY_S:g} days"))
+    return archived, deleted
+
+
+def plan_notes(memories: Iterable[Material], now: float, rules: MaintenanceRules) -> list[Change]:
+    """What is forgotten of what closed sessions noted for themselves alone: what is old itself."""
+    kept_s = rules.session_details_kept_s
+    reason = f"maintenance: its session has been closed for {kept_s / DAY_S:g} days"
+    return [_forgetting(each, reason) for each in memories if each.updated_at < now - kept_s and not each.undone]
+
+
+def _forgetting(memory: Material, reason: str) -> Change:
+    revision = ReviseMemory(memory.id, "forgotten", expected_version=memory.version, forget=reason, reason=reason)
+    return Change(memory.id, (revision,))
+
+
+@dataclass(slots=True)
+class CopyFinder:
+    """Finds which of very many memories could be copies, and holds some 100 bytes for each.
+
+    The text itself is compared afterwards, of those few alone.
+    """
+
+    _first: dict[bytes, str] = field(default_factory=dict)
+    _groups: dict[bytes, list[str]] = field(default_factory=dict)
+
+    def add(self, memory: Material) -> None:
+        """Look at one more."""
+        text = normalised(memory.content)
+        if not text:
+            return
+        digest = hashlib.blake2b(text.encode(), digest_size=16).digest()
+        first = self._first.setdefault(digest, memory.id)
+        if first != memory.id:
+            self._groups.setdefault(digest, [first]).append(memory.id)
+
+    def groups(self) -> list[list[str]]:
+        """Ids of memories that say the same."""
+        return list(self._groups.values())
+
+
+def plan_copies(memories: Iterable[Material], now: float) -> list[Change]:
+    """Of memories of one scope that say the same in the same words one stays as it is; each of the others points at it,
+    and stands behind it.
+
+    The strongest stays; of equally strong ones the oldest, and of those the one with the lowest id. A copy for which
+    that was undone is none any more.
+    """
+    groups: dict[str, dict[str, Material]] = {}
+    for memory in memories:
+        if memory.undone != "deduplicated" and (text := normalised(memory.content)):
+            groups.setdefault(text, {})[memory.id] = memory
+    changes = []
+    for group in groups.values():
+        kept = min(group.values(), key=lambda each: (-strength_of(each, now), each.created_at, each.id))
+        for copy in sorted(group.values(), key=lambda each: (each.created_at, each.id)):
+            if copy is not kept:
+                revision = ReviseMemory(
+                    copy.id,
+                    "deduplicated",
+                    expected_version=copy.version,
+                    status="consolidated",
+                    reason=f"{kept.id} says the same in the same words",
+                )
+                changes.append((kept.id, Change(copy.id, (revision, AddLink(copy.id, kept.id, "similar_to")))))
+    return [change for _, change in sorted(changes, key=lambda pair: pair[0])]
+
+
+def plan_contradictions(newer: Iterable[Material], near: Mapping[str, Found], now: float) -> list[Change]:
+    """Links from memories to older ones that they contradict. Nothing else changes: a person has to judge that."""
+    changes = []
+    for memory in newer:
+        if not still_holds(memory, now):
+            continue
+        others = [(other, cosine) for other, cosine in near.get(memory.id, ()) if other.type == "semantic"]
+        for found in contradictions_with(memory, others, now):
+            if found.newer == memory.id:
+                link = AddLink(found.newer, found.older, "contradicts", found.strength)
+                changes.append(Change(memory.id, (link,)))
+    return changes

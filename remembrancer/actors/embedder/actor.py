@@ -20,9 +20,7 @@ from remembrancer.actors.embedder.workers import (
     Crashed,
     Loaded,
     PassageThread,
-    QuestionAnswers,
     QuestionThread,
-    RerankerAnswer,
     Unusable,
     WorkEvent,
     load_engine,
@@ -102,11 +100,8 @@ class EmbedderActor(Actor):
 
     def _finish_threads(self) -> list[PassageThread | QuestionThread]:
         """Have all threads end. Those that are returned are worth waiting for: the reranker may be loading yet."""
-        threads: list[PassageThread | QuestionThread] = [self._passages]
-        if self._questions is not None:
-            threads.append(self._questions)
-        self._reranking.finish()
-        for thread in threads:
+        threads = [thread for thread in (self._passages, self._questions) if thread is not None]
+        for thread in (*threads, self._reranking):
             thread.finish()
         return threads
 
@@ -185,18 +180,9 @@ class EmbedderActor(Actor):
                 logger.error("no model", extra={"reason": reason})
                 self._error = reason
                 self._announce()
-            case Answers(generation=generation, messages=messages) if generation == self._generation:
-                self._embedded_passages += sum(len(m.passages) for m in messages if isinstance(m, PassagesEmbedded))
-                for message in messages:
-                    self._say(message)
-            case Answers():
-                pass  # of a store that is gone
-            case QuestionAnswers(messages=answers):
-                for generation, answer in answers:
-                    if generation == self._generation:
-                        self._say(answer)
-            case RerankerAnswer(generation=generation, message=message):
-                if generation == self._generation:
+            case Answers(generation=generation, messages=messages):
+                for message in messages if generation == self._generation else ():  # or else of a store that is gone
+                    self._embedded_passages += len(message.passages) if isinstance(message, PassagesEmbedded) else 0
                     self._say(message)
             case Crashed():
                 if not self._crashed.done():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.actors.embedder.passages import MeasuredPassage
 from remembrancer.protocol.work import Passage, PassagesEmbedded
 
 TARGET_S: Final = 0.09
@@ -43,9 +44,9 @@ class Row(NamedTuple):
     text: str
 
 
-class RowQueue:
-    """The passages in hand, by job. A batch holds one job's next passages, so that a long memory is done as a whole and
-    not together with all others; what room is left goes to passages of like length, since the shorter are padded to the
+class JobQueue:
+    """The jobs in hand, each open until its last vector has come. A batch holds one job's next passages, so that a long
+    memory is done as a whole; what space is left goes to passages of like length, since the shorter are padded to the
     longest.
 
     Batches begin in turn with the job that has the least left and with the oldest: short memories do not wait for a
@@ -53,98 +54,77 @@ class RowQueue:
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[int, deque[Row]] = {}
+        self._rows: dict[int, deque[Row]] = {}
         """By job, in the order of their arrival; never empty."""
         self._left: dict[int, int] = {}
         """Tokens, by job."""
+        self._open: dict[int, tuple[tuple[Passage, ...], dict[int, NDArray[np.float32]]]] = {}
+        """The passages of each job, and those of their vectors that have come."""
         self._arrivals = 0
         self._oldest_first = False
 
     def __len__(self) -> int:
-        return sum(map(len, self._jobs.values()))
+        """Passages that no batch has taken yet."""
+        return sum(map(len, self._rows.values()))
 
-    def add(self, job_id: int, texts: Iterable[tuple[str, int]]) -> None:
-        """Take a job's passages: each text with its number of tokens, marks included (so never none)."""
-        rows = [Row(tokens, self._arrivals + place, job_id, place, text) for place, (text, tokens) in enumerate(texts)]
-        if rows:
-            self._arrivals += len(rows)
-            self._jobs.setdefault(job_id, deque()).extend(rows)
-            self._left[job_id] = self._left.get(job_id, 0) + sum(row.tokens for row in rows)
+    def __contains__(self, job_id: int) -> bool:
+        """Whether a job is open."""
+        return job_id in self._open
+
+    def add(self, job_id: int, text: str, passages: Sequence[MeasuredPassage], marks: int = 0) -> None:
+        """Take a job in hand: the passages of its text, each with `marks` tokens around it."""
+        rows = [
+            Row(tokens + marks, self._arrivals + place, job_id, place, text[start:end])
+            for place, (start, end, tokens) in enumerate(passages)
+        ]
+        self._arrivals += len(rows)
+        self._open[job_id] = (tuple(Passage(start, end) for start, end, _ in passages), {})
+        self._rows[job_id] = deque(rows)
+        self._left[job_id] = sum(row.tokens for row in rows)
 
     def take(self, padded_tokens: int) -> list[Row]:
         """The next batch, shortest first; at least one row, if there is one."""
-        if not self._jobs:
+        if not self._rows:
             return []
-        first = next(iter(self._jobs)) if self._oldest_first else min(self._left, key=self._left.__getitem__)
+        first = next(iter(self._rows)) if self._oldest_first else min(self._left, key=self._left.__getitem__)
         self._oldest_first = not self._oldest_first
         batch = [self._pop(first)]
         longest = batch[0].tokens
-        while (job_id := self._next_for(first, longest)) is not None:
-            longest = max(longest, self._jobs[job_id][0].tokens)
+        while self._rows:
+            job_id = first  # its own; then that of the nearest length
+            if first not in self._rows:
+                job_id = min(self._rows, key=lambda each: abs(self._rows[each][0].tokens - longest))
+            longest = max(longest, self._rows[job_id][0].tokens)
             if (len(batch) + 1) * longest > padded_tokens:
                 break
             batch.append(self._pop(job_id))
         return sorted(batch)
 
-    def discard(self, job_id: int) -> None:
-        """Forget a job's passages."""
-        self._jobs.pop(job_id, None)
-        self._left.pop(job_id, None)
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._jobs.clear()
-        self._left.clear()
-
-    def _next_for(self, first: int, longest: int) -> int | None:
-        """Whose passage is next in a batch that began with job `first`: its own; then that of the nearest length."""
-        if first in self._jobs:
-            return first
-        return min(self._jobs, key=lambda job_id: abs(self._jobs[job_id][0].tokens - longest), default=None)
-
-    def _pop(self, job_id: int) -> Row:
-        row = self._jobs[job_id].popleft()
-        self._left[job_id] -= row.tokens
-        if not self._jobs[job_id]:
-            self.discard(job_id)
-        return row
-
-
-class _OpenJob:
-    def __init__(self, passages: tuple[Passage, ...]) -> None:
-        self.passages = passages
-        self.vectors: dict[int, NDArray[np.float32]] = {}
-
-
-class JobTable:
-    """The jobs in hand, each open until its last vector has come."""
-
-    def __init__(self) -> None:
-        self._open: dict[int, _OpenJob] = {}
-
-    def __contains__(self, job_id: int) -> bool:
-        return job_id in self._open
-
-    def begin(self, job_id: int, passages: Iterable[Passage]) -> None:
-        """Take a job in hand."""
-        self._open[job_id] = _OpenJob(tuple(passages))
-
     def put(self, row: Row, vector: NDArray[np.float32]) -> PassagesEmbedded | None:
         """Keep a row's vector; the answer when it was the last of its job. A job that is not open is passed over."""
-        job = self._open.get(row.job_id)
-        if job is None:
+        if row.job_id not in self._open:
             return None
-        job.vectors[row.place] = vector
-        if len(job.vectors) < len(job.passages):
+        passages, vectors = self._open[row.job_id]
+        vectors[row.place] = vector
+        if len(vectors) < len(passages):
             return None
         del self._open[row.job_id]
-        matrix = np.stack([job.vectors[place] for place in range(len(job.passages))])
-        return PassagesEmbedded(row.job_id, job.passages, matrix.astype("<f4").tobytes())
+        matrix = np.stack([vectors[place] for place in range(len(passages))])
+        return PassagesEmbedded(row.job_id, passages, matrix.astype("<f4").tobytes())
 
     def drop(self, job_id: int) -> None:
         """Forget a job."""
-        self._open.pop(job_id, None)
+        for table in (self._rows, self._left, self._open):
+            table.pop(job_id, None)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._open.clear()
+        for table in (self._rows, self._left, self._open):
+            table.clear()
+
+    def _pop(self, job_id: int) -> Row:
+        row = self._rows[job_id].popleft()
+        self._left[job_id] -= row.tokens
+        if not self._rows[job_id]:
+            del self._rows[job_id], self._left[job_id]
+        return row

@@ -6,8 +6,6 @@ It reads query and passage together, which no vector does, and so costs a run of
 from __future__ import annotations
 
 import logging
-import queue
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,15 +14,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from remembrancer.actors.embedder.sentence_transformers import EXTRA, set_offline
-from remembrancer.actors.embedder.workers import (
-    FIRST_RETRY_S,
-    LAST_RETRY_S,
-    Crashed,
-    RerankerAnswer,
-    WorkEvent,
-    give_back_memory,
-    in_words,
-)
+from remembrancer.actors.embedder.workers import Answers, Post, WorkThread, in_words
 from remembrancer.protocol.errors import InternalError, ModelUnusable
 from remembrancer.protocol.work import PassagesReranked, RerankPassages
 
@@ -92,18 +82,13 @@ def load_cross_encoder(model: str, threads: int) -> CrossEncoderReranker:
     raise ModelUnusable(f"{directory} holds a model with {outputs} outputs, and a reranker has one: choose another")
 
 
-class RerankThread(threading.Thread):
-    """Loads the reranker, trying again until it can, then answers questions in their order.
+class RerankThread(WorkThread[tuple[int, RerankPassages]]):
+    """Loads the reranker, then answers questions in their order. Until it is loaded each has the reason as its answer:
+    nobody waits for it."""
 
-    Until it is loaded nobody waits for it: each question is answered with the reason.
-    """
-
-    def __init__(self, load: Callable[[], Reranker], post: Callable[[WorkEvent], None]) -> None:
-        super().__init__(name="reranker", daemon=True)
+    def __init__(self, load: Callable[[], Reranker], post: Post) -> None:
+        super().__init__("reranker", post)
         self._load = load
-        self._post = post
-        self._inbox: queue.SimpleQueue[tuple[int, RerankPassages] | None] = queue.SimpleQueue()
-        self._finished = threading.Event()
         self._why_not: str | None = LOADING
 
     def submit(self, generation: int, question: RerankPassages) -> None:
@@ -111,39 +96,14 @@ class RerankThread(threading.Thread):
         if self._why_not is None:
             self._inbox.put((generation, question))
         else:
-            self._post(RerankerAnswer(generation, PassagesReranked(question.query_id, (), self._why_not)))
+            self._post(Answers(generation, [PassagesReranked(question.query_id, (), self._why_not)]))
 
-    def finish(self) -> None:
-        """End after the question under way."""
-        self._finished.set()
-        self._inbox.put(None)
-
-    def run(self) -> None:
-        """The thread's life."""
-        try:
-            reranker = self._load_until_possible()
-            while reranker is not None and (item := self._inbox.get()) is not None:
-                self._post(RerankerAnswer(item[0], reranked(reranker, item[1], time.time)))
-        except Exception:
-            logger.exception("crashed", extra={"thread_name": self.name})
-            self._post(Crashed(self.name))
-
-    def _load_until_possible(self) -> Reranker | None:
-        """The reranker; None when the end came first."""
-        delay_s = FIRST_RETRY_S
-        while not self._finished.is_set():
-            try:
-                reranker = self._load()
-            except Exception as error:
-                logger.warning("the reranker cannot be loaded", exc_info=not isinstance(error, ModelUnusable))
-                self._why_not = in_words(error)
-                self._finished.wait(delay_s)
-                delay_s = min(2 * delay_s, LAST_RETRY_S)
-            else:
-                give_back_memory()
-                self._why_not = None
-                return reranker
-        return None
+    def work(self) -> None:
+        """See `WorkThread`."""
+        reranker = self.load_until_possible(self._load, lambda reason: setattr(self, "_why_not", reason))
+        self._why_not = None
+        while reranker is not None and (item := self._inbox.get()) is not None:
+            self._post(Answers(item[0], [reranked(reranker, item[1], time.time)]))
 
 
 def reranked(reranker: Reranker, question: RerankPassages, clock: Callable[[], float]) -> PassagesReranked:

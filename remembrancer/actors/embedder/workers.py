@@ -1,7 +1,6 @@
 """The threads of an embedder: one loads the model and embeds passages, one answers questions at the same time.
 
-Both speak to the event loop through one function, `post`, which may be called from any thread, and are spoken to
-through their inboxes."""
+They speak to the event loop through one function, `post`, which may be called from any thread."""
 
 from __future__ import annotations
 
@@ -14,11 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from remembrancer.actors.embedder.batching import BatchSize, JobTable, Row, RowQueue
+from remembrancer.actors.embedder.batching import BatchSize, JobQueue
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, unit_rows
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.config.settings import Settings
@@ -27,7 +26,6 @@ from remembrancer.protocol.tracing import NO_TRACE, Trace
 from remembrancer.protocol.work import (
     EmbedQuery,
     JobFailed,
-    Passage,
     PassageJob,
     PassagesEmbedded,
     PassagesReranked,
@@ -77,16 +75,10 @@ class Unusable(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """Finished jobs of one generation (see `PassageThread.forget`)."""
+    """Answers to what was submitted with a generation: when the store is lost another one begins, and they are void."""
 
     generation: int
-    messages: list[PassagesEmbedded | JobFailed]
-
-
-class QuestionAnswers(NamedTuple):
-    """Finished questions, each with the generation that it was submitted with."""
-
-    messages: list[tuple[int, QueryEmbedded]]
+    messages: list[PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked]
 
 
 class Crashed(NamedTuple):
@@ -95,39 +87,70 @@ class Crashed(NamedTuple):
     thread: str
 
 
-class RerankerAnswer(NamedTuple):
-    """A finished question to the reranker, with the generation that it was submitted with."""
-
-    generation: int
-    message: PassagesReranked
-
-
-WorkEvent = Loaded | Unusable | Answers | QuestionAnswers | RerankerAnswer | Crashed
+WorkEvent = Loaded | Unusable | Answers | Crashed
 Post = Callable[[WorkEvent], None]
+Model = TypeVar("Model")
+Item = TypeVar("Item")
 
 
-class _Forget(NamedTuple):
-    generation: int
+class WorkThread(threading.Thread, Generic[Item]):
+    """A thread with an inbox, in which None is the end."""
+
+    def __init__(self, name: str, post: Post) -> None:
+        super().__init__(name=name, daemon=True)
+        self._post = post
+        self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._finished = threading.Event()
+
+    def finish(self) -> None:
+        """End after what is under way."""
+        self._finished.set()
+        self._inbox.put(None)
+
+    def run(self) -> None:
+        """The thread's life."""
+        try:
+            self.work()
+        except Exception:
+            logger.exception("crashed", extra={"thread_name": self.name})
+            self._post(Crashed(self.name))
+
+    def work(self) -> None:
+        """What the thread does until it is finished."""
+        raise NotImplementedError
+
+    def load_until_possible(self, load: Callable[[], Model], failed: Callable[[str], None]) -> Model | None:
+        """What `load` loads, trying again until it can; None when the end came first. `failed` is told the reason."""
+        delay_s = FIRST_RETRY_S
+        while not self._finished.is_set():
+            try:
+                loaded = load()
+            except Exception as error:
+                if not isinstance(error, ModelUnusable):
+                    logger.exception("the model cannot be loaded")
+                failed(
+                    error.message
+                    if isinstance(error, ModelUnusable)
+                    else f"the model cannot be loaded: {in_words(error)}"
+                )
+                self._finished.wait(delay_s)
+                delay_s = min(2 * delay_s, LAST_RETRY_S)
+            else:
+                give_back_memory()
+                return loaded
+        return None
 
 
-class Finish:
-    """The end of an inbox."""
-
-
-class PassageThread(threading.Thread):
-    """Loads the model, trying again until it can, then embeds the jobs that it is given."""
+class PassageThread(WorkThread["tuple[PassageJob, ...] | int"]):
+    """Loads the model, then embeds the jobs that it is given."""
 
     def __init__(self, load: Callable[[], Engine], post: Post) -> None:
-        super().__init__(name="passages", daemon=True)
+        super().__init__("passages", post)
         self._load = load
-        self._post = post
-        self._inbox: queue.SimpleQueue[tuple[PassageJob, ...] | _Forget | Finish] = queue.SimpleQueue()
         self._unsplit: dict[int, PassageJob] = {}
-        self._rows = RowQueue()
-        self._jobs = JobTable()
+        self._jobs = JobQueue()
         self._size = BatchSize()
         self._generation = 0
-        self._finished = False
         self._beside = ThreadPoolExecutor(1, "batch", initializer=yield_to_others)
 
     def submit(self, jobs: tuple[PassageJob, ...]) -> None:
@@ -135,79 +158,39 @@ class PassageThread(threading.Thread):
         self._inbox.put(jobs)
 
     def forget(self, generation: int) -> None:
-        """Drop what is in hand: the store that gave it is gone. Answers name the generation that they belong to."""
-        self._inbox.put(_Forget(generation))
+        """Drop what is in hand: the store that gave it is gone. What follows is of this generation."""
+        self._inbox.put(generation)
 
-    def finish(self) -> None:
-        """End after the batch under way."""
-        self._inbox.put(Finish())
-
-    def run(self) -> None:
-        """The thread's life."""
-        try:
-            yield_to_others()
-            self._work()
-        except Exception:
-            logger.exception("crashed", extra={"thread_name": self.name})
-            self._post(Crashed(self.name))
-
-    def _work(self) -> None:
-        engine = self._load_until_possible()
+    def work(self) -> None:
+        """See `WorkThread`."""
+        yield_to_others()
+        engine = self.load_until_possible(self._load, lambda reason: self._post(Unusable(reason)))
+        if engine is None:
+            return
+        self._post(Loaded(engine))
         worked = True
-        while engine is not None and not self._finished:
-            if self._rows or self._unsplit:
-                self._hear_waiting()
-                if not self._rows:
+        while not self._finished.is_set():
+            if self._jobs or self._unsplit:
+                while not self._inbox.empty():
+                    self._hear(self._inbox.get())
+                if not self._jobs:
                     self._split_some(engine)
                 self._embed_batch(engine)
                 worked = True
-            elif not self._hear_one(IDLE_S if worked else None):
+                continue
+            try:
+                self._hear(self._inbox.get(timeout=IDLE_S if worked else None))
+            except queue.Empty:
                 give_back_memory()
                 worked = False
 
-    def _load_until_possible(self) -> Engine | None:
-        """The engine; None when the end came first."""
-        delay_s = FIRST_RETRY_S
-        while not self._finished:
-            try:
-                engine = self._load()
-            except ModelUnusable as error:
-                message = error.message
-            except Exception as error:
-                logger.exception("the model cannot be loaded")
-                message = f"the model cannot be loaded: {type(error).__name__}: {error}"
-            else:
-                give_back_memory()
-                self._post(Loaded(engine))
-                return engine
-            self._post(Unusable(message))
-            retry_at = time.monotonic() + delay_s
-            while not self._finished and (left_s := retry_at - time.monotonic()) > 0:
-                self._hear_one(left_s)
-            delay_s = min(2 * delay_s, LAST_RETRY_S)
-        return None
-
-    def _hear_waiting(self) -> None:
-        while not self._inbox.empty():
-            self._hear_one(None)
-
-    def _hear_one(self, timeout_s: float | None) -> bool:
-        """Take one item from the inbox; False when none came in time."""
-        try:
-            item = self._inbox.get(timeout=timeout_s)
-        except queue.Empty:
-            return False
-        match item:
-            case Finish():
-                self._finished = True
-            case _Forget(generation=generation):
-                self._generation = generation
-                self._unsplit.clear()
-                self._rows.clear()
-                self._jobs.clear()
-            case jobs:
-                self._unsplit.update((job.job_id, job) for job in jobs if job.job_id not in self._jobs)
-        return True
+    def _hear(self, item: tuple[PassageJob, ...] | int | None) -> None:
+        if isinstance(item, int):
+            self._generation = item
+            self._unsplit.clear()
+            self._jobs.clear()
+        else:
+            self._unsplit.update((job.job_id, job) for job in item or () if job.job_id not in self._jobs)
 
     def _split_some(self, engine: Engine) -> None:
         characters = 0
@@ -221,55 +204,49 @@ class PassageThread(threading.Thread):
                 logger.exception("a text cannot be split", extra={"job_id": job.job_id})
                 self._post(Answers(self._generation, [JobFailed(job.job_id, in_words(error))]))
                 continue
-            marks = engine.identity.window_tokens - engine.passage_budget
-            self._jobs.begin(job.job_id, [Passage(each.start, each.end) for each in passages])
-            self._rows.add(job.job_id, [(job.text[each.start : each.end], each.tokens + marks) for each in passages])
+            self._jobs.add(job.job_id, job.text, passages, engine.identity.window_tokens - engine.passage_budget)
 
     def _embed_batch(self, engine: Engine) -> None:
-        batch = self._rows.take(self._size.tokens)
-        if not batch or self._finished:
+        batch = self._jobs.take(self._size.tokens)
+        if not batch or self._finished.is_set():
             return
         began = time.perf_counter()
         under_way = self._beside.submit(embed_each, engine.embed_passages, [row.text for row in batch])
         self._split_some(engine)  # meanwhile: the model leaves the interpreter to others
         results = under_way.result()
         self._size.observe(len(batch) * batch[-1].tokens, time.perf_counter() - began)
-        messages = [
-            message for row, result in zip(batch, results, strict=True) if (message := self._settle(row, result))
-        ]
-        if messages:
-            self._post(Answers(self._generation, messages))
-
-    def _settle(self, row: Row, result: Vector | str) -> PassagesEmbedded | JobFailed | None:
-        if not isinstance(result, str):
-            return self._jobs.put(row, result)
-        if row.job_id not in self._jobs:
-            return None  # another passage of this job failed before
-        self._jobs.drop(row.job_id)
-        self._rows.discard(row.job_id)
-        return JobFailed(row.job_id, result)
+        answers = Answers(self._generation, [])
+        for row, result in zip(batch, results, strict=True):
+            if not isinstance(result, str):
+                done = self._jobs.put(row, result)
+                answers.messages.extend([] if done is None else [done])
+            elif row.job_id in self._jobs:  # or else another passage of this job failed before
+                self._jobs.drop(row.job_id)
+                answers.messages.append(JobFailed(row.job_id, result))
+        if answers.messages:
+            self._post(answers)
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
     """A vector for each text, or why it has none: one bad text does not hurt those that share its batch."""
+
+    def finite(vectors: Vectors) -> Vectors:
+        if not np.isfinite(vectors).all():
+            raise InternalError("the model made a vector that is not finite")
+        return vectors
+
     try:
-        return list(_finite(embed(texts)))
+        return list(finite(embed(texts)))
     except Exception:
         logger.exception("a batch failed: each text is tried by itself", extra={"texts": len(texts)})
     results: list[Vector | str] = []
     for text in texts:
         try:
-            results.append(_finite(embed([text]))[0])
+            results.append(finite(embed([text]))[0])
         except Exception as error:
             logger.exception("a text cannot be embedded")
             results.append(in_words(error))
     return results
-
-
-def _finite(vectors: Vectors) -> Vectors:
-    if not np.isfinite(vectors).all():
-        raise InternalError("the model made a vector that is not finite")
-    return vectors
 
 
 def in_words(error: Exception) -> str:
@@ -280,47 +257,32 @@ def in_words(error: Exception) -> str:
 QUESTIONS_AT_ONCE: Final = 16
 
 
-class QuestionThread(threading.Thread):
+class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
     """Answers questions as they come, at the same time as passages are embedded; those that wait go together."""
 
     def __init__(self, engine: Engine, post: Post) -> None:
-        super().__init__(name="questions", daemon=True)
+        super().__init__("questions", post)
         self._engine = engine
-        self._post = post
-        self._inbox: queue.SimpleQueue[tuple[int, EmbedQuery, Trace] | Finish] = queue.SimpleQueue()
 
     def submit(self, generation: int, question: EmbedQuery, trace: Trace = NO_TRACE) -> None:
-        """Take a question in hand."""
+        """Take a question in hand; its answer is of that generation."""
         self._inbox.put((generation, question, trace))
 
-    def finish(self) -> None:
-        """End after the questions that came before this."""
-        self._inbox.put(Finish())
-
-    def run(self) -> None:
-        """The thread's life."""
-        try:
-            self._work()
-        except Exception:
-            logger.exception("crashed", extra={"thread_name": self.name})
-            self._post(Crashed(self.name))
-
-    def _work(self) -> None:
+    def work(self) -> None:
+        """See `WorkThread`."""
         finished = False
         while not finished:
             items = [self._inbox.get()]
             while len(items) < QUESTIONS_AT_ONCE and not self._inbox.empty():
                 items.append(self._inbox.get())
-            questions = [item for item in items if not isinstance(item, Finish)]
-            finished = len(questions) < len(items)
-            if questions:
-                for _, _, trace in questions:
-                    trace.mark("thread took it")
-                answers = answer_questions(self._engine, [question for _, question, _ in questions])
-                generations = [generation for generation, _, _ in questions]
-                for _, _, trace in questions:
-                    trace.end("vector made")
-                self._post(QuestionAnswers(list(zip(generations, answers, strict=True))))
+            finished = None in items
+            asked = [item for item in items if item is not None]
+            for _, _, trace in asked:
+                trace.mark("thread took it")
+            answers = answer_questions(self._engine, [question for _, question, _ in asked])
+            for (generation, _, trace), answer in zip(asked, answers, strict=True):
+                trace.end("vector made")
+                self._post(Answers(generation, [answer]))
 
 
 def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[QueryEmbedded]:
@@ -330,7 +292,7 @@ def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[Qu
     usually stands.
     """
     texts: list[str] = []
-    parts: list[range | str] = []
+    parts: list[slice | str] = []
     for question in questions:
         try:
             passages = split_passages(question.text, engine.tokenizer, engine.passage_budget)
@@ -340,23 +302,20 @@ def answer_questions(engine: Engine, questions: Sequence[EmbedQuery]) -> list[Qu
             continue
         if len(passages) > 4:
             passages = passages[:2] + passages[-2:]
-        parts.append(range(len(texts), len(texts) + len(passages)))
+        parts.append(slice(len(texts), len(texts) + len(passages)))
         texts.extend(question.text[each.start : each.end] for each in passages)
     results = embed_each(engine.embed_questions, texts) if texts else []
-    return [
-        _question_answer(question.query_id, [part] if isinstance(part, str) else [results[index] for index in part])
-        for question, part in zip(questions, parts, strict=True)
-    ]
-
-
-def _question_answer(query_id: int, parts: Sequence[Vector | str]) -> QueryEmbedded:
-    vectors: list[Vector] = []
-    for part in parts:
-        if isinstance(part, str):
-            return QueryEmbedded(query_id, b"", part)
-        vectors.append(part)
-    (unit,) = unit_rows(np.mean(vectors, axis=0, keepdims=True))
-    return QueryEmbedded(query_id, unit.astype("<f4").tobytes())
+    answers: list[QueryEmbedded] = []
+    for question, part in zip(questions, parts, strict=True):
+        of_question = [part] if isinstance(part, str) else results[part]
+        vectors = [each for each in of_question if not isinstance(each, str)]
+        if len(vectors) < len(of_question):
+            why = next(each for each in of_question if isinstance(each, str))
+            answers.append(QueryEmbedded(question.query_id, b"", why))
+        else:
+            vector = unit_rows(np.mean(vectors, axis=0, keepdims=True))
+            answers.append(QueryEmbedded(question.query_id, vector.astype("<f4").tobytes()))
+    return answers
 
 
 NICENESS: Final = 10

@@ -17,9 +17,9 @@ import anyio.abc
 
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.duties.consolidator_desk import ConsolidatorDesk
-from remembrancer.actors.store.duties.material_desk import MaterialDesk
 from remembrancer.actors.store.explaining import Rules
+from remembrancer.actors.store.jobs.consolidator_desk import ConsolidatorDesk
+from remembrancer.actors.store.jobs.material_desk import MaterialDesk
 from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
@@ -79,7 +79,7 @@ class StoreActor(Actor):
         self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
-        self._duties: ConsolidatorDesk
+        self._jobs: ConsolidatorDesk
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
@@ -115,9 +115,9 @@ class StoreActor(Actor):
             self._index,
             self._scheduler,
             self._gate,
-            lambda name: self._duties.finder.mark(name),
+            lambda name: self._jobs.finder.mark(name),
         )
-        self._duties = ConsolidatorDesk(
+        self._jobs = ConsolidatorDesk(
             self._files,
             self._committer,
             settings,
@@ -127,10 +127,10 @@ class StoreActor(Actor):
             self._count_accesses,
             waiting_for_vectors=lambda: self._scheduler.pending if self._scheduler.queue.has_workers else 0,
         )
-        self._duties.finder.mark(self._files.user.name)
-        self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._duties.hear)
+        self._jobs.finder.mark(self._files.user.name)
+        self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
-        self._requests.register(self._duties.handlers())
+        self._requests.register(self._jobs.handlers())
         self._requests.listen(self._listeners())
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._router:
@@ -171,23 +171,23 @@ class StoreActor(Actor):
         return self._counts
 
     def on_peer_gone(self, peer: PeerGone) -> None:
-        if not hasattr(self, "_duties"):
+        if not hasattr(self, "_jobs"):
             return
         if peer.role == "consolidator":
-            self._duties.consolidator_gone(peer.incarnation)
+            self._jobs.consolidator_gone(peer.incarnation)
         else:
             self._scheduler.peer_gone(peer)
 
     def on_peer_failed(self, peer: PeerFailed) -> None:
-        if peer.role == "consolidator" and hasattr(self, "_duties"):
-            self._duties.consolidator_failed(peer.message)
+        if peer.role == "consolidator" and hasattr(self, "_jobs"):
+            self._jobs.consolidator_failed(peer.message)
 
     async def drain(self, reason: str) -> None:
         """Refuse what comes, commit what was taken, and leave the index whole."""
         if not hasattr(self, "_router"):
             return  # nothing was taken
         self._requests.draining = True
-        self._duties.drain()
+        self._jobs.drain()
         self._background.cancel()
         await self._count_accesses()
         await asyncio.to_thread(self._committer.close)
@@ -204,7 +204,7 @@ class StoreActor(Actor):
         work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded, PassagesReranked)
         return {
             **dict.fromkeys(work, hear),
-            NotePresence: lambda *_: None,  # which the duties have heard
+            NotePresence: lambda *_: None,  # which the jobs have heard
         }
 
     def _embedding(self) -> EmbeddingSummary:
@@ -232,7 +232,7 @@ class StoreActor(Actor):
 
     def _file_opened(self, records: Records) -> None:
         self._index.adopt(records)
-        self._duties.finder.mark(records.name)
+        self._jobs.finder.mark(records.name)
         self._tasks.start_soon(self._scheduler.enqueue_missing, records)
 
     async def _find_pending(self) -> None:
@@ -258,7 +258,7 @@ class StoreActor(Actor):
         with self._background:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._keep_house)
-                tasks.start_soon(self._duties.finder.run)
+                tasks.start_soon(self._jobs.finder.run)
 
     async def _keep_house(self) -> None:
         while True:
@@ -280,7 +280,7 @@ class StoreActor(Actor):
                 touch = partial(records.touch, numbers, now, session_id)
                 await self._tolerantly(name, self._committer.run(touch))
                 if name != USER:  # a session's memory may be worth its promotion by now
-                    self._duties.finder.mark(name)
+                    self._jobs.finder.mark(name)
 
     async def _tolerantly(self, name: str, work: Awaitable[T]) -> T | None:
         """Housekeeping in one file: a full disk or a damaged file puts it off, and stops nothing else."""

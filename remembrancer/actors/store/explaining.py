@@ -1,27 +1,20 @@
 """Why a memory is where it is, and what would move it, in sentences. Pure; the clock is passed in.
 
-The rules are those by which the consolidator decides (`protocol/rules.py`), so what is said here is what it does.
+The rules are those by which the consolidator decides, so what is said here is what it does.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from remembrancer.actors.store.records.memory_rows import archived_since
-from remembrancer.protocol.dynamics import falls_below_at
+from remembrancer.memory.decay import DEFAULT_MAINTENANCE, MaintenanceRules, falls_below_at
+from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules, named_kind, promotion_score, shown
 from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion
-from remembrancer.protocol.rules import (
-    DEFAULT_MAINTENANCE,
-    DEFAULT_PROMOTION,
-    MaintenanceRules,
-    PromotionRules,
-    promotion_score,
-)
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink, PortableMemory
@@ -73,7 +66,7 @@ def _origin(memory: PortableMemory) -> Iterator[str]:
 
 
 def _promoted(step: ChainLink, target: Scope) -> str:
-    score = "" if step.score is None else f" with the score {_share(step.score)}"
+    score = "" if step.score is None else f" with the score {shown(step.score, 2)}"
     reason = f": {step.reason.rstrip('.')}" if step.reason else ""
     return f"Promoted from the {step.scope} to the {target} on {_day(step.promoted_at)}{score}{reason}."
 
@@ -146,35 +139,35 @@ def _outlook(memory: PortableMemory, around: Circumstances, now: float, rules: R
 
 def _to_project(kind: Kind, score: float, session: SessionEntry | None, rules: PromotionRules) -> str:
     if kind in rules.session_kinds:
-        return f"Not promoted: {_named(kind)} is for its session alone."
+        return f"Not promoted: {named_kind(kind)} is for its session alone."
     if score < rules.session_end_score:
-        return f"Not promoted to the project: its score {_share(score)} is below {rules.session_end_score:g}."
+        return f"Not promoted to the project: its score {shown(score, 2)} is below {rules.session_end_score:g}."
     if session is not None and session.status != "active":
-        reached = f"Its score {_share(score)} reaches {rules.session_end_score:g}"
+        reached = f"Its score {shown(score, 2)} reaches {rules.session_end_score:g}"
         if session.memories_promoted >= rules.session_end_limit:
             return f"{reached}, but its session's end promotes the {rules.session_end_limit} strongest memories alone."
         return f"{reached} now; when its session's end was dealt with, it did not."
     return (
-        f"Promoted to the project at its session's end: its score {_share(score)} reaches {rules.session_end_score:g} "
-        f"(at once from {rules.at_once_score:g})."
+        f"Promoted to the project at its session's end: its score {shown(score, 2)} reaches "
+        f"{rules.session_end_score:g} (at once from {rules.at_once_score:g})."
     )
 
 
 def _to_user(memory: PortableMemory, kind: Kind, score: float, rules: PromotionRules) -> str:
     sessions = len(memory.accessed_in)
     if kind not in rules.user_kinds:
-        return f"Not promoted to the user: {_named(kind)} stays in its project."
+        return f"Not promoted to the user: {named_kind(kind)} stays in its project."
     if memory.importance < rules.user_min_importance:
         least = f"{rules.user_min_importance:g}"
-        return f"Not promoted to the user: its importance {_share(memory.importance)} is below {least}."
+        return f"Not promoted to the user: its importance {shown(memory.importance, 2)} is below {least}."
     if sessions < rules.user_min_sessions:
         used = _counted(sessions, "session", "sessions")
         return f"Not promoted to the user: it was accessed in {used}, and {rules.user_min_sessions} are needed."
     if score < rules.user_score:
-        return f"Not promoted to the user: its score {_share(score)} is below {rules.user_score:g}."
+        return f"Not promoted to the user: its score {shown(score, 2)} is below {rules.user_score:g}."
     return (
         f"Promoted to the user at the end of one of the project's sessions, unless it is of use in this project alone: "
-        f"its score {_share(score)} reaches {rules.user_score:g}."
+        f"its score {shown(score, 2)} reaches {rules.user_score:g}."
     )
 
 
@@ -212,16 +205,6 @@ def _undone(memory: PortableMemory) -> str | None:
 
 def _ids(links: Sequence[MemoryLink], relation: str) -> str:
     return ", ".join(link.target for link in links if link.relation == relation)
-
-
-def _share(value: float) -> str:
-    """Two digits, cut off and not rounded: what is below a threshold looks it."""
-    return f"{math.floor(value * 100 + 1e-6) / 100:g}"
-
-
-def _named(kind: Kind) -> str:
-    words = kind.replace("_", " ")
-    return f"an {words}" if words[0] in "aeiou" else f"a {words}"
 
 
 def _counted(number: int, one: str, many: str) -> str:

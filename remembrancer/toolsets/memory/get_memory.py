@@ -7,11 +7,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from remembrancer.memory.changes import spans_of
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, MemoryUnavailable, NotFound
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.wording.spans import spans_of
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, PortableMemory
 from remembrancer.toolsets.memory.answers import fields_of, iso, said_by
 from remembrancer.toolsets.memory.fields import Version, clean_version

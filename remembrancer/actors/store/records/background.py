@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json
 from remembrancer.actors.store.records.contract import (
     ConsolidationRequest,
     MaintenanceState,
@@ -25,8 +24,9 @@ from remembrancer.actors.store.records.sessions import (
     read_topics,
     read_turns,
 )
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json
+from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import EntityEdges, FindNear, Material, MemoriesRead, ReadMemories, SessionRead
-from remembrancer.protocol.rules import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink

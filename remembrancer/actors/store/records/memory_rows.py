@@ -363,7 +363,7 @@ def archived_since(memory: PortableMemory) -> float | None:
 
 _decode_snapshot = msgspec.json.Decoder(Snapshot).decode
 _decode_details = msgspec.json.Decoder(dict[str, Any]).decode
-_COLUMNS: Final = "version, change, changed_at, session_id, operation_id, record, details"
+_HISTORY: Final = "version, change, changed_at, session_id, operation_id, record, details"
 
 
 def note_version(
@@ -392,7 +392,7 @@ def note_version(
 def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntry) -> None:
     """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
     connection.execute(
-        f"INSERT OR IGNORE INTO history (memory_id, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - fixed names
+        f"INSERT OR IGNORE INTO history (memory_id, {_HISTORY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - fixed names
         (
             memory_id,
             entry.version,
@@ -409,7 +409,7 @@ def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntr
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
     """All versions of a memory, the first one first. Raises `ValueError` for what cannot be decoded."""
     rows = query(
-        f"SELECT {_COLUMNS} FROM history WHERE memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
+        f"SELECT {_HISTORY} FROM history WHERE memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
         (memory_id,),
     )
     return tuple(

@@ -11,13 +11,12 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.sqlite_file import Query, query_of
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.memory_rows import read_history
 from remembrancer.actors.store.records.memory_rows import (
     Done,
     MemoryRow,
     memory_to_change,
+    read_history,
     register_session,
     revise,
     store_memory,
@@ -26,19 +25,20 @@ from remembrancer.actors.store.records.promotion_rows import log_entry, log_prom
 from remembrancer.actors.store.records.run_rows import apply_run
 from remembrancer.actors.store.records.run_undo import undo_run
 from remembrancer.actors.store.records.sessions import end_session, record_events, start_session
+from remembrancer.actors.store.records.sqlite_file import Query, query_of
 from remembrancer.actors.store.records.transfer import import_memory
 from remembrancer.memory.changes import (
     check_broader,
     check_remembered,
     is_version_visible,
     reverted,
+    spans_of,
     tagged,
     updated,
 )
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.wording.spans import spans_of
 from remembrancer.protocol.writes import (
     Applied,
     ForgetMemory,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     NearDuplicate,
@@ -17,6 +16,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.memory_rows import SIMILAR
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 
 
 class SqlitePassages:

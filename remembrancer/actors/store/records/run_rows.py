@@ -9,12 +9,12 @@ from typing import Final, assert_never
 
 import msgspec
 
-from remembrancer.actors.store.records.sqlite_file import encode_json
 from remembrancer.actors.store.records.background import prune
 from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, insert_memory, read_memory, revise
 from remembrancer.actors.store.records.promotion_rows import log_promotion, note_pattern
 from remembrancer.actors.store.records.run_undo import Added, Deed, Linked, Observed, Revised, note_deed
 from remembrancer.actors.store.records.sessions import close_session
+from remembrancer.actors.store.records.sqlite_file import encode_json
 from remembrancer.memory.changes import BREADTH, MAX_TAGS
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (
@@ -42,7 +42,7 @@ UNDONE: Final = "the run was undone"
 def apply_run(connection: sqlite3.Connection, operation: Operation, change: ApplyRun, now: float) -> Done:
     """Carry out a run's edits in their order. What is passed over is named in the result.
 
-    Of a run that was undone meanwhile only what closes its session or its request is carried out: its duty is over.
+    Of a run that was undone meanwhile only what closes its session or its request is carried out: its job is over.
     """
     run = _Run(connection, operation, change, now)
     connection.execute(

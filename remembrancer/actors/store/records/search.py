@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
 from remembrancer.actors.store.records.contract import (
     Filters,
     KeywordHit,
@@ -21,6 +20,7 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
 )
 from remembrancer.actors.store.records.memory_rows import decoded
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, Scope
 from remembrancer.protocol.reads import Counts
 
@@ -266,6 +266,7 @@ ENOUGH: Final = 20
 TIMES: Final = 2
 """How many times the score of the expression a narrowed one gives."""
 
+
 def expression_of(phrases: Iterable[Phrase], operator: str = "OR") -> str:
     """The FTS5 expression that finds any of the phrases, or (`AND`) all of them."""
     return f" {operator} ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
@@ -303,6 +304,7 @@ LoCoMo 61.6 in 100 have evidence among the first five then by words alone, and 5
 """
 APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
     ON a.number = memories_text.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
+
 
 @dataclass(frozen=True, slots=True)
 class _Among:

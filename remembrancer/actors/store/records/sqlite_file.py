@@ -71,7 +71,7 @@ def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
 
 def query_of(connection: sqlite3.Connection) -> Query:
     """What reads inside a transaction of that connection."""
-    return query_of(connection)
+    return lambda query, values: connection.execute(query, values).fetchall()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.contract import Outcome
@@ -18,6 +17,7 @@ from remembrancer.actors.store.records.operations import apply_operation, read_a
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.transfer import (
     begin_move,
     end_move,
@@ -27,7 +27,6 @@ from remembrancer.actors.store.records.transfer import (
     receive_move,
 )
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError, StorageFull
-from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
@@ -36,7 +35,6 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     PromotedResult,
     PromoteMemory,
-    Scope,
 )
 
 UNACCEPTABLE: Final = (
@@ -125,10 +123,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def moves(self) -> list[Operation]:
         return self._file.read_together(read_moves)
-
-
-
-
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
         with self._file.transaction() as connection:

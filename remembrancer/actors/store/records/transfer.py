@@ -14,25 +14,27 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.actors.store.records.contract import Outcome, Records
-from remembrancer.actors.store.records.memory_rows import link_entities
-from remembrancer.actors.store.records.memory_rows import add_entry, note_version, read_history
 from remembrancer.actors.store.records.memory_rows import (
     SAVED_FIELDS,
     Done,
+    add_entry,
     add_tags,
     archived_since,
     columns_of,
     delete_memory,
     insert_row,
+    link_entities,
     memory_to_change,
+    note_version,
+    read_history,
     read_memory,
     register_session,
     want_embedding,
 )
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, note_pattern, step_of
 from remembrancer.actors.store.records.run_undo import note_departure
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.memory.changes import check_broader, check_remembered, is_version_visible, is_visible
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import kind_of_type

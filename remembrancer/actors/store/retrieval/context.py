@@ -22,6 +22,7 @@ from remembrancer.actors.store.retrieval.candidates import Source, searched_once
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
+from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -34,7 +35,6 @@ from remembrancer.protocol.reads import (
     Section,
     Strategy,
 )
-from remembrancer.protocol.wording.normalising import normalised
 from remembrancer.protocol.writes import MemoryType, Scope
 
 SECTIONS: Final[tuple[Section, ...]] = ("preferences", "project_context", "session_history", "relevant_procedures")

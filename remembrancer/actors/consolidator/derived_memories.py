@@ -1,0 +1,178 @@
+"""Memories that are made of others: summaries of related ones, and procedures that several sessions follow. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Final
+
+import msgspec
+
+from remembrancer.actors.consolidator.clusters import cluster_memories
+from remembrancer.actors.consolidator.contradictions import still_holds
+from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
+from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
+from remembrancer.actors.consolidator.themes import Theme, find_themes
+from remembrancer.protocol.consolidation import Material, Pattern
+from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.runs import AddLink, AddMemory, ApplyRun, NewMemory, ReviseMemory
+from remembrancer.protocol.writes import ProjectRef
+
+LEFT_ALONE: Final[frozenset[Kind]] = frozenset({"scratchpad"})
+"""What was noted for the moment is no knowledge that is worth being summed up."""
+MOST_PATTERNS: Final = 20
+MOST_TAGS: Final = 10
+MOST_ENTITIES: Final = 20
+CONFIDENCE_GAIN: Final = 0.05
+"""What several memories say is a little surer than what each of them says."""
+DIGITS: Final = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A memory that is made of others, and the edits that make it."""
+
+    memory: NewMemory
+    sources: tuple[Material, ...]
+    group: Group
+
+
+@dataclass(frozen=True, slots=True)
+class PatternPlan:
+    """A theme, and the memory that is to be made of it, if one is."""
+
+    pattern: Pattern
+    derived: Derived | None = None
+
+
+def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = False) -> list[Derived]:
+    """What the memories can be summed up in.
+
+    Only active episodic memories that hold, have their vectors and were made of no others are looked at, and what was
+    summed up before only if that was not undone (or `again`, because somebody asks). What is made of a session's
+    memories belongs to that session, and what is made of a project's to that project.
+    """
+    owners: dict[tuple[str, str], list[Material]] = {}
+    for memory in memories:
+        is_fresh = memory.status == "active" and not memory.is_derived and (again or memory.undone != "consolidated")
+        if memory.type == "episodic" and is_fresh and _is_usable(memory, now):
+            owner = memory.session_id if memory.scope == "session" else ""
+            owners.setdefault((memory.scope, owner), []).append(memory)
+    clusters = [cluster for _, group in sorted(owners.items()) for cluster in cluster_memories(group)]
+    return [made for cluster in clusters if (made := _sum_up(cluster)) is not None]
+
+
+def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
+    """The themes of the memories, the most frequent first. A theme that a procedure was made of before has its id.
+
+    A procedure belongs to the session, if anything that it was made of does. What was made of others repeats them and
+    shows no theme; only a procedure is kept in view, so that it is not made twice.
+    """
+    usable = [each for each in memories if _is_usable(each, now) and (each.type == "procedural" or not each.is_derived)]
+    return [_plan(theme) for theme in find_themes(usable, project_name)[:MOST_PATTERNS]]
+
+
+def derived_parts(head: Head, made: Sequence[Derived], *, first: int = 0) -> list[ApplyRun]:
+    """The parts of a run that writes such memories, with what they are made of for the log."""
+    sources = [source.id for derived in made for source in derived.sources]
+    results = [derived.memory.id for derived in made]
+    return parts_of(head, [derived.group for derived in made], first=first, sources=sources, results=results)
+
+
+def name_of(project: ProjectRef) -> str:
+    """What people call a project: its directory's name. Its path may be that of a git directory."""
+    path = PurePath(project.path)
+    return path.parent.name if path.name == ".git" else path.name.removesuffix(".git")
+
+
+def _is_usable(memory: Material, now: float) -> bool:
+    return memory.kind not in LEFT_ALONE and bool(memory.vector) and still_holds(memory, now)
+
+
+def _sum_up(sources: Sequence[Material]) -> Derived | None:
+    made = _derive("summary", "fact", sources)
+    if made is None:
+        return None
+    reason = f"{made.memory.id} sums it up with {len(sources) - 1} others"
+    marks = tuple(
+        ReviseMemory(
+            each.id,
+            "consolidated",
+            expected_version=each.version,
+            status="consolidated",
+            reason=reason,
+            only_with=made.memory.id,
+        )
+        for each in sources
+    )
+    adding, *links = made.group
+    return Derived(made.memory, made.sources, (adding, *marks, *links))
+
+
+def _plan(theme: Theme) -> PatternPlan:
+    known = next((each for each in theme.members if each.is_derived), None)
+    sources = [each for each in theme.members if not each.is_derived]
+    pattern = Pattern(
+        theme.pattern,
+        theme.frequency,
+        theme.suggested_scope,
+        None if known is None else known.id,
+        tuple(each.id for each in sources),
+    )
+    derived = _derive("pattern", "procedure", sources) if known is None and theme.as_procedure else None
+    if derived is None:
+        return PatternPlan(pattern)
+    return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)
+
+
+def _derive(what: str, kind: Kind, sources: Sequence[Material]) -> Derived | None:
+    """A memory made of these, which are in the order of their times, with links to them; None if they say nothing.
+
+    Its id is the same whoever makes it of these versions, and when.
+    """
+    content = summarise([Source(each.content, each.importance) for each in sources]).text
+    if not content:
+        return None
+    origin = sorted((each.id, each.version) for each in sources)
+    memory_id = derive_memory_id(derive(what, origin), max(each.created_at for each in sources))
+    latest = max(sources, key=lambda each: (each.happened_at, each.id))
+    confidence = sum(each.confidence for each in sources) / len(sources)
+    domains = {each.domain for each in sources}
+    memory = NewMemory(
+        id=memory_id,
+        content=content,
+        kind=kind,
+        scope="session" if any(each.scope == "session" for each in sources) else latest.scope,
+        session_id=next((each.session_id for each in sources if each.scope == "session"), latest.session_id),
+        summary=one_line(content) or None,
+        importance=max(each.importance for each in sources),
+        confidence=min(1.0, round(confidence + CONFIDENCE_GAIN, DIGITS)),
+        domain=domains.pop() if len(domains) == 1 else None,
+        tags=_common_tags(sources),
+        entities=_entities(sources),
+        occurred_at=latest.happened_at,
+    )
+    # Passed over if a source is not as it was looked at: else it would outlive that.
+    adding = AddMemory(memory, tuple((each.id, each.version) for each in sources))
+    links = tuple(AddLink(memory_id, each.id, "derived_from") for each in sources)
+    return Derived(memory, tuple(sources), (adding, *links))
+
+
+def _common_tags(sources: Sequence[Material]) -> tuple[str, ...]:
+    """The tags that at least half of the sources have, the commonest first."""
+    counts = Counter(tag for each in sources for tag in dict.fromkeys(each.tags))
+    common = [tag for tag, count in counts.items() if count * 2 >= len(sources)]
+    return tuple(sorted(common, key=lambda tag: (-counts[tag], tag))[:MOST_TAGS])
+
+
+def _entities(sources: Sequence[Material]) -> tuple[tuple[str, str, str], ...]:
+    """All entities of the sources, the commonest first; a name comes once."""
+    counts = Counter(entity.name for each in sources for entity in each.entities)
+    first: dict[str, tuple[str, str, str]] = {}
+    for each in sources:
+        for entity in each.entities:
+            first.setdefault(entity.name, (entity.name, entity.type, entity.relationship))
+    return tuple(first[name] for name in sorted(first, key=lambda name: (-counts[name], name))[:MOST_ENTITIES])

@@ -1,0 +1,360 @@
+"""Promotion: memories of a session go into the project, and what is of use in every project goes to the user.
+
+A memory that says what one in the target scope says already is merged into that.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from remembrancer.actors.consolidator.clusters import vectors_of
+from remembrancer.actors.consolidator.contradictions import (
+    CONTRADICTION_COSINE,
+    Contradiction,
+    alike,
+    contradictions_with,
+    other_words,
+    says_the_same,
+)
+from remembrancer.actors.consolidator.derived_memories import name_of
+from remembrancer.actors.consolidator.store_connection import (
+    Clock,
+    Found,
+    Group,
+    Head,
+    StoreConnection,
+    derive,
+    in_thread,
+    pages,
+    parts_of,
+    read_named,
+    read_settled,
+    run_id_of,
+    vectors_wait_s,
+)
+from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.memory.decay import strength_of
+from remembrancer.memory.promotion import PromotionRules, Verdict, at_once, merged_confidence, promoted_to_user
+from remembrancer.protocol.consolidation import Material, PromoteJob, ReadMemories
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.runs import AddLink, ApplyRun, ChainLink, LogPromotion, NotePattern, ReviseMemory
+from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
+
+ATTEMPTS: Final = 3
+"""How often a merge is tried again, if the user's memory was changed at that moment."""
+PAGE: Final = 1000
+NEAR_TO_USER: Final = 3
+"""Memories of the user that one of a project is compared with."""
+
+Near = Mapping[str, Found]
+"""By the id of a memory: those of the target scope that are near it."""
+Promoted = tuple[Material, Verdict]
+"""A memory that is promoted, and why."""
+
+logger = logging.getLogger(__name__)
+
+
+# --- From a session into its project.
+
+
+async def promote_now(job: PromoteJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
+    """Promote those memories of running sessions that are so good that they do not wait for the session's end."""
+    rules, project = promotion_rules(settings), job.project
+    request = ReadMemories(project, memory_ids=job.memory_ids, scopes=("session",), statuses=("active",))
+    memories = await read_settled(store, request, vectors_wait_s(settings))
+    memories.sort(key=lambda each: (-strength_of(each, clock()), each.id))
+    promoted = [(memory, verdict) for memory in memories if (verdict := at_once(memory, rules)).promote]
+    if not promoted:
+        return
+    plan = await plan_for_project(store, project, promoted, rules, clock())
+    await observe_patterns(store, project, [memory for memory, _ in promoted], rules, clock())
+    sessions = {memory.session_id for memory, _ in promoted}
+    run_id = run_id_of("promotion", project.id, sorted((memory.id, memory.version) for memory, _ in promoted))
+    head = Head(run_id, "project", "promotion", "promote", sessions.pop() if len(sessions) == 1 else "")
+    for part in parts_of(head, plan.groups):
+        await store.submit_run(project, part, clock())
+
+
+@dataclass(frozen=True, slots=True)
+class PromotionPlan:
+    """The edits, a group for each memory that is promoted, and all the memories that they change."""
+
+    groups: tuple[Group, ...] = ()
+    moved: tuple[str, ...] = ()
+    """Ids of the memories that go into the project themselves."""
+    changed: frozenset[str] = frozenset()
+
+
+async def plan_for_project(
+    store: StoreConnection, project: ProjectRef, promoted: Sequence[Promoted], rules: PromotionRules, now: float
+) -> PromotionPlan:
+    """What is done about memories that are promoted, given what the project knows already."""
+    if not promoted:
+        return PromotionPlan()
+    nearest = min(rules.merge_cosine, CONTRADICTION_COSINE)
+    near = await store.find_near(project, [memory for memory, _ in promoted], nearest, "project")
+    return await in_thread(lambda: plan_promotions(promoted, near, now, rules))
+
+
+def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules: PromotionRules) -> PromotionPlan:
+    """What is done about memories that are promoted, the strongest first, given what is near them in the project.
+
+    Of several that say the same and are promoted together, the strongest goes into the project, and the others are
+    merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
+    near, or contradicts.
+    """
+    planner = _Planner(now, rules)
+    rows = vectors_of([memory for memory, _ in promoted])
+    cosines = rows @ rows.T
+    moved: list[int] = []
+    for place, (memory, verdict) in enumerate(promoted):
+        siblings = [(promoted[other][0], float(cosines[place, other])) for other in moved]
+        others = sorted(
+            (*near.get(memory.id, ()), *(pair for pair in siblings if pair[1] > 0)),
+            key=lambda pair: (-pair[1], pair[0].id),
+        )
+        target = says_the_same(memory, others, now, rules.merge_cosine)
+        if target is None:
+            against = contradictions_with(memory, others, now)
+            planner.promote(memory, verdict, against, alike(memory, others, now, rules.merge_cosine))
+            moved.append(place)
+        else:
+            planner.merge(memory, verdict, *target)
+    changed = frozenset(planner.targets) | {memory.id for memory, _ in promoted}
+    return PromotionPlan(tuple(planner.groups), tuple(promoted[place][0].id for place in moved), changed)
+
+
+@dataclass
+class _Target:
+    """A memory that others are merged into, as it is after the edits so far."""
+
+    importance: float
+    confidence: float
+    version: int
+
+
+@dataclass
+class _Planner:
+    """A plan while it is made."""
+
+    now: float
+    rules: PromotionRules
+    targets: dict[str, _Target] = field(default_factory=dict)
+    groups: list[Group] = field(default_factory=list)
+
+    def promote(
+        self,
+        memory: Material,
+        verdict: Verdict,
+        against: Sequence[Contradiction],
+        near: Iterable[tuple[Material, float]],
+    ) -> None:
+        chain = ChainLink(
+            "session", memory.id, self.now, session_id=memory.session_id, score=verdict.score, reason=verdict.reason
+        )
+        revision = ReviseMemory(
+            memory.id,
+            "promoted",
+            expected_version=memory.version,
+            scope="project",
+            chain=chain,
+            reason=verdict.reason,
+        )
+        log = LogPromotion(memory.id, memory.kind, "session", "project", "importance", memory.session_id, verdict.score)
+        links = [AddLink(each.newer, each.older, "contradicts", each.strength) for each in against]
+        contrary = {each.newer for each in against} | {each.older for each in against}
+        links += _similar(memory, [pair for pair in near if pair[0].id not in contrary])
+        self.groups.append((revision, log, *links))
+        self.targets[memory.id] = _Target(memory.importance, memory.confidence, memory.version + 1)
+
+    def merge(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> None:
+        target = self.targets.setdefault(into.id, _Target(into.importance, into.confidence, into.version))
+        target.importance = max(target.importance, memory.importance)
+        target.confidence = merged_confidence(target.confidence, "project", self.rules)
+        chain = ChainLink(
+            "session",
+            memory.id,
+            self.now,
+            action="merged",
+            session_id=memory.session_id,
+            score=verdict.score,
+            reason=verdict.reason,
+            content=other_words(memory, into),
+        )
+        reason = f"merged into {into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
+        source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
+        merging = ReviseMemory(
+            into.id,
+            "merged",
+            expected_version=target.version,
+            importance=target.importance,
+            confidence=target.confidence,
+            tags=memory.tags,
+            accessed=True,
+            chain=chain,
+            reason=f"{memory.id} was merged into it (cosine {cosine:.3f})",
+            only_with=memory.id,
+        )
+        link = AddLink(memory.id, into.id, "supports", min(1.0, cosine))
+        log = LogPromotion(
+            memory.id, memory.kind, "session", "project", "importance", memory.session_id, verdict.score, into.id
+        )
+        self.groups.append((source, merging, link, log))
+        target.version += 1
+
+
+def _similar(memory: Material, near: Iterable[tuple[Material, float]]) -> list[AddLink]:
+    return [AddLink(memory.id, other.id, "similar_to", min(1.0, cosine)) for other, cosine in near]
+
+
+# --- From a project to the user.
+
+
+async def promote_to_user(
+    store: StoreConnection,
+    project: ProjectRef,
+    rules: PromotionRules,
+    clock: Clock,
+    *,
+    dry_run: bool = False,
+    left_out: Collection[str] = (),
+    run_id: str | None = None,
+) -> int:
+    """Promote what deserves it, or merge it into what the user's memory says already; how many memories those are.
+
+    `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
+    is a consequence; its undoing names what has gone.
+    """
+    request = ReadMemories(
+        project,
+        scopes=("project",),
+        statuses=("active",),
+        limit=PAGE,
+        with_content=False,
+        min_sessions=rules.user_min_sessions,
+        min_importance=rules.user_min_importance,
+        kinds=tuple(sorted(rules.user_kinds)),
+    )
+    promising = [memory.id async for page in pages(store, request) for memory in page]
+    memories = [each for each in await read_named(store, project, promising) if each.id not in left_out]
+    chosen = promoted_to_user(memories, clock(), rules, project_name=name_of(project))
+    if dry_run:
+        return len(chosen)
+    promotion = _ToUser(store, project, rules, clock, run_id)
+    return sum([await promotion.promote(memory, verdict) for memory, verdict in chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class _ToUser:
+    """How one memory after the other goes from a project to the user."""
+
+    store: StoreConnection
+    project: ProjectRef
+    rules: PromotionRules
+    clock: Clock
+    session_run: str | None
+
+    async def promote(self, memory: Material, verdict: Verdict) -> bool:
+        near = await self._near(memory)
+        if says_the_same(memory, near, self.clock(), self.rules.merge_cosine) is not None:
+            return await self._merge(memory, verdict, near)
+        change = PromoteMemory(
+            memory.id, "user", verdict.reason, why="pattern_match", score=verdict.score, run_id=self.session_run
+        )
+        name = derive("to_user", self.project.id, memory.id, memory.version)
+        try:
+            await self.store.submit(Operation(name, self.project, "", self.clock(), change))
+        except (NotFound, InvalidInput) as error:
+            logger.info("a memory was not promoted", extra={"memory_id": memory.id, "code": error.code})
+            return False
+        links = tuple(_similar(memory, alike(memory, near, self.clock(), self.rules.merge_cosine)))
+        if links:
+            run = ApplyRun(self._run_id(memory), "user", "promotion", "promote", links)
+            name = derive("alike", self.project.id, memory.id)
+            await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
+        return True
+
+    async def _near(self, memory: Material) -> Found:
+        found = await self.store.find_near(None, [memory], self.rules.merge_cosine, "user", NEAR_TO_USER)
+        return found.get(memory.id, [])
+
+    async def _merge(self, memory: Material, verdict: Verdict, near: Found) -> bool:
+        """First in the user's file, then in the project's. When it ends in between, the repetition finds the first step
+        done, by the id of its operation, and does the second."""
+        for attempt in range(ATTEMPTS):
+            same = says_the_same(memory, near, self.clock(), self.rules.merge_cosine)
+            if same is None:
+                return False
+            into, cosine = same
+            await observe(self.store, self.project, memory.id, into.id, self.clock())
+            name = derive("merged_to_user", self.project.id, memory.id, memory.version, attempt)
+            run = self._user_part(memory, verdict, into, cosine)
+            merged = await self.store.submit_run(self.project, run, self.clock(), operation_id=name)
+            if not merged.skipped:
+                await self.store.submit_run(self.project, self._project_part(memory, verdict, into.id), self.clock())
+                return True
+            near = await self._near(memory)
+        return False
+
+    def _user_part(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> ApplyRun:
+        chain = ChainLink(
+            "project",
+            memory.id,
+            self.clock(),
+            action="merged",
+            session_id=memory.session_id or None,
+            source_project=self.project.id,
+            score=verdict.score,
+            reason=verdict.reason,
+            content=other_words(memory, into),
+        )
+        edit = ReviseMemory(
+            into.id,
+            "merged",
+            expected_version=into.version,
+            importance=max(into.importance, memory.importance),
+            confidence=merged_confidence(into.confidence, "user", self.rules),
+            tags=memory.tags,
+            accessed=True,
+            chain=chain,
+            reason=f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})",
+        )
+        return ApplyRun(self._run_id(memory), "user", "promotion", "merge_similar", (edit,))
+
+    def _project_part(self, memory: Material, verdict: Verdict, into: str) -> ApplyRun:
+        reason = f"merged into the user's {into}, which says the same; {verdict.reason}"
+        edits = (
+            ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason),
+            LogPromotion(
+                memory.id, memory.kind, "project", "user", "pattern_match", memory.session_id, verdict.score, into
+            ),
+        )
+        return ApplyRun(self._run_id(memory), "project", "promotion", "merge_similar", edits)
+
+    def _run_id(self, memory: Material) -> str:
+        return run_id_of("to_user", self.project.id, memory.id, memory.version)
+
+
+# --- What the user's memory says already, observed in one more project.
+
+
+async def observe_patterns(
+    store: StoreConnection, project: ProjectRef, memories: Sequence[Material], rules: PromotionRules, now: float
+) -> None:
+    """Note which of the user's memories say what these of a project say. Each pair counts once, however often."""
+    candidates = [memory for memory in memories if memory.kind in rules.user_kinds and memory.vector]
+    near = await store.find_near(None, candidates, rules.merge_cosine, "user", NEAR_TO_USER)
+    for memory in candidates:
+        same = says_the_same(memory, near.get(memory.id, ()), now, rules.merge_cosine)
+        if same is not None:
+            await observe(store, project, memory.id, same[0].id, now)
+
+
+async def observe(store: StoreConnection, project: ProjectRef, memory_id: str, user_memory_id: str, now: float) -> None:
+    """A memory of a project says what one of the user's says: count that, once for ever."""
+    what = ("observed", project.id, memory_id, user_memory_id)
+    run = ApplyRun(run_id_of(*what), "user", "promotion", "promote", (NotePattern(user_memory_id, project.id),))
+    await store.submit_run(project, run, now, operation_id=derive(*what))

@@ -1,0 +1,124 @@
+"""A reflection that somebody asked for: what a session's memories come to, and the themes that recur in its project."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from remembrancer.actors.consolidator.derived_memories import (
+    Derived,
+    PatternPlan,
+    derived_parts,
+    name_of,
+    plan_patterns,
+    plan_summaries,
+)
+from remembrancer.actors.consolidator.store_connection import (
+    Clock,
+    Head,
+    StoreConnection,
+    all_memories,
+    in_thread,
+    lost,
+    read_settled,
+    run_id_of,
+    vectors_wait_s,
+)
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import (
+    ConsolidatedMemory,
+    Material,
+    Pattern,
+    ReadMemories,
+    Reflected,
+    ReflectJob,
+)
+from remembrancer.protocol.kinds import Status, type_of_kind
+from remembrancer.protocol.writes import ProjectRef
+
+WAIT_S: Final = 3.0
+"""How long somebody who asks is kept waiting for vectors that are still being made."""
+THEMES_AMONG: Final = 1500
+"""Of a project's memories the latest so many are searched for themes."""
+PAGE: Final = 500
+LAST: Final = 2**62
+"""Above the number of any memory."""
+STANDING: Final[tuple[Status, ...]] = ("active", "consolidated", "promoted")
+"""What is archived is no theme any more."""
+
+
+async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
+    """Carry out a reflection, or say what it would do. The same operation again does nothing twice."""
+    request = job.request
+    project = request.project
+    wait_s = min(WAIT_S, vectors_wait_s(settings))
+    own = await read_settled(store, ReadMemories(project, session_id=request.about), wait_s)
+    summaries: list[Derived] = []
+    if request.strategy != "extract_patterns":
+        summaries = await in_thread(lambda: plan_summaries(own, clock(), again=True))
+    patterns: list[PatternPlan] = []
+    if request.strategy != "summarize":
+        patterns = await find_patterns(store, project, own, clock())
+    looked_at = [memory for memory in own if not memory.is_derived]
+    answer = Reflected(
+        memories=tuple(_shown(derived) for derived in summaries),
+        patterns=tuple(plan.pattern for plan in patterns),
+        analyzed=len(looked_at),
+        not_embedded=sum(not memory.vector for memory in looked_at),
+    )
+    if request.dry_run:
+        return answer
+    # What an earlier attempt at the same operation has made belongs to the answer as well.
+    versions = [sorted((each.id, each.version) for each in derived.sources) for derived in summaries]
+    run_id = run_id_of("reflection", project.id, request.about, request.operation_id or versions)
+    earlier = await all_memories(store, ReadMemories(project, made_by=run_id))
+    procedures = [plan.derived for plan in patterns if plan.derived is not None]
+    passed_over: set[str] = set()
+    parts = derived_parts(Head(run_id, "project", "consolidation", "summarize_cluster", request.about), summaries)
+    head = Head(run_id, "project", "consolidation", "extract_patterns", request.about)
+    for part in [*parts, *derived_parts(head, procedures, first=len(parts))]:
+        passed_over |= lost(await store.submit_run(project, part, clock()))
+    made = {memory.id: memory for memory in answer.memories if memory.id not in passed_over}
+    before = {memory.id: _shown_again(memory) for memory in earlier if memory.type == "semantic"}
+    wrote = bool(earlier) or bool(made) or any(each.memory.id not in passed_over for each in procedures)
+    return msgspec.structs.replace(
+        answer,
+        memories=tuple((before | made).values()),
+        patterns=tuple(_without_lost(pattern, passed_over) for pattern in answer.patterns),
+        skipped=len(passed_over),
+        run_id=run_id if wrote else None,
+    )
+
+
+async def find_patterns(
+    store: StoreConnection, project: ProjectRef, own: Sequence[Material], now: float
+) -> list[PatternPlan]:
+    """The themes of a project's latest memories, whatever became of them, and of a session's own."""
+    request = ReadMemories(project, scopes=("project",), statuses=STANDING, limit=PAGE, with_vectors=True, before=LAST)
+    latest: list[Material] = []
+    while len(latest) < THEMES_AMONG:
+        page = await store.read_memories(request)
+        latest.extend(page.memories)
+        if not page.more or not page.memories:
+            break
+        request = msgspec.structs.replace(request, before=page.memories[-1].number)
+    shared = latest[:THEMES_AMONG][::-1]
+    seen = {memory.id for memory in shared}
+    memories = [*shared, *(memory for memory in own if memory.id not in seen)]
+    return await in_thread(lambda: plan_patterns(memories, now, name_of(project)))
+
+
+def _shown(derived: Derived) -> ConsolidatedMemory:
+    memory, sources = derived.memory, tuple(source.id for source in derived.sources)
+    return ConsolidatedMemory(memory.id, memory.content, type_of_kind(memory.kind), memory.kind, memory.scope, sources)
+
+
+def _shown_again(memory: Material) -> ConsolidatedMemory:
+    return ConsolidatedMemory(memory.id, memory.content, memory.type, memory.kind, memory.scope, memory.derived_from)
+
+
+def _without_lost(pattern: Pattern, passed_over: set[str]) -> Pattern:
+    """A pattern whose memory was not made stays a suggestion."""
+    return msgspec.structs.replace(pattern, memory_id=None) if pattern.memory_id in passed_over else pattern

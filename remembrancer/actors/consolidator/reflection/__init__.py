@@ -1,1 +1,0 @@
-"""Reflection: what memories have in common, and where they disagree. Pure functions of texts, vectors and times."""

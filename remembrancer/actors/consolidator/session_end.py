@@ -1,0 +1,182 @@
+"""The end of a session: what is worth it goes into the project, what is related is summed up, and its entry is closed.
+
+In that order, in transactions of their own. When this process dies in between, the next one reads what is left: what
+was promoted or summed up is not looked at again, and the entry is closed once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from remembrancer.actors.consolidator.communities import topics_of
+from remembrancer.actors.consolidator.contradictions import CONTRADICTION_COSINE
+from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
+from remembrancer.actors.consolidator.maintenance import plan_contradictions
+from remembrancer.actors.consolidator.promoting import Promoted, observe_patterns, plan_for_project, promote_to_user
+from remembrancer.actors.consolidator.store_connection import (
+    Clock,
+    Group,
+    Head,
+    StoreConnection,
+    all_memories,
+    in_thread,
+    parts_of,
+    run_id_of,
+    slices,
+    vectors_wait_s,
+)
+from remembrancer.actors.consolidator.summaries import Source, join_sentences, one_line, summarise
+from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
+from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndJob, SessionRead, ToolUse
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.runs import CloseSession, Method, SaveTopics
+
+LONGEST: Final = 600
+SENTENCES: Final = 380
+"""Characters for the sentences; the rest is for topics and tools."""
+MOST_TOPICS: Final = 5
+MOST_TOOLS: Final = 4
+MOST_TURNS: Final = 50
+LINE: Final = 160
+"""Characters of one memory."""
+LEFT_OUT: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
+
+
+async def end_session(job: SessionEndJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
+    """Deal with the end of a session."""
+    project, session, rules = job.project, job.session, promotion_rules(settings)
+    run_id = run_id_of("session_end", project.id, session.session_id, session.ended_at)
+    request = ReadMemories(project, session_id=session.session_id, statuses=("active", "consolidated"))
+
+    def head(method: Method) -> Head:
+        return Head(run_id, "project", "session_end", method, session.session_id)
+
+    chosen: list[Promoted] = []
+    changed = False
+    async for portion in slices(store, request, vectors_wait_s(settings)):
+        chosen = promoted_of([*(memory for memory, _ in chosen), *portion], rules, clock())
+        stored = [memory for memory in portion if memory.scope == "project"]
+        changed = changed or bool(stored)
+        await observe_patterns(store, project, stored, rules, clock())
+        telling = [memory for memory in stored if memory.type == "semantic" and memory.status == "active"]
+        near = await store.find_near(project, telling, CONTRADICTION_COSINE, "project")
+        changes = await in_thread(lambda: plan_contradictions(telling, near, clock()))  # noqa: B023 - awaited
+        for part in parts_of(head("contradict"), [change.group for change in changes]):
+            await store.submit_run(project, part, clock())
+
+    plan = await plan_for_project(store, project, chosen, rules, clock())
+    await observe_patterns(store, project, [each for each, _ in chosen if each.id in plan.changed], rules, clock())
+    parts = parts_of(head("promote"), plan.groups)
+    written = len(parts)
+    for part in parts:
+        await store.submit_run(project, part, clock())
+
+    if settings.consolidate_in_background:
+        async for portion in slices(store, request):
+            left = [memory for memory in portion if memory.id not in plan.changed]
+            summaries = await in_thread(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
+            for part in derived_parts(head("summarize_cluster"), summaries, first=written):
+                await store.submit_run(project, part, clock())
+                written += 1
+
+    gone = await promote_to_user(store, project, rules, clock, run_id=run_id)
+    changed = changed or written > 0 or gone > 0
+    for part in parts_of(head("promote"), [await _closing(job, store, changed, clock())], first=written):
+        await store.submit_run(project, part, clock())
+
+
+def promoted_of(own: Sequence[Material], rules: PromotionRules, now: float) -> list[Promoted]:
+    """The memories of a session that go into its project, the strongest first, and then what was made of others.
+
+    What was made of others takes no place from them: a session that was summed up while it ran leaves at least what it
+    would have left without.
+    """
+    mine = [memory for memory in own if memory.scope == "session"]
+    return [
+        each
+        for is_derived in (False, True)
+        for each in promoted_at_session_end([memory for memory in mine if memory.is_derived == is_derived], now, rules)
+    ]
+
+
+async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, now: float) -> Group:
+    """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
+    project, session = job.project, job.session
+    everything = await all_memories(store, ReadMemories(project, session_id=session.session_id))
+    read = await store.read_session(project, session.session_id, MOST_TURNS)
+    summary = await in_thread(lambda: session_summary(everything, read))
+    counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
+    assert session.ended_at is not None, "a job is about a session that has ended"
+    closing = CloseSession(
+        session.session_id, session.ending or "completed", session.ended_at, summary, max(0, read.promoted - counted)
+    )
+    topics = await topics_of(store, project, now) if changed else None
+    return (closing,) if topics is None else (SaveTopics(topics), closing)
+
+
+# --- The session's summary.
+
+
+def session_summary(memories: Sequence[Material], read: SessionRead) -> str | None:
+    """At most 600 characters; None for a session of which nothing is known.
+
+    It says the most important memories of the session in a line each, word for word, in the order of their times, and
+    for those that were summed up their summary. Without memories it is made of the session's turns.
+    """
+    known = [each for each in memories if not each.is_derived]
+    parts = [_lines(memories) or _turns(read), _topics(known), _tools(read.tools)]
+    return _cut(" ".join(part for part in parts if part)) or None
+
+
+def _lines(memories: Sequence[Material]) -> str:
+    usable = [each for each in memories if each.status != "consolidated" and each.kind not in LEFT_OUT]
+    chosen: dict[int, str] = {}
+    for memory in sorted(usable, key=lambda each: (-each.importance, each.number)):
+        line = one_line(memory.content, LINE)
+        longer = _joined({**chosen, memory.number: line})
+        if line and line not in chosen.values() and len(longer) <= SENTENCES:
+            chosen[memory.number] = line
+    return _joined(chosen)
+
+
+def _joined(lines: Mapping[int, str]) -> str:
+    return _closed(join_sentences(lines[number] for number in sorted(lines)))
+
+
+def _turns(read: SessionRead) -> str:
+    sources = [Source(text) for role, text in read.turns if role in ("user", "assistant")]
+    return _closed(summarise(sources, SENTENCES).text) if sources else ""
+
+
+def _topics(memories: Sequence[Material]) -> str:
+    counts = Counter(name for each in memories for name in dict.fromkeys(entity.name for entity in each.entities))
+    counts.update(tag for each in memories for tag in each.tags if tag not in counts)
+    names = sorted(counts, key=lambda name: (-counts[name], name))[:MOST_TOPICS]
+    return f"Topics: {', '.join(names)}." if names else ""
+
+
+def _tools(tools: Sequence[ToolUse]) -> str:
+    used = sorted(tools, key=lambda each: (-each.count, each.tool_name))
+    if not used:
+        return ""
+    parts = [_use(each) for each in used[:MOST_TOOLS]]
+    if len(used) > MOST_TOOLS:
+        parts.append(f"{len(used) - MOST_TOOLS} more")
+    return f"Tools: {', '.join(parts)}."
+
+
+def _use(use: ToolUse) -> str:
+    failures = use.count - use.successes
+    times = "once" if use.count == 1 else f"{use.count} times"
+    return f"{use.tool_name} {times}" + (f" ({failures} failed)" if failures else "")
+
+
+def _closed(text: str) -> str:
+    return text + "." if text and text[-1].isalnum() else text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else text[: LONGEST - 1].rstrip() + "…"

@@ -1,0 +1,342 @@
+"""The consolidator's way to the store: jobs to be done, memories to be read, and runs to be applied.
+
+Whatever is asked is asked again when the store was away. An operation's id is made from its edits, and the edits say
+which versions they are about: what was planned twice from the same memories is one operation, and what was planned
+from older ones is passed over by the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import (
+    AwaitJob,
+    EntityEdges,
+    FindNear,
+    Job,
+    JobReport,
+    JobSort,
+    Material,
+    MemoriesRead,
+    NearFound,
+    ReadEntityEdges,
+    ReadMemories,
+    ReadSession,
+    ReadUpkeep,
+    SessionRead,
+    Upkeep,
+)
+from remembrancer.protocol.errors import InternalError, PeerUnavailable, QueueFull
+from remembrancer.protocol.kinds import Scope
+from remembrancer.protocol.runs import (
+    AddLink,
+    AddMemory,
+    ApplyRun,
+    Edit,
+    Method,
+    Place,
+    Prune,
+    ReviseMemory,
+    RunKind,
+    RunResult,
+)
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.store_client import AWAY, StoreClient, checked
+from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
+from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
+
+ANSWER_S: Final = 30.0
+"""How long one question may take: a page of vectors, a run of hundreds of edits behind other writes."""
+AWAY_S: Final = 120.0
+"""How long the store may be away in the middle of a job, until the job is given up."""
+POLL_S: Final = 10.0
+"""How long a question for a job stays open."""
+RETRY_S: Final = 0.2
+VECTORS_WAIT_S: Final = 10.0
+"""How long memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 0.5
+PAGE: Final = 500
+SLICE: Final = 2000
+"""Memories that are thought about together: of a session that has more, those that came together."""
+ROWS: Final = 64
+"""Vectors in one question for what is near them."""
+IDS: Final = 200
+"""Memories that are asked for by their ids at once."""
+PART_EDITS: Final = 200
+"""Edits in one transaction: what comes after them waits for as long as these take."""
+NO_PROJECT: Final = ProjectRef("", "")
+"""Where an operation belongs that is about the user's file alone."""
+
+Clock = Callable[[], float]
+"""Seconds since the epoch."""
+Group = tuple[Edit, ...]
+"""Edits that belong together: they are in one part, so that they are applied in one transaction."""
+Found = Sequence[tuple[Material, float]]
+"""Memories with their cosines, the nearest first."""
+T = TypeVar("T")
+_canonical: Final = msgspec.json.Encoder(order="deterministic")
+logger = logging.getLogger(__name__)
+
+
+class StoreConnection:
+    """The store, for the consolidator. Use as an asynchronous context manager.
+
+    Every method waits for a store that is away for a while, and raises a `RemembrancerError` when it stays away or
+    refuses.
+    """
+
+    def __init__(self, endpoint: str, speaker: Speaker) -> None:
+        self._client: StoreClient[FromStoreToConsolidator] = StoreClient(
+            endpoint, speaker, to_consolidator, on_connection=self._on_connection
+        )
+
+    async def __aenter__(self) -> StoreConnection:
+        await self._client.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._client.__aexit__(kind, error, traceback)
+
+    async def await_job(self, done: tuple[int, ...], sort: JobSort) -> Job:
+        """The next job of a sort, or `NoJob` after a while. `done` has arrived when this returns."""
+        request = AwaitJob(done, sort)
+        while True:
+            if not await self._client.wait_connected(POLL_S):
+                continue
+            try:
+                job: Job = checked(request, await self._client.request(request, POLL_S), *Job.__args__)
+                return job
+            except (*AWAY, QueueFull) as error:
+                logger.debug("no answer to the question for a job", extra={"code": error.code})
+                await anyio.sleep(RETRY_S)
+
+    def report(self, report: JobReport) -> None:
+        """Say what came of a job. Lost with a store that dies: the next one knows nothing of the job."""
+        try:
+            self._client.send(report)
+        except PeerUnavailable:
+            logger.info("a report was not sent", extra={"job_id": report.job_id})
+
+    async def read_memories(self, request: ReadMemories) -> MemoriesRead:
+        """A page of memories."""
+        return await self._request(request, MemoriesRead)
+
+    async def find_near(
+        self,
+        project: ProjectRef | None,
+        memories: Sequence[Material],
+        min_cosine: float,
+        scope: Scope,
+        limit: int = 5,
+    ) -> dict[str, Found]:
+        """By id: the active memories of a file (None: the user's) that are near each of these, itself left out."""
+        near: dict[str, Found] = {}
+        embedded = [memory for memory in memories if memory.vector]
+        for begin in range(0, len(embedded), ROWS):
+            portion = embedded[begin : begin + ROWS]
+            vectors = b"".join(memory.vector for memory in portion)
+            request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1, scopes=(scope,))
+            found = await self._request(request, NearFound)
+            for memory, row in zip(portion, found.rows, strict=True):
+                near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
+        return near
+
+    async def read_edges(self, project: ProjectRef | None, after: int = 0) -> EntityEdges:
+        """The entity graph of a file, as a page of its memories makes it."""
+        return await self._request(ReadEntityEdges(project, after), EntityEdges)
+
+    async def read_upkeep(
+        self, project: ProjectRef | None, orphans_before: float, prune: Prune | None = None
+    ) -> Upkeep:
+        """What the maintenance of a file has to know."""
+        return await self._request(ReadUpkeep(project, orphans_before, prune), Upkeep)
+
+    async def read_session(self, project: ProjectRef, session_id: str, turns: int = 50) -> SessionRead:
+        """What is known of a session."""
+        return await self._request(ReadSession(project, session_id, turns), SessionRead)
+
+    async def submit(self, operation: Operation) -> Applied:
+        """Have an operation applied, once: it is sent again with the same id after trouble on the way."""
+        return await self._request(Submit(operation), Applied)
+
+    async def submit_run(
+        self, project: ProjectRef | None, run: ApplyRun, now: float, *, operation_id: str | None = None
+    ) -> RunResult:
+        """Have a part of a run carried out, once; what came of it."""
+        where = project or NO_PROJECT
+        name = operation_id or derive("part", where.id, run.place, run.session_id, run.edits)
+        applied = await self.submit(Operation(name, where, "", now, run))
+        if not isinstance(applied.result, RunResult):
+            raise InternalError(f"a run was answered with a {type(applied.result).__name__}")
+        return applied.result
+
+    async def _request(self, body: object, kind: type[T]) -> T:
+        return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
+
+    def _on_connection(self, up: bool) -> None:
+        logger.info("store connected" if up else "store disconnected")
+
+
+# --- Reading much.
+
+
+async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
+    """All memories of a request, page by page: no more than a page is held in memory."""
+    while True:
+        page = await store.read_memories(request)
+        yield page.memories
+        if not page.more or not page.memories:
+            return
+        request = msgspec.structs.replace(request, after=page.memories[-1].number)
+
+
+async def all_memories(store: StoreConnection, request: ReadMemories) -> list[Material]:
+    """All memories of a request at once, for those that are few."""
+    return [memory async for page in pages(store, request) for memory in page]
+
+
+def vectors_wait_s(settings: Settings) -> float:
+    """How long vectors are waited for: where no embedder runs, not at all."""
+    return VECTORS_WAIT_S if settings.embedders else 0.0
+
+
+async def settled(store: StoreConnection, request: ReadMemories, patience_s: float) -> None:
+    """Wait until none of the memories of a request waits for its vectors, at the latest when patience ends."""
+    request = msgspec.structs.replace(request, waiting=True, with_vectors=False, with_content=False, limit=1)
+    give_up_at = anyio.current_time() + patience_s
+    pause_s = FIRST_PAUSE_S
+    while (left_s := give_up_at - anyio.current_time()) > 0:
+        if not (await store.read_memories(request)).memories:
+            return
+        await anyio.sleep(min(pause_s, left_s))
+        pause_s = min(pause_s * 2, LONGEST_PAUSE_S)
+
+
+async def read_settled(store: StoreConnection, request: ReadMemories, patience_s: float) -> list[Material]:
+    """All memories of a request, with their vectors as soon as all have them, at the latest when patience ends."""
+    await settled(store, request, patience_s)
+    return await all_memories(store, msgspec.structs.replace(request, with_vectors=True))
+
+
+async def slices(
+    store: StoreConnection, request: ReadMemories, patience_s: float = 0.0
+) -> AsyncIterator[list[Material]]:
+    """The memories of a request with their vectors, so many at a time that a session of any length fits into memory."""
+    await settled(store, request, patience_s)
+    held: list[Material] = []
+    async for page in pages(store, msgspec.structs.replace(request, with_vectors=True, limit=PAGE)):
+        held.extend(page)
+        if len(held) >= SLICE:
+            yield held
+            held = []
+    if held:
+        yield held
+
+
+async def read_named(
+    store: StoreConnection, project: ProjectRef | None, memory_ids: Sequence[str], *, with_vectors: bool = True
+) -> list[Material]:
+    """Those of the memories that are there and not forgotten."""
+    found: list[Material] = []
+    for begin in range(0, len(memory_ids), IDS):
+        ids = tuple(memory_ids[begin : begin + IDS])
+        found += await all_memories(store, ReadMemories(project, memory_ids=ids, with_vectors=with_vectors))
+    return found
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """What takes its time, in a thread: the process answers its heartbeats meanwhile."""
+    return await anyio.to_thread.run_sync(work)
+
+
+# --- Runs: parts of a bounded size, with ids that a repetition derives again.
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What all parts of a run have in common."""
+
+    run_id: str
+    place: Place
+    kind: RunKind
+    method: Method
+    session_id: str = ""
+
+
+def derive(*parts: object) -> str:
+    """32 hexadecimal digits that stand for these parts: the same for the same ones, whoever derives them."""
+    return hashlib.sha256(_canonical.encode(parts)).hexdigest()[:32]
+
+
+def run_id_of(*parts: object) -> str:
+    """The id of a run."""
+    return "run:" + derive("run", *parts)
+
+
+def parts_of(
+    head: Head,
+    groups: Iterable[Group],
+    *,
+    first: int = 0,
+    sources: Sequence[str] = (),
+    results: Sequence[str] = (),
+) -> list[ApplyRun]:
+    """The parts of a run in their order. No group is divided; one that is larger than a part is a part of its own.
+
+    `sources` and `results`, for the log, go with the part of which they are.
+    """
+    packed: list[list[Edit]] = []
+    for group in groups:
+        if group and (not packed or len(packed[-1]) + len(group) > PART_EDITS):
+            packed.append([])
+        if group:
+            packed[-1].extend(group)
+    return [
+        ApplyRun(
+            run_id=head.run_id,
+            place=head.place,
+            kind=head.kind,
+            method=head.method,
+            edits=tuple(edits),
+            session_id=head.session_id,
+            part=first + number,
+            source_ids=_named(edits, sources),
+            result_ids=_named(edits, results),
+        )
+        for number, edits in enumerate(packed)
+    ]
+
+
+def lost(result: RunResult) -> set[str]:
+    """The memories that a part of a run did not make or change as it meant to. A link that was there is no loss."""
+    making = (AddMemory.__name__, ReviseMemory.__name__)
+    return {skipped.memory_id for skipped in result.skipped if skipped.edit in making}
+
+
+def _named(edits: Iterable[Edit], ids: Sequence[str]) -> tuple[str, ...]:
+    """Those of the ids that the edits make or change."""
+    subjects = {_subject_of(edit) for edit in edits} if ids else set()
+    return tuple(each for each in ids if each in subjects)
+
+
+def _subject_of(edit: Edit) -> str | None:
+    match edit:
+        case AddMemory(memory=memory):
+            return memory.id
+        case ReviseMemory(memory_id=memory_id):
+            return memory_id
+        case AddLink(relation="derived_from", target=target):
+            return target  # a procedure leaves its sources as they are
+        case _:
+            return None

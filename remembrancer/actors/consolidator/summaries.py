@@ -1,0 +1,300 @@
+"""Extractive summaries: the central sentences of some texts, without those that say the same again. Pure.
+
+Centrality is LexRank (Erkan and Radev, 2004) in its continuous form, with the random surfer's jumps biased to the
+sentences of important texts (Otterbacher, Erkan and Radev, 2005). The choice among the central ones is by maximal
+marginal relevance (Carbonell and Goldstein, 1998).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from remembrancer.actors.consolidator.clusters import Vectors
+from remembrancer.memory.wording import stem, words
+
+DEFAULT_BUDGET: Final = 400
+ONE_LINE: Final = 120
+MOST_SENTENCES: Final = 200
+"""Sentences that are looked at: the table of their similarities grows with the square."""
+DAMPING: Final = 0.85
+RELEVANCE_SHARE: Final = 0.7
+"""What centrality weighs in the choice; the rest is how little of it has been said."""
+SAID_ALREADY: Final = 0.9
+"""A sentence as similar as this to one that was chosen is never chosen."""
+FULL_WORDS: Final = 4
+"""A sentence with fewer content words says little by itself."""
+LEAST_CENTRAL: Final = 0.5
+"""A sentence with less than this share of the mean centrality is beside the point: it does not even fill a gap."""
+_LEAST_WEIGHT: Final = 0.05
+_ROUNDS: Final = 100
+_SETTLED: Final = 1e-9
+_END: Final = re.compile(
+    r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
+    r"""|[。！？｡](?![。！？｡])[”’」』）]{0,3}\s*"""
+    r"""|\n\s*"""
+)
+"""What stands between two sentences. Each alternative is bounded, so that the search takes linear time."""
+_ABBREVIATION: Final = re.compile(
+    r"(?:^|[\s(])(?:e\.g|i\.e|cf|vs|etc|approx|mr|mrs|ms|dr|prof|st|no|fig|ca|z\.b|d\.h|[^\W\d_])\.$", re.IGNORECASE
+)
+_ABBREVIATION_LENGTH: Final = 9
+_LONGEST_NUMBER: Final = 4
+_BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
+# Articles, pronouns, prepositions, auxiliaries and the like: they say nothing of a text's subject.
+STOP_WORDS: Final = words("""
+    a about after again all also am an and any are as at be because been before being both but by can could did do does
+    doing done during each either else even ever every few for from further get gets getting go goes going gonna got had
+    has have having he hello her here hers herself hey hi him himself his how however i if in into is it its itself just
+    let lets like ll lot made make makes many may me might mine more most much must my myself need needs no nor not now
+    of off oh ok okay on once one only or other our ours ourselves out over own per please quite rather re really s
+    same say says she should since so some still such t than thank thanks that the their theirs them themselves then
+    there these they thing things this those though through to too under until up upon us use used uses using ve very
+    via was way we well were what when where whether which while who whom whose why will with within without would yeah
+    yes yet you your yours yourself yourselves d m
+""")
+_WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
+_LOOKED_AT: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that is summed up. Its `weight` is its importance, in [0, 1]."""
+
+    text: str
+    weight: float = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence, word for word, and the position of the source that it is from."""
+
+    source: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The chosen sentences in the order of their sources; `text` has them in one line."""
+
+    sentences: tuple[Sentence, ...]
+
+    @property
+    def text(self) -> str:
+        return join_sentences(each.text for each in self.sentences)
+
+
+def sentences_of(sources: Sequence[Source]) -> list[Sentence]:
+    """All the sentences in order, `MOST_SENTENCES` at most: each source gives its first ones in turn."""
+    split = [split_sentences(source.text) for source in sources]
+    left, deep = MOST_SENTENCES, 0
+    taken = [0] * len(split)
+    while left and any(deep < len(each) for each in split):
+        for place, each in enumerate(split):
+            if left and deep < len(each):
+                taken[place] += 1
+                left -= 1
+        deep += 1
+    return [Sentence(place, text) for place, each in enumerate(split) for text in each[: taken[place]]]
+
+
+def summarise(sources: Sequence[Source], budget: int = DEFAULT_BUDGET) -> Summary:
+    """The sentences that say most of what the sources say, in no more than `budget` characters.
+
+    Where not even one sentence fits, the summary is the beginning of the most central one. It is empty only when all
+    sources are blank.
+    """
+    sentences = sentences_of(sources)
+    if not sentences:
+        return Summary(())
+    similarities = _similarities(sentences)
+    centrality = _merits(sentences, similarities, sources)
+    chosen = _choose(sentences, similarities, centrality, budget)
+    if not chosen:
+        first = sentences[int(centrality.argmax())]
+        return Summary((Sentence(first.source, cut_at_word(first.text, budget)),))
+    return Summary(tuple(sentences[place] for place in sorted(chosen)))
+
+
+def central_sentence(sources: Sequence[Source]) -> Sentence:
+    """The sentence that says most of what the sources say, whole.
+
+    Raises:
+        ValueError: all sources are blank.
+    """
+    sentences = sentences_of(sources)
+    if not sentences:
+        raise ValueError("there is no sentence in blank texts")
+    similarities = _similarities(sentences)
+    return sentences[int(_merits(sentences, similarities, sources).argmax())]
+
+
+def one_line(content: str, length: int = ONE_LINE) -> str:
+    """What a text says, in one line of no more than `length` characters: its first central sentence.
+
+    A central one says at least as much as the mean of them. What is cut off is marked. Empty for a blank text.
+    """
+    source = Source(content)
+    sentences = sentences_of([source])
+    if not sentences:
+        return ""
+    merits = _merits(sentences, _similarities(sentences), [source])
+    first = int(np.flatnonzero(merits >= merits.mean() - _SETTLED)[0])
+    line = " ".join(sentences[first].text.split())
+    return line if len(line) <= length else cut_at_word(line, length - 1) + "…"
+
+
+def lex_rank(similarities: NDArray[np.float64], weights: Sequence[float]) -> NDArray[np.float64]:
+    """The share of its time that a surfer spends at each sentence; all together are 1.
+
+    With the probability `DAMPING` it goes on to a sentence in proportion to the similarity, else to any in
+    proportion to the weights. From one that is like no other it goes anywhere.
+    """
+    count = len(similarities)
+    bias = np.maximum(np.asarray(weights, dtype=np.float64), _LEAST_WEIGHT)
+    bias /= bias.sum()
+    links = similarities.copy()
+    np.fill_diagonal(links, 0.0)
+    sums = links.sum(axis=1, keepdims=True)
+    steps = np.where(sums > 0, np.divide(links, sums, out=np.zeros_like(links), where=sums > 0), bias)
+    rank = np.full(count, 1.0 / count)
+    for _ in range(_ROUNDS):
+        following = (1 - DAMPING) * bias + DAMPING * (rank @ steps)
+        moved = float(np.abs(following - rank).sum())
+        rank = following
+        if moved < _SETTLED:
+            break
+    return rank
+
+
+def join_sentences(sentences: Iterable[str]) -> str:
+    """The sentences as one line; one that ends with no mark gets a full stop before the next."""
+    line = ""
+    for sentence in sentences:
+        between = "" if not line else ". " if line[-1].isalnum() else " "
+        line += between + " ".join(sentence.split())
+    return line
+
+
+def _merits(
+    sentences: Sequence[Sentence], similarities: NDArray[np.float64], sources: Sequence[Source]
+) -> NDArray[np.float64]:
+    """How much each sentence says of the whole: its centrality, less for one that says little by itself."""
+    centrality = lex_rank(similarities, [sources[each.source].weight for each in sentences])
+    merits: NDArray[np.float64] = centrality * np.array([_substance(each.text) for each in sentences])
+    return merits
+
+
+def _substance(sentence: str) -> float:
+    """In (0, 1]: the share of `FULL_WORDS` content words that it has; half of that for a question."""
+    words = min(max(1, len(content_words(sentence))), FULL_WORDS) / FULL_WORDS
+    return words / 2 if sentence.endswith(("?", "？", "؟")) else words
+
+
+def _similarities(sentences: Sequence[Sentence]) -> NDArray[np.float64]:
+    """The cosines of all pairs by their words; what is unlike counts as 0."""
+    rows = tf_idf([each.text for each in sentences])
+    cosines: NDArray[np.float64] = np.clip(rows @ rows.T, 0.0, 1.0).astype(np.float64)
+    return cosines
+
+
+def _choose(
+    sentences: Sequence[Sentence], similarities: NDArray[np.float64], centrality: NDArray[np.float64], budget: int
+) -> list[int]:
+    """Positions in the order of their choice: the first is the most central that fits."""
+    relevance = centrality / centrality.max()
+    said = np.zeros(len(sentences))
+    open_ = centrality >= LEAST_CENTRAL * centrality.mean()
+    chosen: list[int] = []
+    while open_.any():
+        gains = np.where(open_, RELEVANCE_SHARE * relevance - (1 - RELEVANCE_SHARE) * said, -np.inf)
+        best = int(gains.argmax())
+        open_[best] = False
+        if said[best] >= SAID_ALREADY or (gains[best] <= 0 and chosen):
+            continue
+        if len(join_sentences(sentences[place].text for place in sorted([*chosen, best]))) > budget:
+            continue
+        chosen.append(best)
+        said = np.maximum(said, similarities[best])
+    return chosen
+
+
+# --- Sentences and words.
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences in order, without the white space and the marks of a list around them. Blank ones are left out.
+
+    A line break ends a sentence. The full stop of a well-known abbreviation, of an initial, or of a number that
+    begins a line, does not.
+    """
+    pieces: list[str] = []
+    begin = 0
+    for match in _END.finditer(text):
+        if not _ends_nothing(text, begin, match):
+            pieces.append(text[begin : match.end()])
+            begin = match.end()
+    pieces.append(text[begin:])
+    bare = (_without_bullet(piece.strip()) for piece in pieces)
+    return [each for each in bare if any(character.isalnum() for character in each)] or _whole(text)
+
+
+def _ends_nothing(text: str, begin: int, match: re.Match[str]) -> bool:
+    """Whether the mark belongs to an abbreviation, or to a number that begins the piece from `begin`."""
+    mark = match.start()
+    if text[mark] != "." or "\n" in match.group():
+        return False
+    if mark - begin <= _LONGEST_NUMBER and text[begin:mark].strip().isdigit():
+        return True
+    return _ABBREVIATION.search(text[max(begin, mark - _ABBREVIATION_LENGTH) : mark + 1]) is not None
+
+
+def cut_at_word(text: str, length: int) -> str:
+    """The beginning of a text, of no more than `length` characters; it ends with a word where there is such a place."""
+    if len(text) <= length:
+        return text
+    head = text[: length + 1]
+    end = max((place for place, character in enumerate(head) if character.isspace()), default=0)
+    return (head[:end] if end > length // 2 else head[:length]).rstrip()
+
+
+def _without_bullet(sentence: str) -> str:
+    mark = _BULLET.match(sentence)
+    return sentence[mark.end() :] if mark else sentence
+
+
+def _whole(text: str) -> list[str]:
+    """A text of signs alone is one sentence, so that nothing becomes nothing but a blank text."""
+    return [text.strip()] if text.strip() else []
+
+
+def content_words(text: str) -> list[str]:
+    """The words of a text in order, in lower case, without those that say nothing of its subject."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return [word for word in _WORD.findall(folded) if word not in STOP_WORDS]
+
+
+def tf_idf(texts: Sequence[str]) -> Vectors:
+    """A row of length 1 for each text, or zeros for one without content words: tf-idf of its stems.
+
+    The weight of a stem is (1 + log tf) * log(1 + n / df), as in Salton and Buckley (1988), so that a stem which all
+    texts have still counts for something. Of a very long text the beginning counts.
+    """
+    counts = [Counter(stem(word) for word in content_words(text[:_LOOKED_AT])) for text in texts]
+    frequency = Counter(term for each in counts for term in each)
+    columns = {term: place for place, term in enumerate(sorted(frequency))}
+    rows = np.zeros((len(texts), len(columns)), dtype=np.float32)
+    for place, each in enumerate(counts):
+        for term, count in each.items():
+            rows[place, columns[term]] = (1 + math.log(count)) * math.log(1 + len(texts) / frequency[term])
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    unit: Vectors = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return unit

@@ -1,0 +1,119 @@
+"""How strong a memory still is, and when it is archived and let go. Pure; times are seconds since the epoch.
+
+docs/memory-model.md explains the formulas.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from remembrancer.protocol.consolidation import Material
+from remembrancer.protocol.kinds import Scope, Status
+
+DAY_S: Final = 86_400.0
+PROJECT_HALF_LIFE_S: Final = 7 * DAY_S
+PROJECT_ACCESS_GAIN: Final = 0.15
+"""By which share of itself a half-life grows with each access."""
+USER_HALF_LIFE_S: Final = 30 * DAY_S
+USER_ACCESS_GAIN: Final = 0.2
+STALE_AFTER_S: Final = 30 * DAY_S
+STALE_BELOW_ACCESSES: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveRule:
+    """A memory is archived when it is weaker, older and less used than this, all three."""
+
+    strength_below: float
+    older_than_s: float
+    accessed_below: int
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceRules:
+    """The numbers of maintenance."""
+
+    project: ArchiveRule = ArchiveRule(0.05, 14 * DAY_S, 2)
+    user: ArchiveRule = ArchiveRule(0.02, 90 * DAY_S, 2)
+    delete_after_s: float = 90 * DAY_S
+    """A project's archived memory that has not changed for longer is deleted: softly, it can be restored."""
+    orphan_after_s: float = 30 * DAY_S
+    """An entity that no memory names is removed when it is older than this."""
+    session_details_kept_s: float = 30 * DAY_S
+    """Turns, tool calls, scratchpads and tool outcomes of a session go when it has been closed for longer."""
+    runs_kept_s: float = 90 * DAY_S
+    """What the consolidator did can be undone for so long."""
+    operations_kept_s: float = 30 * DAY_S
+    """An operation that is sent again after longer would be taken for a new one; queues are emptied much sooner."""
+
+
+DEFAULT_MAINTENANCE: Final = MaintenanceRules()
+
+
+def memory_strength(
+    importance: float, confidence: float, access_count: int, last_accessed_at: float, scope: Scope, now: float
+) -> float:
+    """`importance * confidence * 0.5 ** (time since the last access / half-life)`, to three digits.
+
+    In [0, 1] for importance and confidence in [0, 1] and an access count of 0 or more. A session's memories do not
+    decay. A memory that nobody has accessed counts from its creation; a last access in the future counts as now.
+    """
+    strength = importance * confidence
+    if scope != "session":
+        strength *= 0.5 ** (max(0.0, now - last_accessed_at) / _half_life_s(scope, access_count))
+    return math.floor(strength * 1000 + 0.5) / 1000
+
+
+def strength_of(memory: Material, now: float) -> float:
+    """`memory_strength` of a memory."""
+    return memory_strength(
+        memory.importance, memory.confidence, memory.access_count, memory.last_accessed_at, memory.scope, now
+    )
+
+
+def falls_below_at(
+    least: float, importance: float, confidence: float, access_count: int, last_accessed_at: float, scope: Scope
+) -> float | None:
+    """When `memory_strength` sinks to `least` if nobody accesses the memory again; None: never.
+
+    The last access, where it is below it from the beginning.
+    """
+    at_first = importance * confidence
+    if at_first <= least:
+        return last_accessed_at
+    if scope == "session" or least <= 0:
+        return None
+    return last_accessed_at + math.log2(at_first / least) * _half_life_s(scope, access_count)
+
+
+def is_stale(status: Status, last_accessed_at: float, access_count: int, now: float) -> bool:
+    """Whether an active memory has not been accessed for more than 30 days, and fewer than three times in all."""
+    return status == "active" and last_accessed_at < now - STALE_AFTER_S and access_count < STALE_BELOW_ACCESSES
+
+
+def should_archive(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
+    """Whether an active memory of a project or of the user is too weak to be kept in sight."""
+    if memory.scope == "session" or memory.status != "active":
+        return False
+    rule = rules.user if memory.scope == "user" else rules.project
+    return (
+        strength_of(memory, now) < rule.strength_below
+        and memory.created_at < now - rule.older_than_s
+        and memory.access_count < rule.accessed_below
+    )
+
+
+def should_delete(memory: Material, now: float, rules: MaintenanceRules = DEFAULT_MAINTENANCE) -> bool:
+    """Whether a project's memory has been archived for so long that it is forgotten (softly). The user's never is."""
+    if memory.scope != "project" or memory.status != "archived":
+        return False
+    archived_at = memory.updated_at if memory.archived_at is None else memory.archived_at
+    return archived_at < now - rules.delete_after_s
+
+
+def _half_life_s(scope: Scope, access_count: int) -> float:
+    if scope == "user":
+        return USER_HALF_LIFE_S * (1.0 + access_count * USER_ACCESS_GAIN)
+    return PROJECT_HALF_LIFE_S * (1.0 + access_count * PROJECT_ACCESS_GAIN)

@@ -1,0 +1,135 @@
+"""Is a memory about its own project alone? Signs that a person can check, each with its reason. Pure.
+
+One sign is enough: a memory that stays in its project can still be promoted by hand, while one that goes to the user is
+shown in all projects.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from remembrancer.protocol.kinds import EntityKind, entity_kind
+
+LEAST_NAME: Final = 3
+"""A project's name of fewer letters is found by chance."""
+LONGEST_SHOWN: Final = 60
+
+CODE_ENTITIES: Final[tuple[EntityKind, ...]] = ("file", "function", "class", "module")
+EVERYWHERE_TEXT: Final = """
+    .dockerignore .editorconfig .env .eslintrc.json .gitattributes .gitignore .pre-commit-config.yaml __init__.py
+    agents.md build.gradle cargo.toml changelog.md cmakelists.txt compose.yaml compose.yml conftest.py contributing.md
+    docker-compose.yaml docker-compose.yml dockerfile gemfile go.mod go.sum index.html index.js index.ts jenkinsfile
+    justfile license main.py makefile manage.py package-lock.json package.json pom.xml procfile pyproject.toml readme.md
+    readme.rst requirements.txt robots.txt setup.cfg setup.py tox.ini tsconfig.json
+"""
+EVERYWHERE: Final = frozenset(EVERYWHERE_TEXT.split())
+"""Files that are called the same in every project: a convention about them is not about one project."""
+PRODUCTS_TEXT: Final = """
+    alpine.js angular.js backbone.js chart.js d3.js discord.js ember.js express.js knockout.js moment.js nest.js next.js
+    node.js nuxt.js p5.js react.js require.js solid.js three.js vue.js
+"""
+PRODUCTS: Final = frozenset(PRODUCTS_TEXT.split())
+"""Names of technologies that look like files."""
+_COMMON: Final = EVERYWHERE | PRODUCTS
+STANDARDS_TEXT: Final = """
+    aes ascii base bip covid cve cwe ecma eia gpt http ieee iso latin md pep posix rfc rsa sha ssl tls usb utf wcag wpa
+"""
+STANDARDS: Final = frozenset(STANDARDS_TEXT.split())
+"""What stands before the number of a standard, an algorithm or a notice, as a project's key before that of a ticket."""
+
+SOURCE_DIRECTORIES_TEXT: Final = """
+    apps assets components internal lib migrations packages pkg scripts src static templates tests
+"""
+SOURCE_DIRECTORIES: Final = frozenset(SOURCE_DIRECTORIES_TEXT.split())
+"""Where a path begins, more likely than an alternative: `client/server` is as common as a directory `client`."""
+
+_SUFFIXES: Final = (
+    "bash|c|cc|cfg|clj|cpp|cs|css|csv|dart|exs|go|gradle|graphql|h|hpp|hs|html|ini|ipynb|java|jl|js|json|jsonl|jsx|kt|lua|"
+    "md|mjs|php|pl|proto|ps1|py|pyi|rb|rs|rst|scala|scss|sh|sql|sqlite|svelte|swift|tex|tf|toml|ts|tsx|txt|vue|xml|yaml|"
+    "yml|zig|zsh"
+)
+_WITH_DIRECTORIES: Final = re.compile(
+    r"(?<![\w@.~/\\-])(?:[A-Za-z]:[/\\]|~(?!/\.)[/\\]|\.{1,2}[/\\]|[/\\])?[\w@.-]+(?:[/\\][\w@.-]+)+[/\\]?"
+)
+"""Names with separators between them. What is below a dot directory of the home is the user's own, and is none."""
+_FILE_NAME: Final = re.compile(rf"(?<![\w@.~/\\-])[\w@-][\w@.-]+\.(?:{_SUFFIXES})(?![\w(-]|\.\w)", re.IGNORECASE)
+_IS_FILE_NAME: Final = re.compile(rf"[\w@.-]*\.(?:{_SUFFIXES})", re.IGNORECASE)
+_ADDRESS: Final = re.compile(r"(?<![\w+.-])[a-z][a-z0-9+.-]*://[^\s<>\"'`)\]}]+", re.IGNORECASE)
+_PORT: Final = re.compile(
+    r"(?i:\bports?\b[\s:=#]*(?:is\s+|number\s+)?\d{2,5}\b)"
+    r"|(?<![\w.-])(?i:localhost|(?:\d{1,3}\.){3}\d{1,3}|[a-z0-9-]+(?:\.[a-z0-9-]+)+):\d{2,5}\b"
+    r"|(?<![\w.:-])[a-z][a-z0-9-]*:\d{4,5}\b"
+)
+_TICKET: Final = re.compile(r"(?<![\w-])([A-Z][A-Z0-9]{1,9})-\d{1,6}(?![\w-])")
+_NUMBERED: Final = re.compile(r"(?<![\w&#])#\d{2,6}\b")
+_PARTS: Final = re.compile(r"[^\W_]+")
+
+
+def is_project_specific(content: str, entities: Iterable[tuple[str, str]], project_name: str) -> str | None:
+    """Why a memory is about its project alone, for a person; None when nothing says so.
+
+    `entities` are names with their types. The signs: an entity that is a file, a function, a class or a module; the
+    project's own name; an address, a port, the id of a ticket, the path or name of a file.
+    """
+    for name, given_type in entities:
+        kind = entity_kind(given_type)
+        if kind in CODE_ENTITIES and name.casefold() not in EVERYWHERE:
+            return f"it is about the {kind} {_short(name)}"
+        if _names_project(name, project_name):
+            return f"it is about the project {_short(project_name)}"
+    if _names_project(content, project_name):
+        return f"it names the project {_short(project_name)}"
+    if address := _ADDRESS.search(content):
+        return f"it names an address, {_short(address[0])}"
+    if file := _file(content):
+        return f"it names a file, {_short(file)}"
+    if port := _PORT.search(content):
+        return f"it names a port, {_short(port[0])}"
+    if ticket := _ticket(content):
+        return f"it names a ticket, {ticket}"
+    return None
+
+
+def _names_project(text: str, project_name: str) -> bool:
+    """Whether the words of a project's name stand in a text, joined by anything or nothing."""
+    parts = _PARTS.findall(project_name)
+    if sum(map(len, parts)) < LEAST_NAME:
+        return False
+    name = r"[\W_]?".join(map(re.escape, parts))
+    return re.search(rf"(?<![^\W_]){name}(?![^\W_])", text, re.IGNORECASE) is not None
+
+
+def _ticket(content: str) -> str | None:
+    for found in _TICKET.finditer(content):
+        if found[1].casefold() not in STANDARDS:
+            return found[0]
+    numbered = _NUMBERED.search(content)
+    return None if numbered is None else numbered[0]
+
+
+def _file(content: str) -> str | None:
+    """The first path or file name in a text, apart from those that every project has."""
+    for found in _WITH_DIRECTORIES.finditer(content):
+        path = found[0].rstrip(".")
+        if _is_path(path):
+            return path
+    for found in _FILE_NAME.finditer(content):
+        if found[0].casefold() not in _COMMON:
+            return found[0]
+    return None
+
+
+def _is_path(text: str) -> bool:
+    """Whether names with separators between them are a path, and not an alternative like `and/or`."""
+    names = [name.casefold() for name in re.split(r"[/\\]", text) if name]
+    if text[0] in "~./\\" or text[1:2] == ":" or text[-1] in "/\\" or names[0] in SOURCE_DIRECTORIES:
+        return True
+    if names[-1] in PRODUCTS or all(name in _COMMON for name in names):
+        return False
+    return _IS_FILE_NAME.fullmatch(names[-1]) is not None
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_SHOWN else text[: LONGEST_SHOWN - 1] + "…"

@@ -1,0 +1,236 @@
+"""Whether one of two texts that are near each other can stand for both; stems and normal forms of words. Pure.
+
+A cosine does not tell a fact from another one about the same thing: "deployed from the main branch" and "deployed from
+the release branch" have 0.90. So their words decide, and in doubt two texts stay two. The words are English, with some
+denials of other languages.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+SURE: Final = 0.92
+"""Above this cosine both texts may have words of their own."""
+_MOST_PIVOTS: Final = 200
+"""Words that are looked at for what changed places around them."""
+_END_MARKS: Final = " .!…;,。！｡；，۔।"
+"""Without a question mark: a question is not the statement."""
+_SUFFIXES: Final = (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", ""))
+_NO_SUFFIX: Final = ("ss", "us", "is", "eed")
+_SHORTEST_STEM: Final = 3
+
+
+def words(text: str) -> frozenset[str]:
+    """The words of a list that is written as a text."""
+    return frozenset(text.split())
+
+
+ARTICLES: Final = words("a an the der die das ein eine el la los las un una le les")
+FILLERS: Final = words("""
+    now currently already still also really very just actually again today meanwhile finally always usually generally so
+    please both only since anymore longer more mehr well too thanks thank hey hi hello wow yeah yes yep sure absolutely
+    definitely totally great awesome gonna gotta wanna
+""")
+"""Words that are left out: "no longer" is "no"."""
+FUNCTION_WORDS: Final = words("""
+    i you he she it we they me him her us them my your his its our their this that these those there here who which what
+    and or as than is are was were be been being am has have had do does did done can could will would shall should may
+    might must to not s d m re ve ll let
+""")
+DENIALS: Final = words("""
+    not never no none nor neither cannot without nobody nothing nicht kein keine keinen keinem keiner nie pas jamais
+    nunca non niet geen não inte ikke
+""")
+NUMBERS: Final = {
+    "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
+    "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
+}  # fmt: skip
+_PREPOSITIONS: Final = words("""
+    in on at by for from of with without to into onto over under via through before after until till within between
+    about against per than including excluding if unless when while where during except only
+""")
+_RESTRICTING: Final = words("""
+    without before after until till within between excluding if unless when while where during except only but some few
+    fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
+""")
+"""Words that say of what, when or how far something holds: with one more of them it is another claim."""
+_IGNORED: Final = (
+    (ARTICLES | FUNCTION_WORDS | FILLERS | words("each every all any because then once again first too also such so"))
+    - _PREPOSITIONS
+    - _RESTRICTING
+    - DENIALS
+)
+_WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/+#:-]+[^\W_]+)*[+#]*")
+_EMPHASIS: Final = re.compile(r",? *\b(?:without|with no) (?:any )?exceptions?\b", re.IGNORECASE)
+_DENIED: Final = "not"
+_MARKS: Final = frozenset("._/+#:")
+_FIRST_NOT_LATIN: Final = 0x370
+"""Greek; the letters before it are Latin, and those after it hardly ever (ligatures are taken apart before)."""
+
+
+def normalised(text: str) -> str:
+    """A text with what makes no difference taken away: forms of characters (NFKC), case, blanks, marks at its end."""
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    joined = " ".join(folded.split())
+    return joined.rstrip(_END_MARKS) or joined
+
+
+def stem(word: str) -> str:
+    """A word without the ending of its plural, past or progressive: only so much that forms of one word fall together.
+
+    It is meant for comparing words with one another, not for showing. "stops", "stopped" and "stopping" have one stem.
+    """
+    if word in ("uses", "used", "using"):
+        return "use"
+    for suffix, instead in _SUFFIXES:
+        bare = word.removesuffix(suffix) + instead
+        if word.endswith(suffix) and not word.endswith(_NO_SUFFIX) and len(bare) >= _SHORTEST_STEM and _is_word(bare):
+            doubled = suffix in ("ing", "ed") and bare[-1] == bare[-2] and bare[-1] not in "lsz"
+            return bare[:-1] if doubled and len(bare) > _SHORTEST_STEM else _without_e(bare)
+    return _without_e(word)
+
+
+def _is_word(bare: str) -> bool:
+    return bare.isalpha() and any(vowel in bare for vowel in "aeiouy")
+
+
+def _without_e(word: str) -> str:
+    return word[:-1] if word.endswith("e") and len(word) > _SHORTEST_STEM else word
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A word of a text that counts. `before` and `after` are its neighbours of that sort, "" at the ends."""
+
+    key: str
+    named: bool
+    """A number, a name, code or a word in letters that are not Latin: another one is another thing, whatever else the
+    texts have in common. Of Russian or Korean it is not known which words deny, and which mean nothing of their own."""
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Text:
+    words: tuple[_Word, ...]
+    """Without prepositions."""
+    objects: dict[str, tuple[str, ...]]
+    """What stands after each preposition, and after the denials (as `not`), in order."""
+    restrictions: frozenset[str]
+    denials: int
+
+
+def same_in_words(one: str, other: str, cosine: float) -> bool:
+    """Whether one of two texts can stand for the other, going by their words. Their order does not matter.
+
+    Words without a meaning of their own do not count, nor do the endings of the others. Then:
+
+    - with a cosine up to 0.92 one of them at most has words that the other has not: an addition, another order;
+    - above that both may, if none of these words is in the place of another: after the same word or before it;
+    - no number, name or piece of code, no denial and no condition (if, only, before …) is in one of them alone;
+    - no preposition or denial has another object in each, or its objects in another order, and no object has another
+      preposition;
+    - nothing has changed places with something else.
+    """
+    if normalised(one) == normalised(other):
+        return True
+    a, b = _read(one), _read(other)
+    keys_a, keys_b = {each.key for each in a.words}, {each.key for each in b.words}
+    own_a = [each for each in a.words if each.key not in keys_b]
+    own_b = [each for each in b.words if each.key not in keys_a]
+    if not keys_a & keys_b or a.denials != b.denials or a.restrictions != b.restrictions:
+        return False
+    if any(each.named for each in (*own_a, *own_b)):
+        return False
+    if own_a and own_b and (cosine <= SURE or _in_one_place(own_a, own_b)):
+        return False
+    return not _other_objects(a, b) and not _changed_places(a, b)
+
+
+@lru_cache(maxsize=1024)
+def _read(text: str) -> _Text:
+    """What counts of a text. Kept, as each one is compared with several."""
+    tokens = list(_tokens(_EMPHASIS.sub("", unicodedata.normalize("NFKC", text))))
+    keys = [key for key, _ in tokens]
+    words = []
+    objects: dict[str, list[str]] = {}
+    for place, (key, named) in enumerate(tokens):
+        before = keys[place - 1] if place else ""
+        after = keys[place + 1] if place + 1 < len(keys) else ""
+        if key in _PREPOSITIONS or key == _DENIED:
+            objects.setdefault(key, []).append(after)
+        else:
+            words.append(_Word(key, named, before, after))
+    return _Text(
+        tuple(words),
+        {key: tuple(each) for key, each in objects.items()},
+        frozenset(keys) & _RESTRICTING,
+        keys.count(_DENIED),
+    )
+
+
+def _tokens(text: str) -> Iterator[tuple[str, bool]]:
+    """The words of a text that count: stems, prepositions and denials; and whether each names something."""
+    for found in _WORD.finditer(text):
+        written, folded = found[0], found[0].casefold()
+        if folded in _PREPOSITIONS or folded in _RESTRICTING:
+            yield folded, False
+        elif folded in DENIALS or folded.endswith(("n't", "n’t")):
+            yield _DENIED, False
+        elif folded not in _IGNORED:
+            folded = folded.removesuffix("'s").removesuffix("’s")
+            yield NUMBERS.get(folded, stem(folded)), _is_name(written) or folded in NUMBERS
+
+
+def _is_name(written: str) -> bool:
+    """Whether a word is taken for a name (see `_Word`). A capital where a sentence begins may be one's as well."""
+    if not _MARKS.isdisjoint(written) or any(each.isdigit() or each.isupper() for each in written):
+        return True
+    return any(each.isalpha() and ord(each) >= _FIRST_NOT_LATIN for each in written)
+
+
+def _in_one_place(own_a: Sequence[_Word], own_b: Sequence[_Word]) -> bool:
+    """Whether a word of one text stands where one of the other does: between these, one has been put for the other."""
+    befores, afters = {each.before for each in own_b}, {each.after for each in own_b}
+    return any(each.before in befores or each.after in afters for each in own_a)
+
+
+def _other_objects(a: _Text, b: _Text) -> bool:
+    """Whether a preposition has other objects in each text, or in another order, or an object another preposition."""
+    for preposition in a.objects.keys() & b.objects.keys():
+        in_a, in_b = a.objects[preposition], b.objects[preposition]
+        common = [each for each in in_a if each in in_b]
+        if not common or common != [each for each in in_b if each in in_a]:
+            return True
+    of_a, of_b = _governing(a), _governing(b)
+    return any(not of_a[each] & of_b[each] for each in of_a.keys() & of_b.keys())
+
+
+def _governing(text: _Text) -> dict[str, set[str]]:
+    """The prepositions of each object."""
+    governing: dict[str, set[str]] = {}
+    for preposition, objects in text.objects.items():
+        for each in objects:
+            governing.setdefault(each, set()).add(preposition)
+    return governing
+
+
+def _changed_places(a: _Text, b: _Text) -> bool:
+    """Whether what stands before a word in one text stands after it in the other, and the other way round.
+
+    The passive voice does that, and says by whom: so with a "by" in one of them alone things have to change places.
+    """
+    keys_a, keys_b = [each.key for each in a.words], [each.key for each in b.words]
+    at_b = {key: place for place, key in enumerate(keys_b) if keys_b.count(key) == 1}
+    places = [at_b[key] for key in keys_a if key in at_b and keys_a.count(key) == 1][:_MOST_PIVOTS]
+    swapped = places == sorted(places, reverse=True) and len(places) > 1
+    swapped = swapped or any(
+        any(place > pivot for place in places[:at]) and any(place < pivot for place in places[at + 1 :])
+        for at, pivot in enumerate(places)
+    )
+    return swapped != (("by" in a.objects) != ("by" in b.objects))

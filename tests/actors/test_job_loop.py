@@ -1,0 +1,139 @@
+"""The consolidator's loop and its link, in process, against a real store that comes and goes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from remembrancer.actors.consolidator.actor import Handler, JobLoop
+from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection, all_memories
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.consolidation import (
+    Maintain,
+    Maintained,
+    MaintainJob,
+    ReadMemories,
+    Reflect,
+    Reflected,
+    ReflectJob,
+)
+from remembrancer.protocol.errors import InternalError, StorageFull
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.sockets import Speaker
+from remembrancer.protocol.writes import UpdateMemory
+from tests.actors.store_process import StoreRig, store_rig
+from tests.operations import PROJECT, SESSION, change_operation
+from tests.patience import PATIENCE_S, until
+
+pytestmark = pytest.mark.anyio
+REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as rig:
+        yield rig
+
+
+@asynccontextmanager
+async def consolidating(rig: StoreRig, handlers: Mapping[type[Any], Handler]) -> AsyncIterator[JobLoop]:
+    """A consolidator with these handlers."""
+    link = StoreConnection(rig.paths.store_endpoint, Speaker("consolidator", new_ulid()))
+    loop = JobLoop(link, handlers, Settings(), time.time)
+    async with link, anyio.create_task_group() as tasks:
+        tasks.start_soon(loop.run)
+        yield loop
+        tasks.cancel_scope.cancel()
+
+
+async def count(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
+    """How many memories the project has, in pages of one."""
+    found = await all_memories(store, ReadMemories(job.request.project, limit=1))
+    return Reflected(analyzed=len(found))
+
+
+async def maintain_nothing(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
+    return Maintained("user")
+
+
+async def test_what_a_handler_returns_is_the_answer(rig: StoreRig) -> None:
+    for number in range(3):
+        await rig.gateway.store(f"Memory number {number}")
+    async with consolidating(rig, {ReflectJob: count}) as loop:
+        assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=3)
+        await until(lambda: loop.health().finished == 1)
+        assert loop.health().job is None
+
+
+async def test_a_handler_that_refuses_or_breaks_fails_its_job_and_no_other(rig: StoreRig) -> None:
+    raised: list[Exception] = [StorageFull("no room"), ZeroDivisionError("a bug")]
+
+    async def fail(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Reflected:
+        raise raised.pop(0)
+
+    async with consolidating(rig, {ReflectJob: fail, MaintainJob: maintain_nothing}) as loop:
+        with pytest.raises(StorageFull, match="no room"):
+            await rig.gateway.ask(REFLECT, Reflected)
+        with pytest.raises(InternalError, match=r"consolidator\.log"):
+            await rig.gateway.ask(REFLECT, Reflected)
+        assert loop.health().error is not None
+        assert await rig.gateway.ask(Maintain(None), Maintained) == Maintained("user")
+        await until(lambda: loop.health().finished == 1)
+        assert (loop.health().failed, loop.health().error) == (2, None)
+
+
+async def test_a_reflection_does_not_wait_for_the_work_on_a_whole_file(rig: StoreRig) -> None:
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    async def long_maintenance(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
+        begun.set()
+        await go_on.wait()
+        return Maintained("user")
+
+    async with consolidating(rig, {ReflectJob: count, MaintainJob: long_maintenance}) as loop:
+        maintained = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
+        with anyio.fail_after(PATIENCE_S):
+            await begun.wait()
+        assert await rig.gateway.ask(REFLECT, Reflected) == Reflected(analyzed=0)
+        assert loop.health().job == "maintenance of the user"
+        go_on.set()
+        assert await maintained == Maintained("user")
+
+
+async def test_a_job_that_nobody_can_carry_out_is_refused(rig: StoreRig) -> None:
+    async with consolidating(rig, {}):
+        with pytest.raises(InternalError, match="ReflectJob"):
+            await rig.gateway.ask(REFLECT, Reflected)
+
+
+async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("Something")
+    begun, go_on, done = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def work(job: Any, store: StoreConnection, settings: Settings, clock: Clock) -> Maintained:
+        begun.set()
+        await go_on.wait()
+        await store.submit(change_operation("by the consolidator", UpdateMemory(memory_id, importance=0.9)))
+        (memory,) = (await store.read_memories(ReadMemories(PROJECT))).memories
+        assert memory.importance == 0.9
+        done.set()
+        return Maintained("user")
+
+    async with consolidating(rig, {MaintainJob: work}) as loop:
+        asked = asyncio.create_task(rig.gateway.ask(Maintain(None), Maintained))
+        with anyio.fail_after(PATIENCE_S):
+            await begun.wait()
+        await rig.store.kill()
+        go_on.set()
+        await asyncio.gather(asked, return_exceptions=True)
+        await rig.start()
+        with anyio.fail_after(PATIENCE_S):
+            await done.wait()
+        await until(lambda: loop.health().finished == 1)

@@ -1,0 +1,439 @@
+"""A real store and scripted consolidators: jobs are found, handed out, passed on, and end."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from remembrancer.protocol.consolidation import (
+    AwaitJob,
+    ConsolidatedMemory,
+    ConsolidateJob,
+    EntityEdges,
+    FindNear,
+    JobReport,
+    Maintain,
+    Maintained,
+    MaintainJob,
+    MemoriesRead,
+    NearFound,
+    NoJob,
+    NotePresence,
+    PromoteJob,
+    ReadEntityEdges,
+    ReadMemories,
+    ReadSession,
+    Reflect,
+    Reflected,
+    ReflectJob,
+    SessionEndJob,
+    SessionRead,
+)
+from remembrancer.protocol.control import PeerFailed
+from remembrancer.protocol.errors import (
+    ConsolidatorUnavailable,
+    DeadlineExceeded,
+    InvalidInput,
+    StorageFull,
+)
+from remembrancer.protocol.reads import NoteAccess, Noted
+from remembrancer.protocol.runs import ApplyRun, CloseRequest
+from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, Turn
+from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit, UpdateMemory
+from tests.actors.consolidator_peer import Consolidator
+from tests.actors.store_process import IDENTITY, StoreRig, store_rig, vector_of
+from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.anyio
+REFLECT = Reflect(PROJECT, SESSION, SESSION, operation_id="reflect-1")
+REFLECTED = Reflected((ConsolidatedMemory("m", "c", "semantic", "fact", "session", ("a", "b")),), analyzed=2)
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as rig:
+        yield rig
+
+
+async def end_session(rig: StoreRig, session_id: str = SESSION, *, project: ProjectRef = PROJECT) -> None:
+    """A session that stored something, and its end."""
+    await rig.gateway.store(f"Something of {session_id}", session_id=session_id, project=project)
+    for name, change in (("start", StartSession(session_id)), ("end", EndSession(session_id))):
+        await rig.gateway.submit(change_operation(f"{name} {session_id} {project.id}", change, project=project))
+
+
+async def restart_with(rig: StoreRig, **settings: object) -> None:
+    """Another store with other settings."""
+    rig.settings = msgspec.structs.replace(rig.settings, **settings)
+    await rig.restart()
+
+
+async def test_the_end_of_a_session_is_a_job_until_it_is_dealt_with(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        await consolidator.no_job()
+        await end_session(rig)
+        job = await consolidator.job(SessionEndJob)
+        assert job.project == PROJECT
+        assert (job.session.session_id, job.session.ending) == (SESSION, "completed")
+        await consolidator.close_session(job)
+        await consolidator.no_job(job.job_id)
+
+
+async def test_a_question_for_a_job_waits_until_there_is_one(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        waiting = asyncio.create_task(consolidator.job(SessionEndJob))
+        await end_session(rig)
+        assert (await waiting).session.session_id == SESSION
+
+
+async def test_the_job_of_a_consolidator_that_dies_goes_to_the_next(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as first:
+        job = await first.job(SessionEndJob)
+    async with Consolidator(rig.home) as second:
+        waiting = asyncio.create_task(second.job(SessionEndJob))
+        await rig.launcher.tell(rig.store, first.gone)
+        assert await waiting == job
+
+
+async def test_a_job_survives_the_store(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        before = await consolidator.job(SessionEndJob)
+        await rig.restart()
+        after = await consolidator.job(SessionEndJob, before.job_id)
+        assert after.session == before.session
+        assert after.job_id != before.job_id
+
+
+async def test_two_projects_that_end_at_once_are_two_jobs(rig: StoreRig) -> None:
+    await end_session(rig)
+    await end_session(rig, project=OTHER_PROJECT)
+    async with Consolidator(rig.home) as one, Consolidator(rig.home) as two:
+        jobs = [await one.job(SessionEndJob), await two.job(SessionEndJob)]
+        assert {job.project.id for job in jobs} == {PROJECT.id, OTHER_PROJECT.id}
+
+
+async def test_a_job_that_failed_lets_others_go_first_and_comes_again(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        job = await consolidator.job(SessionEndJob)
+        await consolidator.report(JobReport(job.job_id, error_code="internal_error", error="on purpose"))
+        await end_session(rig, OTHER_SESSION)
+        other = await consolidator.job(SessionEndJob)
+        assert other.session.session_id == OTHER_SESSION
+        await consolidator.close_session(other)
+        again = await consolidator.job(SessionEndJob, other.job_id)
+        assert again.session == job.session
+
+
+async def test_a_session_that_is_left_without_a_word_is_abandoned(rig: StoreRig) -> None:
+    await restart_with(rig, session_grace_s=1.0)
+    await rig.gateway.store("Something")
+    await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
+    rig.gateway.dealer.send(NotePresence(((PROJECT, SESSION),)))
+    async with Consolidator(rig.home) as consolidator:
+        job = await consolidator.job(SessionEndJob)
+        assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
+
+
+async def test_a_session_whose_bridge_is_lost_before_it_was_said_to_be_there_is_abandoned(rig: StoreRig) -> None:
+    await restart_with(rig, session_grace_s=1.0)
+    await rig.gateway.store("Something", session_id=OTHER_SESSION)
+    await rig.gateway.submit(change_operation("end", EndSession(OTHER_SESSION)))
+    await rig.gateway.submit(change_operation("start", StartSession(SESSION)))
+    async with Consolidator(rig.home) as consolidator:
+        other = await consolidator.job(SessionEndJob)
+        await consolidator.close_session(other)
+        job = await consolidator.job(SessionEndJob, other.job_id)
+        assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
+
+
+async def test_what_comes_after_a_sessions_end_is_one_more_end_and_not_one_for_each_event(rig: StoreRig) -> None:
+    await restart_with(rig, session_grace_s=1.5)
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        job = await consolidator.job(SessionEndJob)
+        await consolidator.close_session(job)
+        for number in range(3):
+            late = RecordEvents(SESSION, turns=(Turn("user", f"One more thing: {number}", time.time()),))
+            await rig.gateway.submit(change_operation(f"late {number}", late))
+            read = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
+            assert read.entry is not None
+            assert (read.entry.status, read.entry.ended_at) == ("active", None)
+        again = await consolidator.job(SessionEndJob, job.job_id)
+        assert again.session.ending == "completed", "it did not vanish: it had ended"
+        await consolidator.close_session(again)
+        await consolidator.no_job(again.job_id)
+
+
+async def test_a_session_of_an_earlier_life_that_did_nothing_for_a_day_is_abandoned(rig: StoreRig) -> None:
+    await rig.gateway.store("Something")
+    await rig.gateway.store("Something else", session_id=OTHER_SESSION)
+    await rig.stop()
+    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection, connection:
+        connection.execute(
+            "UPDATE sessions SET last_active_at = ? WHERE session_id = ?", (time.time() - 90_000, SESSION)
+        )
+    await rig.start()
+    async with Consolidator(rig.home) as consolidator:
+        job = await consolidator.job(SessionEndJob)
+        assert (job.session.session_id, job.session.ending) == (SESSION, "abandoned")
+        await consolidator.close_session(job)
+        await consolidator.no_job(job.job_id)
+
+
+async def test_a_strong_memory_of_a_running_session_is_offered_once_at_each_of_its_versions(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
+        await rig.gateway.store("Lunch was good", scope="session", importance=0.2)
+        job = await consolidator.job(PromoteJob)
+        assert (job.project, job.memory_ids) == (PROJECT, (memory_id,))
+        await consolidator.no_job(job.job_id)
+        await rig.gateway.submit(change_operation("sure", UpdateMemory(memory_id, confidence=1.0)))
+        assert (await consolidator.job(PromoteJob)).memory_ids == (memory_id,)
+
+
+async def test_a_candidate_that_was_used_is_offered_again_as_long_as_use_counts(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        memory_id = await rig.gateway.store("Never deploy on Fridays", scope="session", importance=1.0, confidence=0.9)
+        done: tuple[int, ...] = ()
+        for _ in range(3):
+            job = await consolidator.job(PromoteJob, *done)
+            assert job.memory_ids == (memory_id,)
+            await rig.gateway.ask(NoteAccess(PROJECT, SESSION, (memory_id,)), Noted)
+            done = (job.job_id,)
+        await consolidator.no_job(*done)
+
+
+async def test_what_is_offered_for_promotion_follows_from_the_score_that_is_asked_for(rig: StoreRig) -> None:
+    await restart_with(rig, promotion_at_once_score=0.7)
+    memory_id = await rig.gateway.store("Deploy on Mondays", scope="session", importance=0.5, confidence=0.5)
+    async with Consolidator(rig.home) as consolidator:
+        assert (await consolidator.job(PromoteJob)).memory_ids == (memory_id,)
+
+
+async def test_what_was_seen_right_before_the_end_of_a_session_is_counted_when_that_is_dealt_with(
+    rig: StoreRig,
+) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        done: tuple[int, ...] = ()
+        for number in range(5):
+            session_id = f"session:{number}"
+            memory_id = await rig.gateway.store("The cache lives in Redis", scope="session", session_id=session_id)
+            await rig.gateway.ask(NoteAccess(PROJECT, session_id, (memory_id,)), Noted)
+            await rig.gateway.submit(change_operation(f"end {number}", EndSession(session_id)))
+            job = await consolidator.job(SessionEndJob, *done)
+            assert job.session.session_id == session_id
+            read = await consolidator.ask(ReadMemories(PROJECT, session_id=session_id), MemoriesRead)
+            (memory,) = [each for each in read.memories if each.id == memory_id]
+            assert (memory.access_count, memory.sessions_accessed) == (1, 1)
+            await consolidator.close_session(job)
+            done = (job.job_id,)
+
+
+async def test_an_end_that_is_told_twice_is_one_job(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        await end_session(rig)
+        await rig.gateway.submit(change_operation("end again", EndSession(SESSION)))
+        job = await consolidator.job(SessionEndJob)
+        await rig.gateway.submit(change_operation("end once more", EndSession(SESSION)))
+        await consolidator.close_session(job)
+        await rig.gateway.submit(change_operation("end too late", EndSession(SESSION, "abandoned")))
+        await consolidator.no_job(job.job_id)
+
+
+async def test_the_sessions_that_began_before_their_project_had_a_file_are_registered_with_it(rig: StoreRig) -> None:
+    start = StartSession(SESSION, "a client", "/work/one/tree")
+    await rig.gateway.submit(change_operation("start", start))
+    batch = [change_operation(f"start {name}", StartSession(name)) for name in ("session:over", OTHER_SESSION)]
+    await rig.gateway.submit_batch(*batch, change_operation("over", EndSession("session:over")))
+    assert not rig.paths.project_database(PROJECT.id).exists()
+    await rig.gateway.store("Something")
+    async with Consolidator(rig.home) as consolidator:
+        clients = {}
+        for session_id in (SESSION, OTHER_SESSION, "session:over"):
+            read = await consolidator.ask(ReadSession(PROJECT, session_id), SessionRead)
+            clients[session_id] = None if read.entry is None else (read.entry.client, read.entry.status)
+    assert clients == {SESSION: ("a client", "active"), OTHER_SESSION: (None, "active"), "session:over": None}
+    with closing(sqlite3.connect(rig.paths.catalog)) as connection:
+        assert connection.execute("SELECT directory FROM projects").fetchall() == [("/work/one/tree",)]
+
+
+async def test_a_project_with_too_many_memories_is_to_be_consolidated_once(rig: StoreRig) -> None:
+    await restart_with(rig, consolidation_threshold=2)
+    for number in range(3):
+        await rig.gateway.store(f"Memory number {number}")
+    async with Consolidator(rig.home) as consolidator:
+        job = await consolidator.job(ConsolidateJob)
+        assert job.project == PROJECT
+        run = ApplyRun(
+            "run", "project", "consolidation", "summarize_cluster", (CloseRequest(job.request_id, "completed"),)
+        )
+        await consolidator.ask(Submit(Operation("close", PROJECT, "", time.time(), run)), Applied)
+        await consolidator.no_job(job.job_id)
+
+
+async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: StoreRig) -> None:
+    await rig.gateway.store("Something old")
+    await rig.stop()
+    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection, connection:
+        connection.execute("UPDATE memories SET created_at = ?", (time.time() - 8 * 86_400,))
+        connection.execute("UPDATE sessions SET status = 'completed'")
+    await rig.start()
+    async with Consolidator(rig.home) as consolidator:
+        job = await consolidator.job(MaintainJob)
+        assert job.request == Maintain(PROJECT)
+        assert not job.awaited
+        await consolidator.no_job(job.job_id)
+        await rig.restart()
+        await consolidator.no_job()
+
+
+async def test_a_request_goes_before_what_is_due_and_is_answered(rig: StoreRig) -> None:
+    await end_session(rig)
+    async with Consolidator(rig.home) as consolidator:
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+        first = await consolidator.job(object)
+        if isinstance(first, SessionEndJob):  # it was found before the request came
+            await consolidator.close_session(first)
+            first = await consolidator.job(ReflectJob, first.job_id)
+        assert isinstance(first, ReflectJob)
+        assert first.request == REFLECT
+        await consolidator.report(JobReport(first.job_id, answer=REFLECTED))
+        assert await asked == REFLECTED
+
+
+async def test_the_same_request_twice_is_done_once_and_answered_twice(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator, Consolidator(rig.home) as other:
+        asked = [asyncio.create_task(rig.gateway.ask(REFLECT, Reflected)) for _ in range(2)]
+        job = await consolidator.job(ReflectJob)
+        await other.no_job()
+        await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
+        assert [await each for each in asked] == [REFLECTED, REFLECTED]
+
+
+async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True), Maintained))
+        job = await consolidator.job(MaintainJob)
+        assert job.awaited
+        await consolidator.report(JobReport(job.job_id, error_code="storage_full", error="no room"))
+        with pytest.raises(StorageFull, match="no room"):
+            await asked
+
+
+async def test_a_request_outlives_the_consolidator_that_had_it(rig: StoreRig) -> None:
+    asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+    async with Consolidator(rig.home) as first:
+        await first.job(ReflectJob)
+    await rig.launcher.tell(rig.store, first.gone)
+    async with Consolidator(rig.home) as second:
+        job = await second.job(ReflectJob)
+        await second.report(JobReport(job.job_id, answer=REFLECTED))
+        assert await asked == REFLECTED
+
+
+async def test_a_request_that_nobody_takes_is_refused_before_its_deadline(rig: StoreRig) -> None:
+    with pytest.raises(ConsolidatorUnavailable, match="again"):
+        await rig.gateway.ask(REFLECT, Reflected, timeout_s=1.0)
+
+
+async def test_a_request_that_takes_too_long_is_refused_before_its_deadline(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected, timeout_s=2.0))
+        await consolidator.job(ReflectJob)
+        with pytest.raises(DeadlineExceeded, match="at work"):
+            await asked
+
+
+async def test_without_a_consolidator_by_the_settings_requests_are_refused_at_once_and_jobs_wait(
+    rig: StoreRig,
+) -> None:
+    await restart_with(rig, consolidator=False)
+    await end_session(rig)
+    with pytest.raises(ConsolidatorUnavailable, match="REMEMBRANCER_CONSOLIDATOR=1"):
+        await rig.gateway.ask(REFLECT, Reflected)
+    await restart_with(rig, consolidator=True)
+    async with Consolidator(rig.home) as consolidator:
+        await consolidator.job(SessionEndJob)
+
+
+async def test_when_the_consolidator_has_failed_requests_are_refused_until_one_comes(rig: StoreRig) -> None:
+    asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+    await rig.gateway.describe()
+    await rig.launcher.tell(rig.store, PeerFailed("consolidator", "crash_loop", "it was ended by SIGKILL"))
+    with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
+        await asked
+    with pytest.raises(ConsolidatorUnavailable, match="SIGKILL"):
+        await rig.gateway.ask(REFLECT, Reflected)
+    async with Consolidator(rig.home) as consolidator:
+        await consolidator.ask(AwaitJob(), NoJob, timeout_s=1.0)
+        asked = asyncio.create_task(rig.gateway.ask(REFLECT, Reflected))
+        job = await consolidator.job(ReflectJob)
+        await consolidator.report(JobReport(job.job_id, answer=REFLECTED))
+        assert await asked == REFLECTED
+
+
+async def test_a_session_cannot_have_anothers_memories_consolidated(rig: StoreRig) -> None:
+    with pytest.raises(InvalidInput) as refusal:
+        await rig.gateway.ask(Reflect(PROJECT, SESSION, OTHER_SESSION), Reflected)
+    assert refusal.value.field == "session_id"
+
+
+async def test_the_consolidator_reads_what_there_is(rig: StoreRig) -> None:
+    await rig.worker()
+    first = await rig.gateway.store("The cache lives in Redis", related_entities=())
+    second = await rig.gateway.store("Lunch is at noon", scope="session")
+    await rig.gateway.until_embedded()
+    async with Consolidator(rig.home) as consolidator:
+        read = await consolidator.ask(ReadMemories(PROJECT, with_vectors=True), MemoriesRead)
+        assert [memory.id for memory in read.memories] == [first, second]
+        assert read.dimensions == IDENTITY.dimensions
+        vector = vector_of("cache in Redis", IDENTITY.model).tobytes()
+        found = await consolidator.ask(FindNear(PROJECT, vector, 1, 0.3), NearFound)
+        assert [[memory.id for memory, _ in row] for row in found.rows] == [[first]]
+        assert (await consolidator.ask(ReadEntityEdges(PROJECT), EntityEdges)).edges == ()
+        session = await consolidator.ask(ReadSession(PROJECT, SESSION), SessionRead)
+        assert session.entry is not None
+
+
+async def test_to_read_of_a_project_without_a_file_makes_none(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        assert (await consolidator.ask(ReadMemories(OTHER_PROJECT), MemoriesRead)).memories == ()
+        vector = vector_of("anything").tobytes()
+        assert (await consolidator.ask(FindNear(OTHER_PROJECT, vector, 1, 0.3), NearFound)).rows == ((),)
+        assert (await consolidator.ask(ReadSession(OTHER_PROJECT, SESSION), SessionRead)).entry is None
+        assert (await consolidator.ask(ReadEntityEdges(OTHER_PROJECT), EntityEdges)).edges == ()
+    assert not rig.paths.project_database(OTHER_PROJECT.id).exists()
+
+
+async def test_a_store_that_stops_lets_the_consolidator_go(rig: StoreRig) -> None:
+    async with Consolidator(rig.home) as consolidator:
+        waiting = asyncio.create_task(consolidator.ask(AwaitJob(), object, timeout_s=10.0))
+        await rig.gateway.describe()
+        assert await rig.stop() == 0
+        assert isinstance(await waiting, NoJob)
+
+
+async def test_accesses_are_counted_for_each_session_that_saw_the_memory(rig: StoreRig) -> None:
+    memory_id = await rig.gateway.store("The cache lives in Redis")
+    for session_id in (SESSION, OTHER_SESSION, OTHER_SESSION):
+        assert await rig.gateway.found("cache Redis", session_id=session_id) == [memory_id]
+    async with Consolidator(rig.home) as consolidator:
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                read = await consolidator.ask(ReadMemories(PROJECT), MemoriesRead)
+                if read.memories[0].access_count == 3:
+                    break
+                await anyio.sleep(0.02)
+    assert (read.memories[0].access_count, read.memories[0].sessions_accessed) == (3, 2)
