@@ -185,8 +185,10 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
             f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
         )
-        if embedding.given_up:
-            out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
+        if embedding.dead_letters:
+            out.print(
+                f"            {embedding.dead_letters} without vectors: {escape(embedding.dead_letter_error or '')}"
+            )
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")

@@ -53,7 +53,7 @@ def deliver(
 
 
 class Workers(RuleBasedStateMachine):
-    """Jobs are keys 0 to 12; a job is due from when it is queued until it is finished or given up."""
+    """Jobs are keys 0 to 12; a job is due from when it is queued until it is finished or a dead letter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,10 +102,10 @@ class Workers(RuleBasedStateMachine):
         exposed = [job for job in self.in_hand.pop(worker, {}).values() if self._is_due(job)]
         self.suspected.update(exposed)
         self.deaths.update(exposed if len(exposed) == 1 else ())
-        given_up = self.work.worker_died(worker)
-        assert given_up == [key for key, version in exposed[:1] if self.deaths[key, version] >= MAX_DEATHS]
+        letters = self.work.worker_died(worker)
+        assert letters == [key for key, version in exposed[:1] if self.deaths[key, version] >= MAX_DEATHS]
         self.credit.pop(worker, None)
-        self.due.difference_update(given_up)
+        self.due.difference_update(letters)
 
     @rule(
         seconds=st.sampled_from([0.0, 1.0, SILENCE_S / 2, 3 * SILENCE_S]),
@@ -312,10 +312,10 @@ def test_a_text_that_changes_while_it_is_read_is_handed_out_again() -> None:
 
 
 def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
-    """Workers that die of certain texts, one after another: what they finished, what was given up, and their number."""
+    """Workers that die of certain texts, one after another: what they finished, the dead letters, and their number."""
     work = working("worker-0", keys=keys)
     finished: list[int] = []
-    given_up: list[int] = []
+    letters: list[int] = []
     for number in range(most):
         worker = f"worker-{number}"
         work.worker_ready(worker, IDENTITY, 128)
@@ -323,7 +323,7 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
             dies = False
             for lease in leases:
                 if dies := lease.key in deadly:
-                    given_up += work.worker_died(worker)
+                    letters += work.worker_died(worker)
                     break
                 key = work.finish(worker, lease.job_id, 0.0)
                 assert key is not None
@@ -331,13 +331,13 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
             if dies:
                 break
         else:
-            return finished, given_up, number
+            return finished, letters, number
     raise AssertionError("the workers die for ever")
 
 
-def test_a_text_that_kills_its_workers_is_given_up_and_all_others_are_embedded() -> None:
-    finished, given_up, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
-    assert given_up == [7]
+def test_a_text_that_kills_its_workers_is_dead_and_all_others_are_embedded() -> None:
+    finished, letters, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
+    assert letters == [7]
     assert sorted(finished) == sorted(set(range(SUSPECTS + 20)) - {7})
     assert dead == MAX_DEATHS + 1
 
@@ -347,8 +347,8 @@ def test_a_deadly_text_that_comes_alone_costs_no_worker_more_than_it_has_to() ->
 
 
 def test_several_deadly_texts_are_found_one_by_one() -> None:
-    finished, given_up, dead = lives_of_workers({0, 3, 40}, keys=60)
-    assert sorted(given_up) == [0, 3, 40]
+    finished, letters, dead = lives_of_workers({0, 3, 40}, keys=60)
+    assert sorted(letters) == [0, 3, 40]
     assert len(finished) == 57
     assert dead <= 3 * (MAX_DEATHS + 1)
 

@@ -218,8 +218,8 @@ class StoreActor(Actor):
             workers=len(self._scheduler.queue.workers),
             vectors_ready=self._index.ready,
             error=self._scheduler.error or self._index.error,
-            given_up=len(self._scheduler.dead_letters),
-            given_up_error=self._scheduler.dead_letters.last_reason,
+            dead_letters=len(self._scheduler.dead_letters),
+            dead_letter_error=self._scheduler.dead_letters.last_reason,
         )
 
     def _revision(self) -> tuple[int, int, int, int]:

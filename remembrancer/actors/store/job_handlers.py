@@ -21,7 +21,7 @@ from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.actors.store.vectors.near import find_near
+from remembrancer.actors.store.vectors.passage_index import find_near
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
