@@ -83,6 +83,14 @@ def _of_gateway(status: RuntimeStatus) -> list[Problem]:
                 f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains",
             )
         )
+    for lane, why in status.gateway.queue_stuck.items():
+        whose = "the user's memory" if lane == "user" else f"the project {lane}"
+        found.append(Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves"))
+    if status.gateway.queue_damage is not None:
+        found.append(Problem(status.gateway.queue_damage, "delete the file set aside when it is not needed"))
+    if status.gateway.queue_rejected:
+        rejected = f"{status.gateway.queue_rejected} queued writes were refused and are set aside"
+        found.append(Problem(rejected, "`remembrancer queue` lists, retries, exports and drops them"))
     if status.gateway.queue_depth:
         found.append(
             Problem(f"{status.gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
@@ -118,6 +126,8 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "write_queue": {
             "depth": gateway.queue_depth if gateway else None,
             "rejected": gateway.queue_rejected if gateway else None,
+            "stuck": gateway.queue_stuck if gateway else None,
+            "damage": gateway.queue_damage if gateway else None,
         },
         "embedding": embedding,
         "unusable": list(store.unusable) if store else [],
