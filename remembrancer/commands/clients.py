@@ -1,12 +1,7 @@
 """The configuration files of MCP clients: where each lies, and what makes a client start Remembrancer.
 
-Sources: the clients' own documentation. Claude Code: `.mcp.json` in a project, `mcpServers` at the top of
-`~/.claude.json` for a user, hooks in `settings.json` (https://code.claude.com/docs/en/hooks). Claude Desktop:
-`claude_desktop_config.json` in its Electron directory. Cursor: `.cursor/mcp.json` in a project or in the user's home.
-VS Code: `.vscode/mcp.json` with `servers`, or `mcp.json` in the user's profile.
-
-A change is decided first (`Plan`) and carried out later (`replace_text`). Files are read and written as JSON; one with
-comments is left as it is.
+Sources: the clients' own documentation, for Claude Code's hooks https://code.claude.com/docs/en/hooks. A change is
+decided first (`Plan`) and carried out later (`replace_text`). A file with comments is left as it is.
 """
 
 from __future__ import annotations
@@ -24,11 +19,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from remembrancer.protocol import gateway_link as link
 
-ClientName = Literal["claude-code", "claude-desktop", "cursor", "vscode"]
 Scope = Literal["project", "user"]
 Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
 State = Literal["absent", "same", "extended", "other"]
@@ -78,26 +72,22 @@ class Surroundings:
         """Those of this process. `project` is made absolute."""
         return cls(Path.home(), environ, sys.platform, project.absolute())
 
-    @property
-    def applications(self) -> Path:
-        """Where Electron applications keep what belongs to a user."""
+    def path(self, template: str) -> Path:
+        """A path in which `{home}`, `{project}`, `{applications}` (where Electron keeps what belongs to a user),
+        `{claude}` and `{claude_home}` (the directory given to Claude Code, or else where it keeps its settings, and its
+        own file) stand for what they are here."""
+        named, claude = self.environ.get("XDG_CONFIG_HOME", ""), self.environ.get("CLAUDE_CONFIG_DIR")
+        applications = Path(named) if Path(named).is_absolute() else self.home / ".config"
         if self.platform == "darwin":
-            return self.home / "Library" / "Application Support"
-        named = self.environ.get("XDG_CONFIG_HOME")
-        return Path(named) if named and Path(named).is_absolute() else self.home / ".config"
-
-    @property
-    def claude(self) -> Path | None:
-        """The directory that the user gave Claude Code."""
-        named = self.environ.get("CLAUDE_CONFIG_DIR")
-        return Path(named).expanduser() if named else None
+            applications = self.home / "Library" / "Application Support"
+        chosen = Path(claude).expanduser() if claude else None
+        places = {"claude": chosen or self.home / ".claude", "claude_home": chosen or self.home}
+        return Path(template.format(home=self.home, project=self.project, applications=applications, **places))
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One file that a client reads its servers from. `key` is the member of its top object that holds them."""
+class Place(NamedTuple):
+    """One file that a client reads its servers (or hooks) from: they are in the member `key` of its top object."""
 
-    client: ClientName
     scope: Scope
     path: Path
     key: str
@@ -105,22 +95,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One client. `says_type`: an entry says `"type": "stdio"`. `has_path`: it is started from a shell, whose PATH it
-    has. `restart` is what a person does for it to see a change. `traces` show that it is installed."""
+    """One client. `files` by scope, the project's first, and `traces`, which show that it is installed, are templates
+    for `Surroundings.path`. `restart` is what a person does for it to see a change. `says_type`: an entry says
+    `"type": "stdio"`. `has_path`: it is started from a shell, whose PATH it has."""
 
-    name: ClientName
+    name: str
     title: str
-    key: str
-    says_type: bool
-    has_path: bool
+    files: Mapping[Scope, str]
+    traces: tuple[str, ...]
     restart: str
-    command: str | None
-    files: Callable[[Surroundings], dict[Scope, Path]]
-    traces: Callable[[Surroundings], tuple[Path, ...]]
+    command: str | None = None
+    key: str = "mcpServers"
+    says_type: bool = True
+    has_path: bool = False
 
     def places(self, around: Surroundings) -> tuple[Place, ...]:
         """Its files, the project's first."""
-        return tuple(Place(self.name, scope, path, self.key) for scope, path in self.files(around).items())
+        return tuple(Place(scope, around.path(file), self.key) for scope, file in self.files.items())
 
     def place(self, around: Surroundings, scope: Scope) -> Place | None:
         """Its file of that scope; None when it has none."""
@@ -130,53 +121,57 @@ class Client:
         """Whether the client seems to be installed: its command, or what it keeps in the user's home."""
         if self.command and shutil.which(self.command, path=around.environ.get("PATH", "")):
             return True
-        return any(trace.exists() for trace in self.traces(around))
+        return any(around.path(trace).exists() for trace in self.traces)
 
 
+CLAUDE_CODE: Final = Client(
+    "claude-code",
+    "Claude Code",
+    {"project": "{project}/.mcp.json", "user": "{claude_home}/.claude.json"},
+    ("{claude_home}/.claude.json", "{home}/.claude"),
+    "start a new session (/mcp shows the servers)",
+    command="claude",
+    has_path=True,
+)
 CLIENTS: Final = (
+    CLAUDE_CODE,
     Client(
-        *("claude-code", "Claude Code", "mcpServers", True, True),
-        "start a new session (/mcp shows the servers)",
-        "claude",
-        lambda at: {"project": at.project / ".mcp.json", "user": (at.claude or at.home) / ".claude.json"},
-        lambda at: ((at.claude or at.home) / ".claude.json", at.home / ".claude"),
-    ),
-    Client(
-        *("claude-desktop", "Claude Desktop", "mcpServers", False, False),
+        "claude-desktop",
+        "Claude Desktop",
+        {"user": "{applications}/Claude/claude_desktop_config.json"},
+        ("{applications}/Claude",),
         "quit the application and open it again",
-        None,
-        lambda at: {"user": at.applications / "Claude" / "claude_desktop_config.json"},
-        lambda at: (at.applications / "Claude",),
+        says_type=False,
     ),
     Client(
-        *("cursor", "Cursor", "mcpServers", True, False),
-        "switch the server on in Cursor's settings, under MCP",
         "cursor",
-        lambda at: {"project": at.project / ".cursor" / "mcp.json", "user": at.home / ".cursor" / "mcp.json"},
-        lambda at: (at.home / ".cursor", at.applications / "Cursor"),
+        "Cursor",
+        {"project": "{project}/.cursor/mcp.json", "user": "{home}/.cursor/mcp.json"},
+        ("{home}/.cursor", "{applications}/Cursor"),
+        "switch the server on in Cursor's settings, under MCP",
+        command="cursor",
     ),
     Client(
-        *("vscode", "VS Code", "servers", True, False),
+        "vscode",
+        "VS Code",
+        {"project": "{project}/.vscode/mcp.json", "user": "{applications}/Code/User/mcp.json"},
+        ("{applications}/Code", "{home}/.vscode"),
         "run 'MCP: List Servers' and start it there",
-        "code",
-        lambda at: {
-            "project": at.project / ".vscode" / "mcp.json",
-            "user": at.applications / "Code" / "User" / "mcp.json",
-        },
-        lambda at: (at.applications / "Code", at.home / ".vscode"),
+        command="code",
+        key="servers",
     ),
 )
 
 
 def client_named(name: str) -> Client:
     """The client of that name. Raises KeyError."""
-    return {client.name: client for client in CLIENTS}[name]  # type: ignore[index]
+    return {client.name: client for client in CLIENTS}[name]
 
 
 def hooks_place(around: Surroundings, scope: Scope) -> Place:
     """The settings that Claude Code reads hooks from."""
-    directory = around.project / ".claude" if scope == "project" else around.claude or around.home / ".claude"
-    return Place("claude-code", scope, directory / "settings.json", HOOKS)
+    directory = around.path("{project}/.claude" if scope == "project" else "{claude}")
+    return Place(scope, directory / "settings.json", HOOKS)
 
 
 def own_command(program: str, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -231,6 +226,11 @@ def document(key: str, wanted: Mapping[str, object]) -> str:
     return json.dumps({key: wanted}, indent=2, ensure_ascii=False)
 
 
+def hooks_document(wanted: Mapping[str, Json]) -> str:
+    """A whole file with our hooks alone."""
+    return document(HOOKS, {event: [group] for event, group in wanted.items()})
+
+
 def compare(present: object, wanted: Json) -> State:
     """How the entry that is there stands to the wanted one: `extended` starts the same command and only lacks (or has
     other values of) wanted variables; `other` starts something else."""
@@ -265,10 +265,8 @@ def is_ours(entry: object) -> bool:
 
 def is_our_command(command: object) -> bool:
     """Whether a hook's command runs `remembrancer hook`."""
-    if not isinstance(command, str):
-        return False
     try:
-        words = shlex.split(command)
+        words = shlex.split(command) if isinstance(command, str) else []
     except ValueError:  # quotes that are not closed
         return False
     return any(PurePath(word).stem == COMMAND and following == "hook" for word, following in pairwise(words))
@@ -282,8 +280,7 @@ def difference(present: object, wanted: Json) -> str:
     return "\n".join(list(difflib.unified_diff(before, after, "present", "wanted", lineterm="", n=99))[3:])
 
 
-def is_plain(variable: str) -> bool:
-    """Whether a variable's value may be shown: one of ours that holds no secret."""
+def _is_plain(variable: str) -> bool:
     is_secret = any(word in variable for word in ("KEY", "TOKEN", "SECRET", "PASS"))
     return variable.startswith(("REMEMBRANCER_", "MEMORY_")) and not is_secret
 
@@ -294,7 +291,7 @@ def _without_secrets(entry: object) -> object:
     shown = dict(entry)
     for name in ("env", "headers"):
         if isinstance(values := entry.get(name), Mapping):
-            shown[name] = {key: value if is_plain(key) else HIDDEN for key, value in values.items()}
+            shown[name] = {key: value if _is_plain(key) else HIDDEN for key, value in values.items()}
     return shown
 
 
@@ -316,79 +313,78 @@ class Plan:
     paste: str = ""
 
 
+class _Change(NamedTuple):
+    """What becomes of a file's member, None: it stays as it is. An empty one of hooks goes."""
+
+    action: Action
+    said: str
+    member: Json | None = None
+    difference: str = ""
+
+
 def plan_entry(client: Client, place: Place, text: str | None, name: str, wanted: Json, *, force: bool) -> Plan:
     """What makes the file start `wanted` under `name`. `text` is what the file holds, None when there is none."""
-    try:
-        whole, servers = _read_member(text, place.key)
+
+    def change(servers: Json) -> _Change:
         present = servers.get(name)
         state = compare(present, wanted)
         if state == "same":
-            return Plan(client, place, "nothing", "is set up already", text)
+            return _Change("nothing", "is set up already")
         if state == "other" and not force:
             said = f"has another entry named {name!r}: --force replaces it, --name gives ours another name"
-            return Plan(client, place, "refuse", said, text, difference=difference(present, wanted))
-        entry = extend(present, wanted) if state == "extended" and isinstance(present, Mapping) else wanted
-        after = _written(text, {**whole, place.key: {**servers, name: entry}})
-    except FileRefused as refused:
-        return refused_plan(client, place, text, refused, document(place.key, {name: wanted}))
-    action: dict[State, tuple[Action, str]] = {
-        "absent": ("add", "added"),
-        "extended": ("extend", "given the variables that it lacked"),
-        "other": ("replace", "replaced"),
-    }
-    return Plan(client, place, action[state][0], f"the entry {name!r} is {action[state][1]}", text, after)
+            return _Change("refuse", said, difference=difference(present, wanted))
+        if state == "extended":
+            said = f"the entry {name!r} is given the variables that it lacked"
+            return _Change("extend", said, {**servers, name: extend(servers[name], wanted)})
+        done: tuple[Action, str] = ("add", "added") if state == "absent" else ("replace", "replaced")
+        return _Change(done[0], f"the entry {name!r} is {done[1]}", {**servers, name: wanted})
+
+    return _plan(client, place, text, change, document(place.key, {name: wanted}))
 
 
 def plan_removal(client: Client, place: Place, text: str | None, name: str, *, force: bool) -> Plan:
     """What takes our entry out of the file again."""
-    try:
-        whole, servers = _read_member(text, place.key)
+
+    def change(servers: Json) -> _Change:
         if servers.get(name) is None:
-            return Plan(client, place, "nothing", f"has no entry named {name!r}", text)
+            return _Change("nothing", f"has no entry named {name!r}")
         if not is_ours(servers[name]) and not force:
             said = f"has an entry named {name!r} that does not start Remembrancer: --force removes it all the same"
-            return Plan(client, place, "refuse", said, text)
+            return _Change("refuse", said)
         others = {key: value for key, value in servers.items() if key != name}
-        after = _written(text, {**whole, place.key: others})
-    except FileRefused as refused:
-        return refused_plan(client, place, text, refused, "")
-    return Plan(client, place, "remove", f"the entry {name!r} is removed", text, after)
+        return _Change("remove", f"the entry {name!r} is removed", others)
+
+    return _plan(client, place, text, change)
 
 
 def plan_hooks(client: Client, place: Place, text: str | None, wanted: Mapping[str, Json]) -> Plan:
     """What makes every event run its command. One of ours that is there already, in another form, is replaced."""
-    try:
-        whole, present = _read_member(text, HOOKS)
+
+    def change(present: Json) -> _Change:
         others = _without_ours(present)
-        made = {event: [*others.get(event, []), *_wanted(wanted, event)] for event in {**present, **wanted}}
-        if all(made[event] == present.get(event) or _says_the_same(present.get(event), made[event]) for event in made):
-            return Plan(client, place, "nothing", "has its hooks already", text)
-        after = _written(text, {**whole, HOOKS: made})
-    except FileRefused as refused:
-        return refused_plan(client, place, text, refused, hooks_document(wanted))
-    was_there = others != present
-    done = "replaced" if was_there else "added"
-    return Plan(client, place, "replace" if was_there else "add", f"its hooks are {done}", text, after)
+        made: Json = {event: [*others.get(event, [])] for event in {**present, **wanted}}
+        for event, group in wanted.items():
+            made[event].append(group)
+        if made.keys() == present.keys() and all(_has_same_groups(present[event], made[event]) for event in made):
+            return _Change("nothing", "has its hooks already")
+        if others == present:
+            return _Change("add", "its hooks are added", made)
+        return _Change("replace", "its hooks are replaced", made)
+
+    return _plan(client, place, text, change, hooks_document(wanted))
 
 
 def plan_hooks_removal(client: Client, place: Place, text: str | None) -> Plan:
     """What takes our commands out again, and what is empty without them."""
-    try:
-        whole, present = _read_member(text, HOOKS)
+
+    def change(present: Json) -> _Change:
         others = _without_ours(present)
         if others == present:
-            return Plan(client, place, "nothing", "has no hooks of ours", text)
+            return _Change("nothing", "has no hooks of ours")
         left = {event: groups for event, groups in others.items() if groups or not present[event]}
-        rest = {key: value for key, value in whole.items() if key != HOOKS or left}
-        after = _written(text, {**rest, HOOKS: left} if left else rest)
-    except FileRefused as refused:
-        return refused_plan(client, place, text, refused, "")
-    return Plan(client, place, "remove", "its hooks are removed", text, after)
+        return _Change("remove", "its hooks are removed", left)
 
-
-def hooks_document(wanted: Mapping[str, Json]) -> str:
-    """A whole file with our hooks alone."""
-    return document(HOOKS, {event: [group] for event, group in wanted.items()})
+    return _plan(client, place, text, change)
 
 
 def refused_plan(client: Client, place: Place, text: str | None, refused: FileRefused, paste: str) -> Plan:
@@ -396,13 +392,27 @@ def refused_plan(client: Client, place: Place, text: str | None, refused: FileRe
     return Plan(client, place, "refuse", f"is left as it is: {refused.reason}", text, paste=paste)
 
 
-def _wanted(wanted: Mapping[str, Json], event: str) -> list[Json]:
-    return [wanted[event]] if event in wanted else []
+def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json], _Change], paste: str = "") -> Plan:
+    """The plan that makes a change to a file's member."""
+    try:
+        whole = parse_with_comments(text or "")
+        member = whole.get(place.key, {})
+        if not isinstance(member, dict):
+            raise FileRefused(f"its member {place.key!r} is not a JSON object")
+        done = change(member)
+        after = None
+        if done.member is not None:
+            whole[place.key] = done.member
+            if place.key == HOOKS and not done.member:
+                del whole[place.key]
+            after = _written(text or "", whole)
+    except FileRefused as refused:
+        return refused_plan(client, place, text, refused, paste)
+    return Plan(client, place, done.action, done.said, text, after, done.difference)
 
 
-def _says_the_same(present: object, made: list[Any]) -> bool:
-    """Whether the groups are those, in whatever order."""
-    return isinstance(present, list) and len(present) == len(made) and all(group in present for group in made)
+def _has_same_groups(present: list[Any], made: list[Any]) -> bool:
+    return len(present) == len(made) and all(group in present for group in made)
 
 
 def _without_ours(present: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -429,6 +439,11 @@ def _runs_ours(entry: object) -> bool:
 # --- the text of a file ---
 
 
+def read_object(path: Path) -> Json:
+    """The object that a file holds, empty when there is no file. Raises `FileRefused`."""
+    return parse_with_comments(read_text(path) or "")
+
+
 def parse_with_comments(text: str) -> Json:
     """The object that a text holds, comments and trailing commas left out; an empty text holds an empty one.
 
@@ -436,15 +451,6 @@ def parse_with_comments(text: str) -> Json:
         FileRefused: it is no JSON, holds something else than an object, or names a key twice.
     """
     return _parse(_LAST_COMMAS.sub(_kept_if_string, _COMMENTS.sub(_kept_if_string, text.removeprefix(_MARK))))
-
-
-def _read_member(text: str | None, key: str) -> tuple[Json, Json]:
-    """The whole object of a file, and its member `key`."""
-    whole = parse_with_comments(text or "")
-    member = whole.get(key, {})
-    if not isinstance(member, dict):
-        raise FileRefused(f"its member {key!r} is not a JSON object")
-    return whole, member
 
 
 def _parse(text: str) -> Json:
@@ -472,15 +478,14 @@ def _kept_if_string(found: re.Match[str]) -> str:
     return found.group() if found.group().startswith('"') else ""
 
 
-def _written(before: str | None, whole: Json) -> str:
+def _written(before: str, whole: Json) -> str:
     """The object as text, indented as it was before. Raises `FileRefused` where comments would be lost."""
-    text = before or ""
     try:
-        _parse(text.removeprefix(_MARK))
+        _parse(before.removeprefix(_MARK))
     except FileRefused:
         raise FileRefused("it has comments or trailing commas, which would be lost") from None
-    indented = re.search(r"\n([ \t]+)", text)
-    mark = _MARK if text.startswith(_MARK) else ""
+    indented = re.search(r"\n([ \t]+)", before)
+    mark = _MARK if before.startswith(_MARK) else ""
     return mark + json.dumps(whole, indent=indented.group(1) if indented else 2, ensure_ascii=False) + "\n"
 
 

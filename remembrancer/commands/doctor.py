@@ -1,6 +1,6 @@
 """`remembrancer doctor`: look for what is wrong, and say what to do. Changes nothing, but for modes with --fix.
 
-Here the facts are gathered, read only; `checks.py` judges them.
+A check is a function from an `Examination` to a `Finding`. Nothing of a memory's content gets into a finding.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import psutil
@@ -26,29 +27,8 @@ from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION as QUEUE_VERS
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.store.catalog import CATALOG_VERSION
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
-from remembrancer.commands import checks, exit_codes
-from remembrancer.commands.checks import (
-    Check,
-    ClientFacts,
-    EntryFacts,
-    FileFacts,
-    HomeFacts,
-    LockFacts,
-    ModelFacts,
-    QueueFacts,
-    Status,
-    Wide,
-)
-from remembrancer.commands.clients import (
-    CLIENTS,
-    Client,
-    FileRefused,
-    Place,
-    Surroundings,
-    is_ours,
-    parse_with_comments,
-    read_text,
-)
+from remembrancer.commands import exit_codes
+from remembrancer.commands.clients import CLIENTS, Client, FileRefused, Place, Surroundings, is_ours, read_object
 from remembrancer.commands.home_files import opened
 from remembrancer.commands.runtime_client import ask_status, paths_here
 from remembrancer.commands.status import find_problems
@@ -65,6 +45,33 @@ from remembrancer.protocol.errors import (
 )
 from remembrancer.protocol.paths import FileLock, RuntimePaths
 
+Status = Literal["ok", "warning", "problem"]
+MARKS: Final[dict[Status, str]] = {
+    "ok": "[green]ok[/green]     ",
+    "warning": "[yellow]warning[/yellow]",
+    "problem": "[red]problem[/red]",
+}
+"""From the best to the worst."""
+GIB: Final = 1024**3
+MIB: Final = 1024**2
+NEARLY_FULL_BYTES: Final = 32 * MIB
+"""Below this the next writes fail: SQLite's log and the index want some of it each."""
+LISTED: Final = 10
+"""Details that are named one by one; the rest is counted."""
+MIN_PYTHON: Final = (3, 11)
+REMOTE_FILE_SYSTEMS: Final = frozenset(
+    [
+        *("afpfs", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "nfs", "nfs4", "smb2", "smb3", "smbfs"),
+        *("webdav", "9p", "drvfs", "prl_fs", "vboxsf", "virtiofs", "vmhgfs"),
+        *("fuse.gcsfuse", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs"),
+    ]
+)
+"""Where locks and the memory-mapped log of SQLite cannot be relied on."""
+PASSING_FILE_SYSTEMS: Final = {
+    "overlay": "a container's own layer, which goes when the container goes",
+    "tmpfs": "memory, which is empty after the next start of the machine",
+    "ramfs": "memory, which is empty after the next start of the machine",
+}
 IN_MEMORY: Final = "remembrancer-memory-"
 """How the name of a home begins that is meant to be kept in memory."""
 OURS: Final = (
@@ -72,20 +79,54 @@ OURS: Final = (
     *("*.lock", "*.db", "*.db-*", "queue.damaged-*", "runtime.*", "config.*", "restore.*", "before-restore-*"),
 )
 """What lies in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
+MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
+SEVERE_STATES: Final = frozenset({"failed", "degraded", "unresponsive"})
+"""Of a process. The others pass by themselves."""
+ACTORS: Final = "remembrancer.actors."
+LEAVING_S: Final = 2.5
+"""How long a process whose launcher has just died may take to leave by itself."""
 CHECK_LIMIT_S: Final = 30.0
 """For one file: quick_check reads all of it."""
 FAULTS: Final = 5
 SHOWN_CHARACTERS: Final = 160
-LEAVING_S: Final = 2.5
-"""How long a process whose launcher has just died may take to leave by itself."""
-ACTORS: Final = "remembrancer.actors."
-MARKS: Final[dict[Status, str]] = {
-    "ok": "[green]ok[/green]     ",
-    "warning": "[yellow]warning[/yellow]",
-    "problem": "[red]problem[/red]",
-}
+LONG_QUEUED_S: Final = 60.0
+"""A queue of a running system is empty within seconds of the store's return."""
 
 logger = logging.getLogger(__name__)
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """What a check found. `advice` is what a person does about it; `details` are lines of their own."""
+
+    status: Status
+    found: str
+    advice: str = ""
+    details: tuple[str, ...] = ()
+
+
+@dataclass
+class Examination:
+    """One look at a home. What an earlier check has found out is there for the later ones."""
+
+    paths: RuntimePaths
+    around: Surroundings
+    fix: bool = False
+    settings: Settings | None = None
+    runtime: RuntimeStatus | None = None
+    held: bool = False
+    """Whether a runtime holds the home's lock."""
+
+    def run(self) -> dict[str, Finding]:
+        """Every check. One that fails for a reason of its own says so, and the others go on."""
+        found = {}
+        for name, check in CHECKS.items():
+            try:
+                found[name] = check(self)
+            except Exception as error:
+                logger.warning("the check of %s failed", name, exc_info=True)
+                reason = f"this could not be looked at: {error}"
+                found[name] = Finding("problem", reason, "see the message; mend that and run this again")
+        return found
 
 
 def main(argv: list[str]) -> int:
@@ -104,156 +145,122 @@ def main(argv: list[str]) -> int:
         raise InvalidInput(f"{project} is not a directory")
     paths = paths_here()
     found = Examination(paths, Surroundings.here(os.environ, project), fix=asked.fix).run()
-    status = checks.worst(found)
+    status = worst(finding.status for finding in found.values())
     if asked.json:
-        print(json.dumps({"home": str(paths.home), "status": status, "checks": msgspec.to_builtins(found)}))
+        checks = [{"name": name, **msgspec.to_builtins(finding)} for name, finding in found.items()]
+        print(json.dumps({"home": str(paths.home), "status": status, "checks": checks}))
     else:
-        print_checks(paths.home, found)
+        print_findings(paths.home, found)
     return exit_codes.DEGRADED if status == "problem" else exit_codes.OK
 
 
-def print_checks(home: Path, found: Sequence[Check]) -> None:
+def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
+    """The worst status of all; `ok` of none."""
+    return max(statuses, key=list(MARKS).index, default="ok")
+
+
+def print_findings(home: Path, found: Mapping[str, Finding]) -> None:
     """Print each finding with its advice, and a last line that counts them."""
     from rich.console import Console
     from rich.markup import escape
 
     out = Console(highlight=False, soft_wrap=True)
     out.print(f"[bold]Remembrancer[/bold], home {escape(str(home))}")
-    width = max(len(check.name) for check in found)
-    for check in found:
-        out.print(f"{MARKS[check.status]}  {check.name:<{width}}  {escape(check.found)}")
-        for line in check.details:
+    width = max(map(len, found))
+    for name, finding in found.items():
+        out.print(f"{MARKS[finding.status]}  {name:<{width}}  {escape(finding.found)}")
+        for line in finding.details:
             out.print(f"[dim]{'':{width + 11}}{escape(line)}[/dim]")
-        if check.advice:
-            out.print(f"{'':{width + 11}}[bold]→[/bold] {escape(check.advice)}")
-    problems = sum(check.status == "problem" for check in found)
-    warnings = sum(check.status == "warning" for check in found)
+        if finding.advice:
+            out.print(f"{'':{width + 11}}[bold]→[/bold] {escape(finding.advice)}")
+    statuses = [finding.status for finding in found.values()]
+    problems, warnings = statuses.count("problem"), statuses.count("warning")
     said = [f"[red]{problems} problem{'s' * (problems > 1)} to mend[/red]"] if problems else []
     said += [f"[yellow]{warnings} warning{'s' * (warnings > 1)} to look at[/yellow]"] if warnings else []
     out.print("; ".join(said) or "[green]All is well.[/green]")
 
 
-class Examination:
-    """One look at everything. A check that fails for a reason of its own says so, and the others go on."""
-
-    def __init__(self, paths: RuntimePaths, around: Surroundings, *, fix: bool) -> None:
-        self._paths = paths
-        self._around = around
-        self._fix = fix
-        self._settings: Settings | None = None
-        self._status: RuntimeStatus | None = None
-        self._held = False
-
-    def run(self) -> list[Check]:
-        """Every check, in the order in which one explains the next."""
-        looks: dict[str, Callable[[], Check]] = {
-            "versions": self._versions,
-            "configuration": self._configuration,
-            "home": lambda: checks.check_home(home_facts(self._paths)),
-            "permissions": self._permissions,
-            "disk": self._disk,
-            "lock": self._lock,
-            "processes": self._processes,
-            "orphans": self._orphans,
-            "model": self._model,
-            "records": lambda: checks.check_records(record_files(self._paths)),
-            "index": self._index,
-            "write queue": lambda: checks.check_queue(queue_facts(self._paths), running=self._held),
-            "clients": lambda: checks.check_clients(client_facts(self._around), self._paths.home),
-        }
-        found = []
-        for name, look in looks.items():
-            try:
-                found.append(look())
-            except Exception as error:
-                logger.warning("the check of %s failed", name, exc_info=True)
-                found.append(checks.check_failed(name, error))
-        return found
-
-    def _versions(self) -> Check:
-        with closing(sqlite3.connect(":memory:")) as connection:
-            options = {row[0] for row in connection.execute("PRAGMA compile_options")}
-        return checks.check_versions(sys.version_info[:3], sqlite3.sqlite_version, has_fts5="ENABLE_FTS5" in options)
-
-    def _configuration(self) -> Check:
-        try:
-            self._settings = load_settings(os.environ)
-        except ConfigurationError as error:
-            return checks.check_configuration(error.message)
-        return checks.check_configuration(None)
-
-    def _permissions(self) -> Check:
-        wide, looked_at = wide_places(self._paths)
-        fixed = []
-        if self._fix and wide:
-            fixed = narrow(wide)
-            wide, looked_at = wide_places(self._paths)
-        return checks.check_permissions(wide, fixed, looked_at)
-
-    def _disk(self) -> Check:
-        home = self._paths.home
-        used = sum(about.st_size for _, about in everything(home) if stat.S_ISREG(about.st_mode))
-        return checks.check_disk(shutil.disk_usage(nearest_directory(home)).free, used)
-
-    def _lock(self) -> Check:
-        facts = lock_facts(self._paths)
-        self._held = facts.held
-        return checks.check_lock(facts)
-
-    def _processes(self) -> Check:
-        if not self._held:
-            return Check("processes", "ok", "nothing runs")
-        try:
-            self._status = ask_status(self._paths)
-        except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-            facts = lock_facts(self._paths)
-            self._held = facts.held
-            if not self._held:
-                return Check("processes", "ok", "the runtime has just gone down")
-            return checks.check_no_answer(facts.recorded, error.message)
-        return checks.check_processes(self._status, find_problems(self._status))
-
-    def _orphans(self) -> Check:
-        return checks.check_orphans(orphans(self._paths, self._status, held=self._held))
-
-    def _model(self) -> Check:
-        if self._settings is None:
-            return Check("model", "warning", "not looked at: the configuration has to be mended first")
-        return checks.check_model(model_facts(self._settings, self._paths))
-
-    def _index(self) -> Check:
-        if self._status is not None and self._status.store is not None:
-            return checks.check_index(self._status.store.indexes, self._status.store.embedding)
-        if self._held:
-            return Check("index", "warning", "not looked at: the store has it, and does not answer")
-        return checks.check_index((), None)
+# --- this installation and its settings ---
 
 
-def home_facts(paths: RuntimePaths) -> HomeFacts:
-    """See `HomeFacts`. A home that is missing is judged by the nearest directory that is there."""
-    home = paths.home
+def check_versions(_: Examination) -> Finding:
+    """Whether Python and SQLite can do what is asked of them."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        has_fts5 = ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
+    python = ".".join(map(str, sys.version_info[:3]))
+    found = f"Python {python}, SQLite {sqlite3.sqlite_version} with{'' if has_fts5 else 'out'} FTS5"
+    if sys.version_info < MIN_PYTHON:
+        return Finding("problem", found, f"Python {'.'.join(map(str, MIN_PYTHON))} or newer is needed")
+    if not has_fts5:
+        return Finding("problem", found, "use a Python whose SQLite has FTS5: memories cannot be stored without")
+    return Finding("ok", found)
+
+
+def check_configuration(at: Examination) -> Finding:
+    """Whether the settings can be read."""
     try:
-        about = home.stat()
-    except FileNotFoundError:
-        about = None
-    except OSError:
-        is_behind_a_file = any(parent.is_file() for parent in home.parents)
-        return HomeFacts(home, "other" if is_behind_a_file else "unreachable", writable=False)
-    if about is not None and not stat.S_ISDIR(about.st_mode):
-        return HomeFacts(home, "other", writable=False)
-    nearest = nearest_directory(home)
-    read_only = bool(os.statvfs(nearest).f_flag & os.ST_RDONLY)
-    return HomeFacts(
-        home,
-        "missing" if about is None else "directory",
-        writable=not read_only and os.access(nearest, os.R_OK | os.W_OK | os.X_OK),
-        owned=about is None or about.st_uid == os.getuid(),
-        open_to_all=about is not None and bool(about.st_mode & stat.S_IWOTH),
-        file_system=file_system(nearest),
-        sockets=None if paths.run.parent == home else paths.run,
-        meant_to_pass=home.name.startswith(IN_MEMORY),
-        half_restored=about is not None and paths.restore_mark.exists(),
-    )
+        at.settings = load_settings(at.around.environ)
+    except ConfigurationError as error:
+        return Finding("problem", error.message, "mend that setting: no runtime starts with it")
+    return Finding("ok", "every setting is known and allowed")
+
+
+def check_model(at: Examination) -> Finding:
+    """Whether the weights are there and are the pinned ones (loading checks that), and made the present vectors."""
+    if at.settings is None:
+        return Finding("warning", "not looked at: the configuration has to be mended first")
+    from remembrancer.actors.embedder.workers import load_engine  # numpy, which the other checks do without
+
+    last_key = None
+    if at.paths.catalog.exists():
+        with suppress(sqlite3.Error), opened(at.paths.catalog) as connection:  # the records' own check tells of that
+            row = connection.execute("SELECT key FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
+            last_key = row and row[0]
+    try:
+        model = load_engine(at.settings, 1).identity
+    except ModelUnusable as error:
+        return Finding("problem", error.message, "until it is mended, search is by keyword only")
+    found = f"{model.model} by {model.engine}, {model.dimensions} dimensions: the weights are there, and can be loaded"
+    if last_key not in (None, model.key):
+        advice = "nothing to do: everything is embedded again in the background"
+        return Finding("warning", f"{found}; the present vectors are of {last_key}", advice)
+    return Finding("ok", found)
+
+
+# --- the home ---
+
+
+def check_home(at: Examination) -> Finding:
+    """Whether the home can be used, and lies where data is safe."""
+    home = at.paths.home
+    try:
+        nearest = nearest_directory(home)
+        about = home.stat() if os.path.lexists(home) else nearest.stat()
+    except OSError as error:
+        found = f"{home} cannot be looked at: {error.strerror}"
+        return Finding("problem", found, f"mend the owner and mode of its parents, or {MOVE}")
+    if not stat.S_ISDIR(about.st_mode):
+        return Finding("problem", f"{home} is not a directory", f"move it away, or {MOVE}")
+    if home.exists() and about.st_uid != os.getuid():
+        return Finding("problem", f"{home} belongs to another user", MOVE)
+    if home.exists() and about.st_mode & stat.S_IWOTH:
+        return Finding("problem", f"everyone may write in {home}", f"chmod 700 it, or {MOVE}")
+    if os.statvfs(nearest).f_flag & os.ST_RDONLY or not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        return Finding("problem", f"{home} cannot be written", f"mend its owner and mode (0700), or {MOVE}")
+    if at.paths.restore_mark.exists():
+        found = f"a restore of {home} was interrupted while it replaced files"
+        return Finding("problem", found, "run 'remembrancer restore' with the same backup again")
+    system = file_system(nearest)
+    if system in REMOTE_FILE_SYSTEMS:
+        found = f"{home} is on a file system of a network or another machine ({system})"
+        return Finding("warning", found, f"SQLite's locks may fail there: {MOVE} on a local disk")
+    if system in PASSING_FILE_SYSTEMS and not home.name.startswith(IN_MEMORY):
+        found = f"{home} is in {PASSING_FILE_SYSTEMS[system]} ({system})"
+        return Finding("warning", found, f"to keep what is remembered, {MOVE} on a lasting disk or volume")
+    run = at.paths.run
+    details = () if run.parent == home else (f"its path is too long for sockets, which lie in {run}",)
+    missing = "" if home.exists() else " is not there yet: the first session makes it"
+    return Finding("ok", f"{home}{missing}", details=details)
 
 
 def nearest_directory(path: Path) -> Path:
@@ -261,98 +268,154 @@ def nearest_directory(path: Path) -> Path:
     return next((each for each in (path, *path.parents) if each.exists()), Path("/"))
 
 
-def file_system(path: Path) -> str | None:
-    """The type of the file system that holds a path, as the system names it."""
+def file_system(path: Path) -> str:
+    """The type of the file system that holds a path, as the system names it; empty when that cannot be told."""
     real = Path(os.path.realpath(path))
     holding = [each for each in psutil.disk_partitions(all=True) if real.is_relative_to(each.mountpoint)]
     # Of two mounts at one place the later one is what is seen.
     best = max(enumerate(holding), key=lambda each: (len(Path(each[1].mountpoint).parts), each[0]), default=None)
-    return best[1].fstype if best is not None else None
+    return "" if best is None else str(best[1].fstype)
 
 
-def everything(home: Path) -> Iterator[tuple[Path, os.stat_result]]:
+def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
     """The home and all of ours in it, with what the system says of each. Symbolic links are not followed."""
-    if not home.is_dir():
+    if not paths.home.is_dir():
         return
-    yield home, home.stat()
-    for top in sorted({path for pattern in OURS for path in home.glob(pattern)}):
+    yield paths.home, paths.home.stat()
+    tops = sorted({path for pattern in OURS for path in paths.home.glob(pattern)})
+    for top in (*tops, *([] if paths.run.parent == paths.home else [paths.run])):
         yield from _below(top)
 
 
 def _below(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    try:
+    children: list[Path] = []
+    with suppress(OSError):  # gone meanwhile, or not ours to look into
         about = top.lstat()
-    except OSError:
-        return  # gone meanwhile
-    yield top, about
-    try:
+        yield top, about
         children = sorted(top.iterdir()) if stat.S_ISDIR(about.st_mode) else []
-    except OSError:
-        return
     for child in children:
         yield from _below(child)
 
 
-def wide_places(paths: RuntimePaths) -> tuple[list[Wide], int]:
-    """What others can get at, or what is another user's; and how much was looked at."""
-    places = list(everything(paths.home))
-    if paths.run.parent != paths.home and paths.run.is_dir():
-        places += _below(paths.run)
-    found = []
-    for path, about in places:
-        mode = stat.S_IMODE(about.st_mode)
-        owned = about.st_uid == os.getuid()
-        if not stat.S_ISLNK(about.st_mode) and (not owned or mode & 0o077):
-            found.append(Wide(path, mode, mode & 0o700, owned))
-    return found, len(places)
+def check_permissions(at: Examination) -> Finding:
+    """Whether anything of ours is open to others, or belongs to somebody else."""
+    narrowed = []
+    if at.fix:
+        for path, about in everything(at.paths):
+            if _is_wide(about) and about.st_uid == os.getuid():
+                with suppress(OSError):  # it is still wide when it is looked at again
+                    path.chmod(about.st_mode & 0o700)
+                    narrowed.append(f"{path}: {_modes(about, ' is now ')}")
+    places = list(everything(at.paths))
+    foreign = [f"{path}: belongs to another user" for path, about in places if about.st_uid != os.getuid()]
+    wide = [
+        f"{path}: mode {_modes(about, ', should be ')}"
+        for path, about in places
+        if _is_wide(about) and about.st_uid == os.getuid()
+    ]
+    if not foreign and not wide:
+        found = f"{len(places)} files and directories are this user's alone"
+        found += f"; {len(narrowed)} were narrowed" if narrowed else ""
+        return Finding("ok", found, details=few(narrowed))
+    advice = ["give what belongs to another user to yours (chown)"] if foreign else []
+    advice += ["'remembrancer doctor --fix' narrows the modes"] if wide else []
+    found = f"{len(foreign) + len(wide)} of {len(places)} are open to others"
+    return Finding("problem" if foreign else "warning", found, "; ".join(advice), few([*foreign, *wide, *narrowed]))
 
 
-def narrow(wide: list[Wide]) -> list[Wide]:
-    """Take from others what they may do with each; returns those with which that was done."""
-    done = []
-    for each in wide:
-        if each.owned and not each.path.is_symlink():
-            try:
-                each.path.chmod(each.wanted)
-            except OSError:
-                continue  # it is still wide when it is looked at again
-            done.append(each)
-    return done
+def _is_wide(about: os.stat_result) -> bool:
+    return not stat.S_ISLNK(about.st_mode) and bool(about.st_mode & 0o077)
 
 
-def lock_facts(paths: RuntimePaths) -> LockFacts:
-    """See `LockFacts`."""
+def _modes(about: os.stat_result, between: str) -> str:
+    mode = stat.S_IMODE(about.st_mode)
+    return f"{mode:04o}{between}{mode & 0o700:04o}"
+
+
+def check_disk(at: Examination) -> Finding:
+    """Whether enough is free: at least 1 GiB, and twice what is stored."""
+    used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
+    free = shutil.disk_usage(nearest_directory(at.paths.home)).free
+    found = f"{size(free)} free; {size(used)} are used here"
+    if free < NEARLY_FULL_BYTES:
+        return Finding("problem", found, "make room now: the next writes fail")
+    if free < max(GIB, 2 * used):
+        return Finding("warning", found, "make room: backups and a new index need about as much as is used")
+    return Finding("ok", found)
+
+
+# --- the processes ---
+
+
+def check_lock(at: Examination) -> Finding:
+    """Whether a runtime has the home, and whether a crashed one left its record."""
     try:
-        held = FileLock(paths.runtime_lock).is_held_elsewhere()
+        at.held = FileLock(at.paths.runtime_lock).is_held_elsewhere()
     except OSError as error:
-        return LockFacts(held=False, unreadable=error.strerror or str(error))
-    record = read_record(paths)
+        found = f"the lock cannot be looked at: {error.strerror or error}"
+        return Finding("problem", found, "mend its owner and mode (0600)")
+    record = read_record(at.paths)
     if record is None:
-        return LockFacts(held)
-    return LockFacts(held, record.pid, recorded_lives=psutil.pid_exists(record.pid))
+        if at.held:
+            return Finding("ok", "a runtime is starting, or going down")
+        return Finding("ok", "free: nothing runs, and the first session starts everything")
+    if not at.held:
+        found = f"free; runtime.json is left of process {record.pid}, which was killed"
+        return Finding("ok", found, details=("the next start clears that away",))
+    if not psutil.pid_exists(record.pid):
+        advice = "look for a process that holds runtime.lock (fuser, lsof) and end it"
+        return Finding("warning", f"held, and process {record.pid} of runtime.json is dead", advice)
+    return Finding("ok", f"held by the launcher, process {record.pid}")
 
 
-def orphans(paths: RuntimePaths, status: RuntimeStatus | None, *, held: bool) -> list[tuple[int, str]]:
-    """Actors of this home that no launcher has: pid and name. One that is about to leave is waited for.
+def check_processes(at: Examination) -> Finding:
+    """How the processes say that they are."""
+    if at.held and at.runtime is None:
+        try:
+            at.runtime = ask_status(at.paths)
+        except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
+            check_lock(at)  # it may have gone down meanwhile
+            if at.held:
+                record = read_record(at.paths)
+                who = "the launcher" if record is None else f"the launcher (process {record.pid})"
+                advice = "wait a moment if it is starting; else kill -9 that process, and a session starts all anew"
+                return Finding("problem", f"{who} does not answer: {error.message}", advice)
+    if at.runtime is None:
+        return Finding("ok", "nothing runs")
+    problems = find_problems(at.runtime)
+    if not problems:
+        return Finding("ok", f"{len(at.runtime.processes)} processes are ready")
+    store = at.runtime.store
+    is_severe = any(process.state in SEVERE_STATES for process in at.runtime.processes)
+    is_severe = is_severe or (store is not None and store.embedding.error is not None)
+    first, *others = problems
+    return Finding("problem" if is_severe else "warning", first.what, first.advice, tuple(map(str, others)))
+
+
+def check_orphans(at: Examination) -> Finding:
+    """Whether there are processes of this home that no launcher has. One that is about to leave is waited for.
 
     While a launcher holds the lock, what it lists (or recorded, when it does not answer) is its own.
     """
     give_up_at = time.monotonic() + LEAVING_S
     while True:
-        record = read_record(paths)
-        known: set[int] = set()
-        if held and status is not None:
-            known |= {process.pid for process in status.processes}
-        if held and record is not None:
+        record = read_record(at.paths)
+        known = {process.pid for process in at.runtime.processes} if at.runtime is not None else set()
+        if at.held and record is not None:
             known |= {record.pid, *(child.pid for child in record.children)}
-        left = [each for each in _actors(paths, record) if each[0] not in known]
-        if not left or time.monotonic() > give_up_at:
-            return left
+        left = {pid: name for pid, name in _actors(at.paths, record).items() if pid not in known}
+        if not left:
+            return Finding("ok", "no process of this home is without a launcher")
+        if time.monotonic() > give_up_at:
+            advice = f"they hang, or would have left: kill -9 {' '.join(map(str, left))}"
+            details = tuple(f"{name}: process {pid}" for pid, name in left.items())
+            return Finding("problem", f"{len(left)} processes have no launcher", advice, details)
         time.sleep(0.1)  # they are not our children: there is nothing to wait on
 
 
-def _actors(paths: RuntimePaths, record: Record | None) -> list[tuple[int, str]]:
-    found: dict[int, str] = {}
+def _actors(paths: RuntimePaths, record: Record | None) -> dict[int, str]:
+    """The processes of this home, by their environment or by the record."""
+    found = {}
     started = {child.pid: child for child in record.children} if record is not None else {}
     for process in psutil.process_iter(["pid", "cmdline", "environ", "status", "create_time"]):
         about = process.info
@@ -364,117 +427,210 @@ def _actors(paths: RuntimePaths, record: Record | None) -> list[tuple[int, str]]
             found[process.pid] = module.removeprefix(ACTORS)
         elif child is not None and abs((about["create_time"] or 0.0) - child.created_at) <= SAME_START_S:
             found[process.pid] = child.name
-    return sorted(found.items())
-
-
-def model_facts(settings: Settings, paths: RuntimePaths) -> ModelFacts:
-    """See `ModelFacts`. Loading holds the weights to their pinned checksum, where there is one, and runs them once."""
-    from remembrancer.actors.embedder.workers import load_engine  # numpy, which the other checks do without
-
-    last_key = None
-    if paths.catalog.exists():
-        try:
-            with opened(paths.catalog) as connection:
-                row = connection.execute("SELECT key FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
-                last_key = None if row is None else str(row[0])
-        except sqlite3.Error:
-            last_key = None  # the records' own check says what is wrong with the catalogue
-    try:
-        identity = load_engine(settings, 1).identity
-    except ModelUnusable as error:
-        return ModelFacts(settings.model, last_key=last_key, error=error.message)
-    return ModelFacts(f"{identity.model} by {identity.engine}", identity.dimensions, identity.key, last_key)
-
-
-def record_files(paths: RuntimePaths) -> list[FileFacts]:
-    """Every file of records, and the catalogue, each checked whole."""
-    files = [(path, SCHEMA_VERSION) for path in (paths.user_database, *sorted(paths.projects.glob("p_*/memory.db")))]
-    found = []
-    for path, known in [*files, (paths.catalog, CATALOG_VERSION)]:
-        if path.exists():
-            facts = file_facts(path, known)
-            # A store may have moved the pages while they were being read: bad news is looked at again.
-            found.append(file_facts(path, known) if facts.faults or facts.error else facts)
     return found
 
 
-def file_facts(path: Path, known: int) -> FileFacts:
-    """See `FileFacts`. What SQLite says of damage names pages and rows, never what is in them."""
-    size_bytes = 0
+# --- the data ---
+
+
+def check_records(at: Examination) -> Finding:
+    """Whether every file of records is whole and of a version that is understood."""
+    paths = [at.paths.user_database, *sorted(at.paths.projects.glob("p_*/memory.db")), at.paths.catalog]
+    files = [path for path in paths if path.exists()]
+    if not files:
+        return Finding("ok", "nothing is stored yet")
+    found = {}
+    for path in files:
+        known = CATALOG_VERSION if path == at.paths.catalog else SCHEMA_VERSION
+        finding = check_file(path, known)
+        # A store may have moved the pages while they were being read: bad news is looked at again.
+        found[path] = finding if finding.status == "ok" else check_file(path, known)
+    whole = sum(finding.status == "ok" for finding in found.values())
+    total = size(sum(path.stat().st_size for path in files))
+    details = [f"{path}: {finding.found}" for path, finding in found.items() if finding.found]
+    advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
+    status = worst([finding.status for finding in found.values()])
+    return Finding(status, f"{whole} of {len(files)} files are whole, {total}", "; ".join(advice), few(details))
+
+
+def check_file(path: Path, known: int) -> Finding:
+    """One file of SQLite, read whole; `known` is the newest version of its schema that this release reads.
+
+    What SQLite says of damage names pages and rows, never what is in them.
+    """
+    restore = "put back a backup of it, or move it away to begin anew"
     try:
-        size_bytes = path.stat().st_size
         with opened(path, limit_s=CHECK_LIMIT_S) as connection:
             version = connection.execute("PRAGMA user_version").fetchone()[0]
             if version > known:
-                return FileFacts(path, size_bytes, version, known)
+                found = f"of a newer release (version {version}, this one knows {known})"
+                return Finding("problem", found, "install the newer release that wrote it")
             said = [str(row[0]) for row in connection.execute(f"PRAGMA quick_check({FAULTS})")]
-            broken = sum(1 for _ in connection.execute("PRAGMA foreign_key_check"))
+            broken = len(connection.execute("PRAGMA foreign_key_check").fetchall())
     except (sqlite3.Error, OSError) as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            return FileFacts(path, size_bytes, known=known, unfinished=True)
-        return FileFacts(path, size_bytes, known=known, error=f"cannot be read: {error}")
-    return FileFacts(path, size_bytes, version, known, tuple(each for each in said if each != "ok"), broken)
+            advice = "check it with sqlite3 and PRAGMA quick_check"
+            return Finding("warning", "too large to be checked whole in this time", advice)
+        return Finding("problem", f"cannot be read: {error}", restore)
+    if said != ["ok"]:
+        return Finding("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", restore)
+    if broken:
+        return Finding("problem", f"{broken} rows refer to rows that are gone", restore)
+    return Finding("ok", "of an older release: the next start migrates it" if 0 < version < known else "")
 
 
-def queue_facts(paths: RuntimePaths) -> QueueFacts:
-    """See `QueueFacts`. The operations themselves are not read."""
-    damaged = tuple(sorted(paths.home.glob("queue.damaged-*")))
-    if not paths.write_queue.exists():
-        return QueueFacts(damaged=damaged)
+def check_index(at: Examination) -> Finding:
+    """Whether the vector index holds what the records have, by the word of a running store."""
+    store = at.runtime.store if at.runtime is not None else None
+    if store is None:
+        if at.held:
+            return Finding("warning", "not looked at: the store has it, and does not answer")
+        return Finding("ok", "compared with the records at the next start")
+    figures, embedding = store.indexes, store.embedding
+    if embedding.pending:
+        found = f"{embedding.pending} memories wait for their vectors"
+        return Finding("ok", found, "nothing to do: words are searched meanwhile")
+    differing = [each for each in figures if each.ready and each.indexed != each.recorded]
+    if differing:
+        found = f"{len(differing)} of {len(figures)} files differ from the records"
+        advice = "run 'remembrancer down'; the next session compares the index with the records and mends it"
+        details = [f"{each.name}: {each.recorded} passages recorded, {each.indexed} indexed" for each in differing]
+        return Finding("problem", found, advice, tuple(details))
+    if embedding.dead_letters:
+        found = f"memories that cannot be embedded: {embedding.dead_letters} ({embedding.dead_letter_error})"
+        return Finding("warning", found, "they are found by their words; store.log says which they are")
+    if unready := sum(not each.ready for each in figures):
+        return Finding("ok", f"{unready} of {len(figures)} files are being brought up to date")
+    if not figures:
+        return Finding("ok", "nothing to compare yet")
+    return Finding("ok", f"holds the {sum(each.recorded for each in figures)} passages of {len(figures)} files")
+
+
+def check_queue(at: Examination) -> Finding:
+    """Whether acknowledged writes wait for the store, or could not be applied. The operations are not read."""
+    path = at.paths.write_queue
+    depth, oldest, rejected = 0, None, []
     try:
-        with opened(paths.write_queue) as connection:
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-            if version > QUEUE_VERSION:
-                return QueueFacts(error=f"{paths.write_queue} is of a newer release (version {version})")
-            if version == 0:
-                return QueueFacts(damaged=damaged)
-            depth, oldest = connection.execute("SELECT count(*), min(queued_at) FROM queued").fetchone()
-            rejected = connection.execute("SELECT code, message, count(*) FROM rejected GROUP BY 1, 2").fetchall()
+        if path.exists():
+            with opened(path) as connection:
+                version = connection.execute("PRAGMA user_version").fetchone()[0]
+                if version > QUEUE_VERSION:
+                    raise sqlite3.DatabaseError(f"it is of a newer release, version {version}")
+                if version > 0:
+                    depth, oldest = connection.execute("SELECT count(*), min(queued_at) FROM queued").fetchone()
+                    rejected = connection.execute(
+                        "SELECT code, message, count(*) FROM rejected GROUP BY 1, 2"
+                    ).fetchall()
     except sqlite3.Error as error:
-        return QueueFacts(error=f"{paths.write_queue} cannot be read: {error}", damaged=damaged)
+        keep = "keep that file: it may hold writes that the store has not; the next start begins a new one beside it"
+        return Finding("problem", f"{path} cannot be read: {error}", keep)
+    damaged = sorted(at.paths.home.glob("queue.damaged-*"))
     age_s = max(0.0, time.time() - oldest) if oldest is not None else 0.0
-    return QueueFacts(
-        depth, age_s, tuple((code, why[:SHOWN_CHARACTERS], count) for code, why, count in rejected), damaged
-    )
+    said = [f"{depth} writes wait, the oldest for {age_s:.0f} s"] if depth else []
+    details = [f"{count} rejected as {code}: {message[:SHOWN_CHARACTERS]}" for code, message, count in rejected]
+    details += [f"a damaged queue was set aside: {each}" for each in damaged]
+    advice = []
+    if rejected:
+        said.append(f"{sum(count for *_, count in rejected)} were rejected")
+        advice.append("`remembrancer queue` lists, retries, exports and drops what was rejected")
+    if damaged:
+        advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
+    is_slow = at.held and age_s > LONG_QUEUED_S
+    if depth and not advice:
+        waits = "they are applied by themselves when the store answers"
+        advice = [waits if at.held else "nothing to do: the next start applies them, in order"]
+    status: Status = "warning" if details or is_slow else "ok"
+    return Finding(status, "; ".join(said) or "empty", "; ".join(advice), few(details))
 
 
-def client_facts(around: Surroundings) -> list[ClientFacts]:
-    """Each file of each known client, once: a project may be the user's home itself."""
-    places = {place.path: (client, place) for client in CLIENTS for place in reversed(client.places(around))}
-    return [_client_facts(client, place, around) for client, place in places.values()]
+# --- the clients ---
 
 
-def _client_facts(client: Client, place: Place, around: Surroundings) -> ClientFacts:
-    found = client.is_found(around)
-    try:
-        whole = parse_with_comments(read_text(place.path) or "")
-    except FileRefused as error:
-        return ClientFacts(client.title, found, place.path, client.has_path, error=error.reason)
+def check_clients(at: Examination) -> Finding:
+    """Which clients start us, and whether what they start is there."""
+    # Each file once: a project may be the user's home itself.
+    places = {place.path: (client, place) for client in CLIENTS for place in reversed(client.places(at.around))}
+    bad: list[str] = []
+    doubtful: list[str] = []
+    good: list[str] = []
+    for client, place in places.values():
+        try:
+            entries = our_entries(client, place, at.around)
+        except FileRefused as error:
+            doubtful.append(f"{client.title}, {place.path}: {error.reason}")
+            continue
+        for name, entry in entries:
+            which, command = f"{client.title} ({name} in {place.path})", str(entry.get("command") or "")
+            environ = entry.get("env")
+            home = environ.get("REMEMBRANCER_HOME") if isinstance(environ, Mapping) else None
+            if not is_there(command, at.around):
+                bad.append(f"{which} starts {command}, which does not exist")
+            elif "/" not in command and not client.has_path:
+                doubtful.append(f"{which} starts {command} by name, and may not find it when started by an icon")
+            elif isinstance(home, str) and Path(home) != at.paths.home:
+                good.append(f"{which} uses the home {home}")
+            else:
+                good.append(which)
+    details = few([*bad, *doubtful, *good])
+    if bad:
+        return Finding(
+            "problem", f"{len(bad)} entries start nothing", "'remembrancer setup' writes a right one", details
+        )
+    if doubtful:
+        advice = "mend such a file; 'remembrancer setup' writes absolute commands"
+        return Finding("warning", f"{len(doubtful)} want a look", advice, details)
+    if not good:
+        names = sorted(client.title for client in CLIENTS if client.is_found(at.around))
+        found = f"no client starts it; found on this machine: {', '.join(names) or 'none that is known'}"
+        return Finding("warning", found, "'remembrancer setup' shows how")
+    return Finding("ok", f"{len(good)} entries start it", details=details)
+
+
+def our_entries(client: Client, place: Place, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
+    """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
+    whole = read_object(place.path)
     lists = [whole.get(place.key)]
     projects = whole.get("projects")
-    if client.name == "claude-code" and place.scope == "user" and isinstance(projects, Mapping):
-        own = projects.get(str(around.project))  # those of one user in one project
+    if client.name == "claude-code" and isinstance(projects, Mapping):  # those of one user in one project
+        own = projects.get(str(around.project))
         lists.append(own.get(place.key) if isinstance(own, Mapping) else None)
-    entries = tuple(
-        _entry_facts(name, entry, around)
-        for servers in lists
-        if isinstance(servers, Mapping)
-        for name, entry in servers.items()
-        if isinstance(entry, Mapping) and is_ours(entry)
-    )
-    return ClientFacts(client.title, found, place.path, client.has_path, entries)
+    servers = [each for entries in lists if isinstance(entries, Mapping) for each in entries.items()]
+    return [(name, entry) for name, entry in servers if isinstance(entry, Mapping) and is_ours(entry)]
 
 
-def _entry_facts(name: str, entry: Mapping[str, object], around: Surroundings) -> EntryFacts:
-    command = str(entry.get("command") or "")
-    environ = entry.get("env")
-    home = environ.get("REMEMBRANCER_HOME") if isinstance(environ, Mapping) else None
-    bare = "/" not in command
+def is_there(command: str, around: Surroundings) -> bool:
+    """Whether a client finds a command. One with a variable of the client's own in it is taken at its word."""
+    if "${" in command:
+        return True
+    if "/" not in command:
+        return shutil.which(command, path=around.environ.get("PATH", "")) is not None
     path = around.project / command
-    # One with a variable of the client's own in it is taken at its word.
-    reachable = (
-        "${" in command
-        or (bare and shutil.which(command, path=around.environ.get("PATH", "")) is not None)
-        or (not bare and path.is_file() and os.access(path, os.X_OK))
-    )
-    return EntryFacts(name, command, reachable, bare, home if isinstance(home, str) else None)
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
+    "versions": check_versions,
+    "configuration": check_configuration,
+    "home": check_home,
+    "permissions": check_permissions,
+    "disk": check_disk,
+    "lock": check_lock,
+    "processes": check_processes,
+    "orphans": check_orphans,
+    "model": check_model,
+    "records": check_records,
+    "index": check_index,
+    "write queue": check_queue,
+    "clients": check_clients,
+}
+"""In the order in which one explains the next."""
+
+
+def size(number: int) -> str:
+    """A size as a person says it."""
+    return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / MIB:.1f} MiB"
+
+
+def few(lines: Sequence[str]) -> tuple[str, ...]:
+    """The first lines, and how many more there are."""
+    return tuple(lines) if len(lines) <= LISTED else (*lines[:LISTED], f"and {len(lines) - LISTED} more")

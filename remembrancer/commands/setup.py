@@ -12,18 +12,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Timer
 from typing import Any, Final
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import (
+    CLAUDE_CODE,
     CLIENTS,
     Action,
     Client,
@@ -53,8 +55,6 @@ from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 
 ALL: Final = "all-found"
-WITH_HOOKS: Final = "claude-code"
-"""The client that has hooks."""
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What every client takes as a server's name."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -62,13 +62,37 @@ PROTOCOL: Final = "2025-11-25"
 ANSWER_S: Final = 20.0
 """How long to wait for all answers of a check: a cold disk may take seconds to give the libraries."""
 STOP_S: Final = 10.0
-WOULD: Final[dict[Action, str]] = {
+STATES: Final[dict[Action, str]] = {
     "add": "not set up",
     "extend": "set up, without the variables of this environment",
     "replace": "has another entry of this name",
-    "remove": "set up",
-    "nothing": "set up",
 }
+
+
+def main(argv: list[str]) -> int:
+    """Write, print or remove the entry; without a client, say what is there."""
+    parser = argparse.ArgumentParser(
+        prog="remembrancer setup",
+        description="Have an assistant's client start Remembrancer. Without a client: what is there, and what would be "
+        "done. Everything else in a client's file stays as it is, and the state before is kept in <file>.bak.",
+        epilog="exit status: 0 done (or nothing to do), 1 written and the command does not work, 2 wrong command line, "
+        "8 a file was left as it is, and why",
+    )
+    names = [*(client.name for client in CLIENTS), ALL]
+    parser.add_argument("client", nargs="?", choices=names, metavar="client", help=", ".join(names))
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--project", metavar="DIR", help="the project whose file is written (default: this directory)")
+    where.add_argument("--user", action="store_true", help="write the user's own file, for all projects")
+    parser.add_argument("--hooks", action="store_true", help=f"have {CLAUDE_CODE.name} report its sessions, too")
+    parser.add_argument("--print", action="store_true", help="print what the file should hold, and write nothing")
+    parser.add_argument("--remove", action="store_true", help="take the entry out again")
+    parser.add_argument("--force", action="store_true", help="replace (or remove) an entry that is not ours")
+    parser.add_argument("--name", default="remembrancer", metavar="NAME", help="the entry's name (remembrancer)")
+    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="a variable for the entry")
+    parser.add_argument("--command", metavar="PATH", help="the remembrancer command to write, if not this one")
+    parser.add_argument("--no-check", action="store_true", help="do not try the written command out")
+    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
+    return Setup(parser.parse_args(argv)).run()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,78 +109,209 @@ class Outcome:
         return self.error is not None or self.plan.action == "refuse"
 
     @property
-    def works(self) -> bool:
-        """Whether the file has the entry now."""
-        return not self.refused and self.plan.action != "remove"
+    def wrote(self) -> bool:
+        """Whether the file was changed."""
+        return self.plan.after is not None and self.error is None
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
+class Probed(msgspec.Struct, frozen=True):
     """What came of trying a command. `initialize_ms` counts from its start; `error` says why it did not work."""
 
+    ok: bool
     initialize_ms: float | None = None
-    tools: int | None = None
     tools_ms: float | None = None
+    tools: int | None = None
     error: str | None = None
 
 
-def main(argv: list[str]) -> int:
-    """Write, print or remove the entry; without a client, say what is there."""
-    asked = _parser().parse_args(argv)
-    project = Path(asked.project or ".")
-    if not project.is_dir():
-        raise InvalidInput(f"{project} is not a directory")
-    around = Surroundings.here(os.environ, project)
-    command, environ = _command(asked), _environ(asked)
-    if asked.client is None:
-        return _overview(asked, around, command, environ)
-    targets = _targets(asked, around)
-    if asked.print:
-        return _print(asked, targets, around, command, environ)
-    plans = [_plan(asked, client, place, command, environ) for client, place in targets]
-    plans += [
-        plan
-        for client, place in targets
-        if client.name == WITH_HOOKS and (asked.hooks or asked.remove)
-        for plan in [_hook_plan(asked, client, hooks_place(around, place.scope), command, environ)]
-        if asked.hooks or plan.action != "nothing"  # whoever removes the entry would be left with hooks of no use
-    ]
-    outcomes = [_carry_out(plan) for plan in plans]
-    wrote = any(outcome.plan.after is not None and outcome.error is None for outcome in outcomes)
-    wants_check = not asked.remove and not asked.no_check and any(outcome.works for outcome in outcomes)
-    probed = probe(command, environ) if wants_check else None
-    if asked.json:
-        print(json.dumps(as_json(command, outcomes, probed)))
-    else:
-        print_outcomes(command, outcomes, probed, removing=asked.remove, wrote=wrote, named=_named_home(asked))
-    if any(outcome.refused for outcome in outcomes):
-        return exit_codes.REFUSED
-    return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+class Setup:
+    """What was asked for, and what belongs into the files."""
 
+    def __init__(self, asked: argparse.Namespace) -> None:
+        project = Path(asked.project or ".")
+        if not project.is_dir():
+            raise InvalidInput(f"{project} is not a directory")
+        self.asked = asked
+        self.around = Surroundings.here(os.environ, project)
+        self.command = _command(asked)
+        self.environ = _environ(asked)
+        self.out = Console(highlight=False, soft_wrap=True)
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="remembrancer setup",
-        description="Have an assistant's client start Remembrancer. Without a client: what is there, and what would be "
-        "done. Everything else in a client's file stays as it is, and the state before is kept in <file>.bak.",
-        epilog="exit status: 0 done (or nothing to do), 1 written and the command does not work, 2 wrong command line, "
-        "8 a file was left as it is, and why",
-    )
-    names = [client.name for client in CLIENTS]
-    parser.add_argument("client", nargs="?", choices=[*names, ALL], metavar="client", help=", ".join([*names, ALL]))
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument("--project", metavar="DIR", help="the project whose file is written (default: this directory)")
-    where.add_argument("--user", action="store_true", help="write the user's own file, for all projects")
-    parser.add_argument("--hooks", action="store_true", help=f"have {WITH_HOOKS} report its sessions, too")
-    parser.add_argument("--print", action="store_true", help="print what the file should hold, and write nothing")
-    parser.add_argument("--remove", action="store_true", help="take the entry out again")
-    parser.add_argument("--force", action="store_true", help="replace (or remove) an entry that is not ours")
-    parser.add_argument("--name", default="remembrancer", metavar="NAME", help="the entry's name (remembrancer)")
-    parser.add_argument("--env", action="append", default=[], metavar="KEY=VALUE", help="a variable for the entry")
-    parser.add_argument("--command", metavar="PATH", help="the remembrancer command to write, if not this one")
-    parser.add_argument("--no-check", action="store_true", help="do not try the written command out")
-    parser.add_argument("--json", action="store_true", help="for a program: one JSON object")
-    return parser
+    def run(self) -> int:
+        """Do it, and say what was done. Returns the exit status."""
+        asked = self.asked
+        if asked.client is None:
+            return self._overview()
+        targets = self._targets()
+        if asked.print:
+            return self._print_documents(targets)
+        plans = [self._plan(client, place) for client, place in targets]
+        for client, place in targets:
+            if client is CLAUDE_CODE and (asked.hooks or asked.remove):
+                plan = self._plan_hooks(hooks_place(self.around, place.scope))
+                # Whoever removes the entry would be left with hooks of no use.
+                plans += [plan] if asked.hooks or plan.action != "nothing" else []
+        outcomes = [_carry_out(plan) for plan in plans]
+        works = not asked.remove and not all(outcome.refused for outcome in outcomes)
+        probed = probe(self.command, self.environ) if works and not asked.no_check else None
+        if asked.json:
+            print(json.dumps(self._as_json(outcomes, probed)))
+        else:
+            self._print_outcomes(outcomes, probed)
+        if any(outcome.refused for outcome in outcomes):
+            return exit_codes.REFUSED
+        return exit_codes.FAILED if probed is not None and probed.error else exit_codes.OK
+
+    def _targets(self) -> list[tuple[Client, Place]]:
+        """The files that are meant: the project's unless the user's are asked for, or are the only ones.
+
+        Raises:
+            InvalidInput: the client has no file of that scope, or no hooks, or none was found.
+        """
+        asked = self.asked
+        if asked.hooks and asked.client not in (CLAUDE_CODE.name, ALL):
+            raise InvalidInput(f"{asked.client} has no hooks: they are for {CLAUDE_CODE.name}")
+        if asked.client == ALL:
+            clients = [client for client in CLIENTS if client.is_found(self.around)]
+        else:
+            clients = [client_named(asked.client)]
+        if not clients:
+            raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
+        found = []
+        for client in clients:
+            place = None if asked.user else client.place(self.around, "project")
+            if place is None and not asked.project:
+                place = client.place(self.around, "user")
+            if place is not None:
+                found.append((client, place))
+            elif asked.client != ALL:
+                raise InvalidInput(f"{client.title} has no configuration for a project: leave out --project")
+        return found
+
+    def _plan(self, client: Client, place: Place) -> Plan:
+        wanted, name, force = make_entry(client, self.command, self.environ), self.asked.name, self.asked.force
+
+        def plan(text: str | None) -> Plan:
+            if self.asked.remove:
+                return plan_removal(client, place, text, name, force=force)
+            return plan_entry(client, place, text, name, wanted, force=force)
+
+        return self._planned(client, place, plan, document(place.key, {name: wanted}))
+
+    def _plan_hooks(self, place: Place) -> Plan:
+        wanted = make_groups(self.command[:-1], self.environ)
+
+        def plan(text: str | None) -> Plan:
+            if self.asked.remove:
+                return plan_hooks_removal(CLAUDE_CODE, place, text)
+            return plan_hooks(CLAUDE_CODE, place, text, wanted)
+
+        return self._planned(CLAUDE_CODE, place, plan, hooks_document(wanted))
+
+    def _planned(self, client: Client, place: Place, plan: Callable[[str | None], Plan], paste: str) -> Plan:
+        try:
+            return plan(read_text(place.path))
+        except FileRefused as error:
+            return refused_plan(client, place, None, error, "" if self.asked.remove else paste)
+
+    def _print_documents(self, targets: list[tuple[Client, Place]]) -> int:
+        for client, place in targets:
+            print(f"{client.title}: {place.path}", file=sys.stderr)
+            print(document(place.key, {self.asked.name: make_entry(client, self.command, self.environ)}))
+            if self.asked.hooks and client is CLAUDE_CODE:
+                print(f"{client.title}: {hooks_place(self.around, place.scope).path}", file=sys.stderr)
+                print(hooks_document(make_groups(self.command[:-1], self.environ)))
+        return exit_codes.OK
+
+    def _overview(self) -> int:
+        """Say which clients there are, whether each is set up, and how it would be."""
+        rows = [
+            (client, place, self._plan(client, place))
+            for client in CLIENTS
+            for place in client.places(self.around)
+            if place.scope == "user" or not self.asked.user
+        ]
+        if self.asked.json:
+            said = self._as_json([Outcome(plan) for *_, plan in rows], None)
+            for each, (client, *_) in zip(said["clients"], rows, strict=True):
+                each |= {"found": client.is_found(self.around), "done": False}
+            print(json.dumps(said))
+            return exit_codes.OK
+        self.out.print(f"A client is to start: [bold]{escape(shlex.join(self.command))}[/bold]")
+        for client, place, plan in rows:
+            seen = "" if client.is_found(self.around) else " [dim](not found on this machine)[/dim]"
+            self.out.print(f"[bold]{client.title}[/bold]{seen}, {place.scope}: {escape(str(place.path))}")
+            if plan.action == "nothing":
+                self.out.print("  [green]is set up[/green]")
+            elif plan.action == "refuse":
+                self.out.print(f"  [yellow]{escape(plan.said)}[/yellow]")
+            else:
+                scope = " --user" if place.scope == "user" and "project" in client.files and not self.asked.user else ""
+                self.out.print(f"  {STATES[plan.action]}: 'remembrancer setup {client.name}{scope}' adds it")
+        self.out.print("[dim]Nothing was written.[/dim]")
+        return exit_codes.OK
+
+    def _as_json(self, outcomes: list[Outcome], probed: Probed | None) -> dict[str, Any]:
+        return {
+            "command": list(self.command),
+            "clients": [
+                {
+                    "client": outcome.plan.client.name,
+                    "scope": outcome.plan.place.scope,
+                    "path": str(outcome.plan.place.path),
+                    "action": outcome.plan.action,
+                    "done": outcome.wrote,
+                    "said": outcome.error or outcome.plan.said,
+                    "backup": None if outcome.backup is None else str(outcome.backup),
+                    "difference": outcome.plan.difference or None,
+                    "paste": outcome.plan.paste or None,
+                }
+                for outcome in outcomes
+            ],
+            "check": msgspec.to_builtins(probed),
+        }
+
+    def _print_outcomes(self, outcomes: list[Outcome], probed: Probed | None) -> None:
+        """Say what was done, whether the command works, and what to do next."""
+        say = self.out.print
+        for outcome in outcomes:
+            plan = outcome.plan
+            mark = "[red]!" if outcome.error else "[yellow]!" if outcome.refused else "[green]✓"
+            nothing = ", nothing to do" if plan.action == "nothing" else ""
+            said = escape(outcome.error or plan.said + nothing)
+            say(f"{mark}[/] {plan.client.title}: {escape(str(plan.place.path))}: {said}")
+            if outcome.backup is not None:
+                say(f"  [dim]as it was before: {escape(str(outcome.backup))}[/dim]")
+            if plan.difference:
+                say(escape(plan.difference))
+            if plan.paste:
+                say(f"  Put this in by hand:\n{escape(plan.paste)}")
+        wrote, command = any(outcome.wrote for outcome in outcomes), escape(shlex.join(self.command))
+        if self.asked.remove:
+            if wrote:
+                say("What was remembered stays where it is.")
+            return
+        home = self.environ.get("REMEMBRANCER_HOME")
+        if wrote and home and not any(each.startswith("REMEMBRANCER_HOME=") for each in self.asked.env):
+            say(f"The entry names the home {escape(home)}, since REMEMBRANCER_HOME is set here.")
+        if probed is not None and probed.error:
+            say(f"[red]![/red] {command} does not work: {escape(probed.error)}")
+            say("  'remembrancer doctor' looks for the reason")
+            return
+        if probed is not None:
+            say(
+                f"[green]✓[/green] tried out: {command} answers after {probed.initialize_ms:.0f} ms with nothing "
+                f"running, and lists {probed.tools} tools in {probed.tools_ms:.0f} ms"
+            )
+        if not wrote:
+            return
+        say("Next:")
+        done = [outcome.plan for outcome in outcomes if not outcome.refused]
+        for title, restart in dict.fromkeys((plan.client.title, plan.client.restart) for plan in done):
+            say(f"  {title}: {restart}")
+        if any(plan.place.scope == "project" for plan in done):
+            say("  The project's file names a path of this machine: keep it out of version control, or use --user")
+        say("  then say to the assistant: remember that I prefer short answers")
 
 
 def _command(asked: argparse.Namespace) -> tuple[str, ...]:
@@ -188,114 +343,13 @@ def _environ(asked: argparse.Namespace) -> dict[str, str]:
     return environ
 
 
-def _named_home(asked: argparse.Namespace) -> str | None:
-    """The home that got into the entry without having been asked for."""
-    if any(each.startswith("REMEMBRANCER_HOME=") for each in asked.env):
-        return None
-    return os.environ.get("REMEMBRANCER_HOME") or None
-
-
-def _targets(asked: argparse.Namespace, around: Surroundings) -> list[tuple[Client, Place]]:
-    """The files that are meant.
-
-    Raises:
-        InvalidInput: the client has no file of that scope, or no hooks, or none was found.
-    """
-    if asked.hooks and asked.client not in (WITH_HOOKS, ALL):
-        raise InvalidInput(f"{asked.client} has no hooks: they are for {WITH_HOOKS}")
-    clients = [client_named(asked.client)] if asked.client != ALL else [c for c in CLIENTS if c.is_found(around)]
-    if not clients:
-        raise InvalidInput("no client was found on this machine: name one (see 'remembrancer setup --help')")
-    found = []
-    for client in clients:
-        place = _place(client, asked, around)
-        if place is not None:
-            found.append((client, place))
-        elif asked.client != ALL:
-            raise InvalidInput(f"{client.title} has no configuration for a project: leave out --project")
-    return found
-
-
-def _place(client: Client, asked: argparse.Namespace, around: Surroundings) -> Place | None:
-    """The project's file unless the user's is asked for; the only one of a client that has one, unless a project is."""
-    if asked.user:
-        return client.place(around, "user")
-    place = client.place(around, "project")
-    return place if place is not None or asked.project else client.place(around, "user")
-
-
-def _plan(
-    asked: argparse.Namespace, client: Client, place: Place, command: tuple[str, ...], environ: dict[str, str]
-) -> Plan:
-    wanted = make_entry(client, command, environ)
-    try:
-        text = read_text(place.path)
-    except FileRefused as error:
-        return refused_plan(
-            client, place, None, error, "" if asked.remove else document(place.key, {asked.name: wanted})
-        )
-    if asked.remove:
-        return plan_removal(client, place, text, asked.name, force=asked.force)
-    return plan_entry(client, place, text, asked.name, wanted, force=asked.force)
-
-
-def _hook_plan(
-    asked: argparse.Namespace, client: Client, place: Place, command: tuple[str, ...], environ: dict[str, str]
-) -> Plan:
-    wanted = make_groups(command[:-1], environ)
-    try:
-        text = read_text(place.path)
-    except FileRefused as error:
-        return refused_plan(client, place, None, error, "" if asked.remove else hooks_document(wanted))
-    return plan_hooks_removal(client, place, text) if asked.remove else plan_hooks(client, place, text, wanted)
-
-
 def _carry_out(plan: Plan) -> Outcome:
     if plan.after is None:
         return Outcome(plan)
     try:
-        backup = replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope)
+        return Outcome(plan, replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope))
     except FileRefused as error:
         return Outcome(plan, error=error.reason)
-    return Outcome(plan, backup=backup)
-
-
-def _print(
-    asked: argparse.Namespace,
-    targets: list[tuple[Client, Place]],
-    around: Surroundings,
-    command: tuple[str, ...],
-    environ: dict[str, str],
-) -> int:
-    for client, place in targets:
-        print(f"{client.title}: {place.path}", file=sys.stderr)
-        print(document(place.key, {asked.name: make_entry(client, command, environ)}))
-        if asked.hooks and client.name == WITH_HOOKS:
-            print(f"{client.title}: {hooks_place(around, place.scope).path}", file=sys.stderr)
-            print(hooks_document(make_groups(command[:-1], environ)))
-    return exit_codes.OK
-
-
-def _overview(
-    asked: argparse.Namespace, around: Surroundings, command: tuple[str, ...], environ: dict[str, str]
-) -> int:
-    rows = [
-        (client.is_found(around), _plan(asked, client, place, command, environ))
-        for client in CLIENTS
-        for place in client.places(around)
-        if place.scope == "user" or not asked.user
-    ]
-    if asked.json:
-        outcomes = [Outcome(plan) for _, plan in rows]
-        found = {client.name: client.is_found(around) for client in CLIENTS}
-        said: dict[str, Any] = as_json(command, outcomes, None)
-        for each in said["clients"]:
-            each["found"] = found[each["client"]]
-            each["done"] = False
-        print(json.dumps(said))
-    else:
-        print_overview(command, rows)
-    return exit_codes.OK
 
 
 # --- the check of what was written ---
@@ -324,16 +378,17 @@ def probe(command: tuple[str, ...], environ: Mapping[str, str]) -> Probed:
                 _ask(process, 1, "initialize", initialize)
                 initialized = time.perf_counter()
                 tools = _ask(process, 2, "tools/list", {})["tools"]
-                return Probed((initialized - began) * 1000, len(tools), (time.perf_counter() - initialized) * 1000)
+                listed = time.perf_counter()
+                initialize_ms, tools_ms = (round(s * 1000, 1) for s in (initialized - began, listed - initialized))
+                return Probed(True, initialize_ms, tools_ms, len(tools))
             except (OSError, ValueError, KeyError, TypeError) as error:
                 process.kill()
-                _, said = process.communicate()
-                told = said.decode(errors="replace").strip()[-300:]
-                return Probed(error=f"{error or type(error).__name__}{f' ({told})' if told else ''}")
+                stderr = process.communicate()[1].decode(errors="replace").strip()[-300:]
+                return Probed(False, error=f"{error or type(error).__name__}{f' ({stderr})' if stderr else ''}")
             finally:
                 watchdog.cancel()
     except OSError as error:
-        return Probed(error=f"{command[0]} cannot be started: {error.strerror or error}")
+        return Probed(False, error=f"{command[0]} cannot be started: {error.strerror or error}")
     finally:
         _stop(home)
         shutil.rmtree(home, ignore_errors=True)
@@ -366,121 +421,3 @@ def _stop(home: Path) -> None:
     give_up_at = time.monotonic() + STOP_S
     while is_up(paths) and time.monotonic() < give_up_at:
         time.sleep(0.02)  # flock has no event to wait for
-
-
-# --- what is said ---
-
-
-def as_json(command: tuple[str, ...], outcomes: Sequence[Outcome], probed: Probed | None) -> dict[str, Any]:
-    """The object that `--json` prints."""
-    return {
-        "command": list(command),
-        "clients": [_outcome(outcome) for outcome in outcomes],
-        "check": None
-        if probed is None
-        else {
-            "ok": probed.error is None,
-            "initialize_ms": probed.initialize_ms and round(probed.initialize_ms, 1),
-            "tools_ms": probed.tools_ms and round(probed.tools_ms, 1),
-            "tools": probed.tools,
-            "error": probed.error,
-        },
-    }
-
-
-def print_outcomes(
-    command: tuple[str, ...],
-    outcomes: Sequence[Outcome],
-    probed: Probed | None,
-    *,
-    removing: bool,
-    wrote: bool,
-    named: str | None,
-) -> None:
-    """Say what was done, whether the command works, and what to do next."""
-    out = Console(highlight=False, soft_wrap=True)
-    for outcome in outcomes:
-        _print_outcome(out, outcome)
-    if removing:
-        if wrote:
-            out.print("What was remembered stays where it is.")
-        return
-    if named and wrote:
-        out.print(f"The entry names the home {escape(named)}, since REMEMBRANCER_HOME is set here.")
-    if probed is not None:
-        _print_probe(out, command, probed)
-    if wrote and (probed is None or probed.error is None):
-        _print_next(out, [outcome for outcome in outcomes if outcome.works])
-
-
-def print_overview(command: tuple[str, ...], rows: Sequence[tuple[bool, Plan]]) -> None:
-    """Say which clients there are, whether each is set up, and how it would be."""
-    out = Console(highlight=False, soft_wrap=True)
-    out.print(f"A client is to start: [bold]{escape(shlex.join(command))}[/bold]")
-    for found, plan in rows:
-        seen = "" if found else " [dim](not found on this machine)[/dim]"
-        out.print(f"[bold]{plan.client.title}[/bold]{seen}, {plan.place.scope}: {escape(str(plan.place.path))}")
-        match plan.action:
-            case "nothing":
-                out.print("  [green]is set up[/green]")
-            case "refuse":
-                out.print(f"  [yellow]{escape(plan.said)}[/yellow]")
-            case _:
-                scopes = {other.place.scope for _, other in rows if other.client is plan.client}
-                scope = " --user" if plan.place.scope == "user" and len(scopes) > 1 else ""
-                would = f"'remembrancer setup {plan.client.name}{scope}' adds it"
-                out.print(f"  {WOULD[plan.action]}: {would}")
-    out.print("[dim]Nothing was written.[/dim]")
-
-
-def _print_outcome(out: Console, outcome: Outcome) -> None:
-    plan = outcome.plan
-    where = f"{plan.client.title}: {escape(str(plan.place.path))}"
-    if outcome.error is not None:
-        out.print(f"[red]![/red] {where}: {escape(outcome.error)}")
-        return
-    colour = "yellow" if outcome.refused else "green"
-    nothing = ", nothing to do" if plan.action == "nothing" else ""
-    out.print(f"[{colour}]{'!' if outcome.refused else '✓'}[/{colour}] {where}: {escape(plan.said)}{nothing}")
-    if outcome.backup is not None:
-        out.print(f"  [dim]as it was before: {escape(str(outcome.backup))}[/dim]")
-    if plan.difference:
-        out.print(escape(plan.difference))
-    if plan.paste:
-        out.print("  Put this in by hand:")
-        out.print(escape(plan.paste))
-
-
-def _print_probe(out: Console, command: tuple[str, ...], probed: Probed) -> None:
-    if probed.error is not None:
-        out.print(f"[red]![/red] {escape(shlex.join(command))} does not work: {escape(probed.error)}")
-        out.print("  'remembrancer doctor' looks for the reason")
-        return
-    out.print(
-        f"[green]✓[/green] tried out: {escape(shlex.join(command))} answers after {probed.initialize_ms:.0f} ms "
-        f"with nothing running, and lists {probed.tools} tools in {probed.tools_ms:.0f} ms"
-    )
-
-
-def _print_next(out: Console, done: Sequence[Outcome]) -> None:
-    out.print("Next:")
-    for client in dict.fromkeys(outcome.plan.client for outcome in done):
-        out.print(f"  {client.title}: {client.restart}")
-    if any(outcome.plan.place.scope == "project" for outcome in done):
-        out.print("  The project's file names a path of this machine: keep it out of version control, or use --user")
-    out.print("  then say to the assistant: remember that I prefer short answers")
-
-
-def _outcome(outcome: Outcome) -> dict[str, Any]:
-    plan = outcome.plan
-    return {
-        "client": plan.client.name,
-        "scope": plan.place.scope,
-        "path": str(plan.place.path),
-        "action": plan.action,
-        "done": plan.after is not None and outcome.error is None,
-        "said": outcome.error or plan.said,
-        "backup": None if outcome.backup is None else str(outcome.backup),
-        "difference": plan.difference or None,
-        "paste": plan.paste or None,
-    }

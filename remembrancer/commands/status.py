@@ -83,6 +83,14 @@ def _of_gateway(status: RuntimeStatus) -> list[Problem]:
                 f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains",
             )
         )
+    for lane, why in status.gateway.queue_stuck.items():
+        whose = "the user's memory" if lane == "user" else f"the project {lane}"
+        found.append(Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves"))
+    if status.gateway.queue_damage is not None:
+        found.append(Problem(status.gateway.queue_damage, "delete the file set aside when it is not needed"))
+    if status.gateway.queue_rejected:
+        rejected = f"{status.gateway.queue_rejected} queued writes were refused and are set aside"
+        found.append(Problem(rejected, "`remembrancer queue` lists, retries, exports and drops them"))
     if status.gateway.queue_depth:
         found.append(
             Problem(f"{status.gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
@@ -118,6 +126,8 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "write_queue": {
             "depth": gateway.queue_depth if gateway else None,
             "rejected": gateway.queue_rejected if gateway else None,
+            "stuck": gateway.queue_stuck if gateway else None,
+            "damage": gateway.queue_damage if gateway else None,
         },
         "embedding": embedding,
         "unusable": list(store.unusable) if store else [],
@@ -185,8 +195,10 @@ def _print_work(out: Console, status: RuntimeStatus) -> None:
             f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
         )
-        if embedding.given_up:
-            out.print(f"            {embedding.given_up} without vectors: {escape(embedding.given_up_error or '')}")
+        if embedding.dead_letters:
+            out.print(
+                f"            {embedding.dead_letters} without vectors: {escape(embedding.dead_letter_error or '')}"
+            )
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
         out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")

@@ -185,7 +185,7 @@ class Counts(msgspec.Struct, frozen=True):
 class EmbeddingSummary(msgspec.Struct, frozen=True):
     """Which engine makes the vectors and how far it has come. `error` says why there is none.
 
-    `given_up` counts the memories that could not be embedded, for which `given_up_error` says why (of the last one).
+    `dead_letters` counts the memories that could not be embedded, and `dead_letter_error` says why (of the last).
     """
 
     engine: str
@@ -195,8 +195,8 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     workers: int
     vectors_ready: bool
     error: str | None = None
-    given_up: int = 0
-    given_up_error: str | None = None
+    dead_letters: int = 0
+    dead_letter_error: str | None = None
 
 
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):

@@ -66,7 +66,7 @@ async def test_a_worker_is_given_long_memories_as_it_gets_them_done_and_in_their
     await rig.gateway.until_embedded()
 
 
-async def test_a_memory_that_its_embedders_die_of_is_given_up_and_holds_up_no_other(rig: StoreRig) -> None:
+async def test_a_memory_that_its_embedders_die_of_is_a_dead_letter_and_holds_up_no_other(rig: StoreRig) -> None:
     gateway = rig.gateway
     good = [await gateway.store(f"word{n} of the harbour chronicle") for n in range(3)]
     deadly = await gateway.store("poison in the harbour")
@@ -82,8 +82,8 @@ async def test_a_memory_that_its_embedders_die_of_is_given_up_and_holds_up_no_ot
     state = await gateway.embedding_of(deadly)
     assert (state.embedded, state.error) == (False, DEADLY)
     described = (await gateway.describe()).embedding
-    assert (described.given_up, described.given_up_error) == (1, DEADLY)
+    assert (described.dead_letters, described.dead_letter_error) == (1, DEADLY)
     assert deadly in await gateway.found("poison", strategy="keyword")
     await gateway.submit(change_operation("mend", UpdateMemory(deadly, content="medicine in the harbour")))
     assert (await gateway.embedding_of(deadly)).embedded, "another text is another chance"
-    assert (await gateway.describe()).embedding.given_up == 0
+    assert (await gateway.describe()).embedding.dead_letters == 0

@@ -9,8 +9,7 @@ import pytest
 
 from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.vectors.near import find_near
-from remembrancer.actors.store.vectors.passage_index import ExactCollection, IndexLost, PassageIndex
+from remembrancer.actors.store.vectors.passage_index import ExactCollection, IndexLost, PassageIndex, find_near
 from remembrancer.protocol.consolidation import FindNear, ReadMemories, ToolUse
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic
@@ -169,7 +168,7 @@ def test_vectors_of_another_length_are_refused(records: Records) -> None:
 def test_in_a_large_file_the_index_finds_the_same(
     records: Records, monkeypatch: pytest.MonkeyPatch, is_lost: bool
 ) -> None:
-    monkeypatch.setattr("remembrancer.actors.store.vectors.near.EXACT_UP_TO", 10)
+    monkeypatch.setattr("remembrancer.actors.store.vectors.passage_index.EXACT_UP_TO", 10)
     crowd = [
         store_operation(f"s{n}", f"hidden {n}", memory_id=f"mem_s{n}", scope="session", session_id=OTHER_SESSION)
         for n in range(200)

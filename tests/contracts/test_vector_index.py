@@ -26,6 +26,7 @@ from remembrancer.actors.store.vectors.passage_index import (
     PassageIndex,
     VectorHit,
     VectorIndex,
+    search_exactly,
 )
 from remembrancer.protocol.work import Passage
 from tests.contracts.records_factories import SqliteFactory
@@ -156,20 +157,20 @@ def test_the_newest_hands_over_those_that_have_been_in_it_longest() -> None:
     assert newest.first(5).numbers == []
     newest.upsert(passages([5, 3, 9], unit(3)))
     assert newest.first(2).numbers == [5, 3]
-    assert len(newest) == 3
+    assert newest.count() == 3
     newest.delete([5])
     assert newest.first(2).numbers == [3, 9]
     assert np.array_equal(newest.first(1).vectors, unit(3)[1:2])
 
 
-def test_what_is_frozen_stays_as_it_was() -> None:
+def test_a_snapshot_stays_as_it_was() -> None:
     newest, vectors = ExactCollection(), unit(200)
     newest.upsert(passages(range(1, 201), vectors))
-    frozen = newest.frozen()
+    snapshot = newest.snapshot()
     newest.delete(range(1, 100))
     newest.upsert(passages([500], unit(1, seed=7)))
-    assert [hit.passage for hit in frozen.search(vectors[:1], 1)[0]] == [1]
-    assert sorted(hit.passage for hit in frozen.search(vectors[:1], 1000)[0]) == list(range(1, 201))
+    assert [hit.passage for hit in search_exactly(snapshot, vectors[:1], 1)[0]] == [1]
+    assert sorted(hit.passage for hit in search_exactly(snapshot, vectors[:1], 1000)[0]) == list(range(1, 201))
     assert 500 in newest.numbers()
 
 

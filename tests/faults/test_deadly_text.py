@@ -31,7 +31,7 @@ if "remembrancer.actors.embedder" in sys.orig_argv:
 """Run by every Python process that finds it on its path: a real embedder, with a text that it dies of."""
 
 
-async def test_a_text_that_embedders_die_of_is_given_up_and_found_by_its_words(home: Path, tmp_path: Path) -> None:
+async def test_a_text_that_embedders_die_of_is_a_dead_letter_and_found_by_its_words(home: Path, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(MORTAL)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     async with StdioClient(home, environ={"PYTHONPATH": path}) as client:
@@ -47,8 +47,8 @@ async def test_a_text_that_embedders_die_of_is_given_up_and_found_by_its_words(h
 
         await until(embedded)
         status = await Runtime(home).status()
-        assert status["embedding"]["given_up"] == 1
-        assert "embedders that died" in status["embedding"]["given_up_error"]
+        assert status["embedding"]["dead_letters"] == 1
+        assert "embedders that died" in status["embedding"]["dead_letter_error"]
         restarts = {process["role"]: process["restarts"] for process in status["processes"]}
         assert restarts.pop("embedder") <= MAX_DEATHS + 1
         assert set(restarts.values()) == {0}

@@ -2,40 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from remembrancer.commands.checks import (
-    GIB,
-    MIB,
-    Check,
-    ClientFacts,
-    EntryFacts,
-    FileFacts,
-    HomeFacts,
-    LockFacts,
-    ModelFacts,
-    QueueFacts,
-    Wide,
-    check_clients,
-    check_configuration,
-    check_disk,
-    check_failed,
-    check_home,
-    check_index,
-    check_lock,
-    check_model,
-    check_no_answer,
-    check_orphans,
-    check_permissions,
-    check_processes,
-    check_queue,
-    check_records,
-    check_versions,
-    worst,
-)
+from remembrancer.actors.gateway.write_queue import QueueFile
+from remembrancer.actors.launcher.home import Record, write_record
+from remembrancer.commands import doctor
+from remembrancer.commands.clients import Surroundings
+from remembrancer.commands.doctor import GIB, MIB, Examination, worst
 from remembrancer.commands.status import find_problems
 from remembrancer.protocol.control import (
     GatewayHealth,
@@ -45,123 +28,168 @@ from remembrancer.protocol.control import (
     RuntimeStatus,
     StoreHealth,
 )
+from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from remembrancer.protocol.writes import Rejected
+from tests.operations import store_operation
 
-HOME = Path("/home/ana/.local/share/remembrancer")
+
+@pytest.fixture
+def at(tmp_path: Path) -> Examination:
+    """The home of a user who has a project and no client."""
+    home, user, project = tmp_path / "memory", tmp_path / "ana", tmp_path / "ana" / "app"
+    project.mkdir(parents=True)
+    home.mkdir(mode=0o700)
+    return Examination(RuntimePaths(home), Surroundings(user, {"PATH": str(user / "bin")}, "linux", project))
 
 
 def test_the_worst_finding_decides() -> None:
-    ok, warning, problem = (Check("x", status, "") for status in ("ok", "warning", "problem"))
     assert worst([]) == "ok"
-    assert worst([ok, warning, ok]) == "warning"
-    assert worst([warning, problem, ok]) == "problem"
+    assert worst(["ok", "warning", "ok"]) == "warning"
+    assert worst(["warning", "problem", "ok"]) == "problem"
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "word"),
+    ("system", "status", "word"),
     [
-        (HomeFacts(HOME, "directory", writable=True, file_system="ext4"), "ok", str(HOME)),
-        (HomeFacts(HOME, "directory", writable=True, half_restored=True), "problem", "interrupted"),
-        (HomeFacts(HOME, "missing", writable=True, file_system="ext4"), "ok", "first session"),
-        (HomeFacts(HOME, "missing", writable=False), "problem", "written"),
-        (HomeFacts(HOME, "other", writable=False), "problem", "not a directory"),
-        (HomeFacts(HOME, "unreachable", writable=False), "problem", "looked at"),
-        (HomeFacts(HOME, "directory", writable=False), "problem", "written"),
-        (HomeFacts(HOME, "directory", writable=True, owned=False), "problem", "another user"),
-        (HomeFacts(HOME, "directory", writable=True, open_to_all=True), "problem", "everyone"),
-        (HomeFacts(HOME, "directory", writable=True, file_system="nfs4"), "warning", "nfs4"),
-        (HomeFacts(HOME, "directory", writable=True, file_system="9p"), "warning", "9p"),
-        (HomeFacts(HOME, "directory", writable=True, file_system="fuse.sshfs"), "warning", "sshfs"),
-        (HomeFacts(HOME, "directory", writable=True, file_system="overlay"), "warning", "container"),
-        (HomeFacts(HOME, "directory", writable=True, file_system="tmpfs"), "warning", "memory"),
-        (HomeFacts(HOME, "directory", writable=True, file_system="tmpfs", meant_to_pass=True), "ok", str(HOME)),
+        ("ext4", "ok", "memory"),
+        ("nfs4", "warning", "nfs4"),
+        ("9p", "warning", "9p"),
+        ("fuse.sshfs", "warning", "sshfs"),
+        ("overlay", "warning", "container"),
+        ("tmpfs", "warning", "empty after"),
     ],
 )
-def test_a_home_that_is_no_good_place_is_said(facts: HomeFacts, status: str, word: str) -> None:
-    check = check_home(facts)
-    assert check.status == status
-    assert word in check.found
-    assert (check.advice == "") == (status == "ok")
+def test_a_file_system_that_is_no_good_place_is_said(
+    at: Examination, monkeypatch: pytest.MonkeyPatch, system: str, status: str, word: str
+) -> None:
+    monkeypatch.setattr(doctor, "file_system", lambda _: system)
+    finding = doctor.check_home(at)
+    assert finding.status == status
+    assert word in finding.found
+    assert (finding.advice == "") == (status == "ok")
 
 
-def test_sockets_that_lie_elsewhere_are_mentioned() -> None:
-    check = check_home(HomeFacts(HOME, "directory", writable=True, sockets=Path("/tmp/remembrancer-1000-ab")))
-    assert check.status == "ok"
-    assert "/tmp/remembrancer-1000-ab" in check.details[0]
+def test_a_home_that_is_meant_to_pass_may_be_in_memory(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "file_system", lambda _: "tmpfs")
+    at.paths = RuntimePaths(at.paths.home.rename(at.paths.home.parent / "remembrancer-memory-1-x"))
+    assert doctor.check_home(at).status == "ok"
 
 
-def test_what_others_can_get_at_is_listed_and_then_counted() -> None:
-    wide = [Wide(HOME / f"{number}.db", 0o644, 0o600) for number in range(12)]
-    check = check_permissions(wide, [], 20)
-    assert check.status == "warning"
-    assert "12 of 20" in check.found
-    assert "--fix" in check.advice
-    assert len(check.details) == 11
-    assert check.details[0].endswith("mode 0644, should be 0600")
-    assert check.details[-1] == "and 2 more"
+@pytest.mark.parametrize(
+    ("spoil", "status", "word"),
+    [
+        (lambda paths: paths.home.chmod(0o707), "problem", "everyone"),
+        (lambda paths: paths.restore_mark.touch(), "problem", "interrupted"),
+        (lambda paths: (paths.home.rmdir(), paths.home.touch()), "problem", "not a directory"),
+        (lambda paths: paths.home.rmdir(), "ok", "first session"),
+    ],
+)
+def test_a_home_that_cannot_be_used_is_said(
+    at: Examination,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[RuntimePaths], object],
+    status: str,
+    word: str,
+) -> None:
+    monkeypatch.setattr(doctor, "file_system", lambda _: "ext4")
+    spoil(at.paths)
+    finding = doctor.check_home(at)
+    assert finding.status == status
+    assert word in finding.found
 
 
-def test_what_was_narrowed_is_said_and_what_is_anothers_stays_a_problem() -> None:
-    narrowed = Wide(HOME / "logs", 0o755, 0o700)
-    check = check_permissions([], [narrowed], 5)
-    assert check.status == "ok"
-    assert check.details == (f"{HOME}/logs: 0755 is now 0700",)
-    foreign = check_permissions([Wide(HOME / "x", 0o600, 0o600, owned=False)], [], 5)
-    assert foreign.status == "problem"
-    assert "chown" in foreign.advice
-    assert "--fix" not in foreign.advice
+def test_a_home_of_somebody_else_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 4711)
+    assert "another user" in doctor.check_home(at).found
+    permissions = doctor.check_permissions(at)
+    assert permissions.status == "problem"
+    assert "chown" in permissions.advice
+    assert "--fix" not in permissions.advice
+
+
+def test_what_others_can_get_at_is_listed_then_counted_and_narrowed_when_asked(at: Examination) -> None:
+    for number in range(12):
+        (at.paths.home / f"{number:02}.db").touch()
+        (at.paths.home / f"{number:02}.db").chmod(0o644)
+    finding = doctor.check_permissions(at)
+    assert finding.status == "warning"
+    assert "12 of 13" in finding.found
+    assert "--fix" in finding.advice
+    assert len(finding.details) == 11
+    assert finding.details[0].endswith("mode 0644, should be 0600")
+    assert finding.details[-1] == "and 2 more"
+    at.fix = True
+    mended = doctor.check_permissions(at)
+    assert mended.status == "ok"
+    assert mended.details[0].endswith("00.db: 0644 is now 0600")
 
 
 @pytest.mark.parametrize(
     ("free", "used", "status"),
-    [
-        (10 * GIB, GIB, "ok"),
-        (GIB - 1, 0, "warning"),
-        (3 * GIB, 2 * GIB, "warning"),
-        (MIB, MIB, "problem"),
-    ],
+    [(10 * GIB, GIB, "ok"), (GIB - 1, 0, "warning"), (3 * GIB, 2 * GIB, "warning"), (MIB, MIB, "problem")],
 )
-def test_room_is_wanted_for_twice_what_is_stored(free: int, used: int, status: str) -> None:
-    assert check_disk(free, used).status == status
+def test_room_is_wanted_for_twice_what_is_stored(
+    at: Examination, monkeypatch: pytest.MonkeyPatch, free: int, used: int, status: str
+) -> None:
+    about = os.stat_result((0o100600, *(0,) * 5, used, *(0,) * 3))
+    monkeypatch.setattr(doctor, "everything", lambda _: [(Path("x"), about)])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    assert doctor.check_disk(at).status == status
 
 
-def test_an_old_python_and_a_sqlite_without_fts5_are_problems() -> None:
-    assert check_versions((3, 11, 0), "3.40.1", has_fts5=True).status == "ok"
-    assert check_versions((3, 10, 9), "3.40.1", has_fts5=True).status == "problem"
-    assert check_versions((3, 12, 0), "3.40.1", has_fts5=False).status == "problem"
+def test_an_old_python_is_a_problem(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor.check_versions(at).status == "ok"
+    monkeypatch.setattr(doctor, "MIN_PYTHON", (9, 0))
+    assert doctor.check_versions(at).status == "problem"
 
 
-def test_a_wrong_setting_is_a_problem_in_its_own_words() -> None:
-    assert check_configuration(None).status == "ok"
-    assert check_configuration("unknown name X: did you mean Y?").found == "unknown name X: did you mean Y?"
+def test_a_wrong_setting_is_a_problem_in_its_own_words(at: Examination) -> None:
+    assert doctor.check_configuration(at).status == "ok"
+    wrong = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDERS": "2"}, "linux", at.around.project)
+    finding = doctor.check_configuration(Examination(at.paths, wrong))
+    assert finding.status == "problem"
+    assert "EMBEDDERS" in finding.found
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "word"),
+    ("held", "pid", "status", "word"),
     [
-        (LockFacts(held=False), "ok", "nothing runs"),
-        (LockFacts(held=False, recorded=7), "ok", "left of process 7"),
-        (LockFacts(held=True, recorded=7, recorded_lives=True), "ok", "process 7"),
-        (LockFacts(held=True), "ok", "starting"),
-        (LockFacts(held=True, recorded=7), "warning", "dead"),
-        (LockFacts(held=False, unreadable="Permission denied"), "problem", "Permission denied"),
+        (False, None, "ok", "nothing runs"),
+        (False, 7, "ok", "left of process 7"),
+        (True, 1, "ok", "process 1"),
+        (True, None, "ok", "starting"),
+        (True, 2**22 + 1, "warning", "dead"),
     ],
 )
-def test_the_lock_says_who_has_the_home(facts: LockFacts, status: str, word: str) -> None:
-    check = check_lock(facts)
-    assert check.status == status
-    assert word in check.found
+def test_the_lock_says_who_has_the_home(at: Examination, held: bool, pid: int | None, status: str, word: str) -> None:
+    if pid is not None:
+        write_record(at.paths, Record(pid))
+    with FileLock(at.paths.runtime_lock) as lock:
+        if held:
+            lock.try_acquire()
+        finding = doctor.check_lock(at)
+    assert at.held == held
+    assert finding.status == status
+    assert word in finding.found
 
 
 EMBEDDING = EmbeddingSummary("onnx", "m", 384, pending=0, workers=1, vectors_ready=True)
 
 
-def status_of(state: ProcessState = "ready", *, error: str | None = None, queued: int = 0) -> RuntimeStatus:
+def status_of(
+    state: ProcessState = "ready",
+    *,
+    error: str | None = None,
+    queued: int = 0,
+    embedding: EmbeddingSummary = EMBEDDING,
+    indexes: tuple[IndexFigures, ...] = (),
+) -> RuntimeStatus:
     return RuntimeStatus(
-        home=str(HOME),
+        home="/home",
         processes=(ProcessStatus("store", 7, state, 0, 1.0, 1), ProcessStatus("embedder", 8, "ready", 0, 1.0, 1)),
         gateway=GatewayHealth(sessions=1, queue_depth=queued, queue_rejected=0, store="connected"),
-        store=StoreHealth(Counts(), msgspec.structs.replace(EMBEDDING, error=error)),
+        store=StoreHealth(Counts(), msgspec.structs.replace(embedding, error=error), indexes=indexes),
     )
 
 
@@ -176,129 +204,146 @@ def status_of(state: ProcessState = "ready", *, error: str | None = None, queued
         (status_of(error="no weights"), "problem"),
     ],
 )
-def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(status: RuntimeStatus, expected: str) -> None:
-    check = check_processes(status, find_problems(status))
-    assert check.status == expected
-    assert (check.advice == "") == (expected == "ok")
+def test_what_passes_by_itself_is_a_warning_and_the_rest_a_problem(
+    at: Examination, status: RuntimeStatus, expected: str
+) -> None:
+    at.runtime = status
+    finding = doctor.check_processes(at)
+    assert finding.status == expected
+    assert (finding.advice == "") == (expected == "ok")
+    assert bool(find_problems(status)) == (expected != "ok")
 
 
-def test_a_launcher_that_hangs_and_processes_without_one_are_named_with_what_to_do() -> None:
-    hangs = check_no_answer(42, "no answer in 3 s")
-    assert hangs.status == "problem"
-    assert "42" in hangs.found
-    left = check_orphans([(7, "store"), (8, "gateway")])
-    assert left.status == "problem"
-    assert "kill -9 7 8" in left.advice
-    assert check_orphans([]).status == "ok"
+def database(path: Path, version: int, *statements: str) -> Path:
+    with sqlite3.connect(path) as connection:
+        for statement in (*statements, f"PRAGMA user_version = {version}"):
+            connection.execute(statement)
+    connection.close()
+    return path
 
 
-def test_a_model_is_held_to_what_made_the_vectors() -> None:
-    assert check_model(ModelFacts("m", 384, "a", "a")).status == "ok"
-    assert check_model(ModelFacts("m", 384, "a", None)).status == "ok"
-    assert check_model(ModelFacts("m", 384, "b", "a")).status == "warning"
-    broken = check_model(ModelFacts("m", error="weights are missing"))
-    assert broken.status == "problem"
-    assert "keyword" in broken.advice
+def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = at.paths.home
+    assert doctor.check_file(database(home / "a.db", 2), 2).status == "ok"
+    assert "migrates" in doctor.check_file(database(home / "b.db", 1), 2).found
+    newer = doctor.check_file(database(home / "c.db", 3), 2)
+    assert (newer.status, "newer release" in newer.found) == ("problem", True)
+    tables = ("CREATE TABLE a (x PRIMARY KEY)", "CREATE TABLE b (y REFERENCES a)", "INSERT INTO b VALUES (1)")
+    assert "1 rows refer" in doctor.check_file(database(home / "d.db", 2, *tables), 2).found
+    (home / "e.db").write_bytes(b"no database" * 100)
+    assert "not a database" in doctor.check_file(home / "e.db", 2).found
+
+
+def test_no_file_is_no_trouble(at: Examination) -> None:
+    assert doctor.check_records(at).status == "ok"
+    assert doctor.check_queue(at).found == "empty"
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "word"),
+    ("figures", "changes", "status", "word"),
     [
-        (FileFacts(HOME / "a.db", version=2, known=2), "ok", ""),
-        (FileFacts(HOME / "a.db", version=1, known=2), "ok", "migrates"),
-        (FileFacts(HOME / "a.db", version=3, known=2), "problem", "newer release"),
-        (FileFacts(HOME / "a.db", version=2, known=2, faults=("row 3 missing from index",)), "problem", "row 3"),
-        (FileFacts(HOME / "a.db", version=2, known=2, broken_references=4), "problem", "4 rows"),
-        (FileFacts(HOME / "a.db", error="file is not a database"), "problem", "not a database"),
-        (FileFacts(HOME / "a.db", known=2, unfinished=True), "warning", "too large"),
+        ((IndexFigures("user", 3, 3, ready=True),), {}, "ok", "3 passages of 1 files"),
+        ((IndexFigures("p_1", 5, 4, ready=True),), {}, "problem", "1 of 1 files differ"),
+        ((IndexFigures("user", 0, 0, ready=False),), {}, "ok", "being brought up to date"),
+        ((IndexFigures("user", 5, 4, ready=True),), {"pending": 9}, "ok", "9 memories wait"),
+        ((), {}, "ok", "nothing to compare"),
     ],
 )
-def test_a_file_that_is_not_whole_is_said(facts: FileFacts, status: str, word: str) -> None:
-    check = check_records([FileFacts(HOME / "b.db", version=2, known=2), facts])
-    assert check.status == status
-    assert word in " ".join(check.details)
-    assert (check.advice == "") == (status == "ok")
+def test_an_index_that_differs_is_a_problem_and_one_that_is_being_filled_is_none(
+    at: Examination, figures: tuple[IndexFigures, ...], changes: dict[str, int], status: str, word: str
+) -> None:
+    at.runtime = status_of(indexes=figures, embedding=msgspec.structs.replace(EMBEDDING, **changes))
+    finding = doctor.check_index(at)
+    assert finding.status == status
+    assert word in finding.found
 
 
-def test_no_file_is_no_trouble() -> None:
-    assert check_records([]).status == "ok"
+def test_an_index_at_rest_is_compared_at_the_next_start(at: Examination) -> None:
+    assert "next start" in doctor.check_index(at).found
+    at.held = True
+    assert doctor.check_index(at).status == "warning"
 
 
-def test_an_index_that_differs_is_a_problem() -> None:
-    same, less = IndexFigures("user", 3, 3, ready=True), IndexFigures("p_1", 5, 4, ready=True)
-    assert check_index([same], EMBEDDING).status == "ok"
-    running = check_index([same, less], EMBEDDING)
-    assert running.status == "problem"
-    assert running.details == ("p_1: 5 passages recorded, 4 indexed",)
+def test_memories_that_cannot_be_embedded_are_told_with_the_reason(at: Examination) -> None:
+    lacking = msgspec.structs.replace(EMBEDDING, dead_letters=2, dead_letter_error="the worker will not")
+    at.runtime = status_of(indexes=(IndexFigures("user", 3, 3, ready=True),), embedding=lacking)
+    finding = doctor.check_index(at)
+    assert finding.status == "warning"
+    assert finding.found.endswith("2 (the worker will not)")
 
 
-def test_an_index_that_is_being_filled_is_no_trouble() -> None:
-    assert check_index([IndexFigures("user", 0, 0, ready=False)], EMBEDDING).status == "ok"
-    assert (
-        check_index([IndexFigures("user", 5, 4, ready=True)], msgspec.structs.replace(EMBEDDING, pending=9)).status
-        == "ok"
-    )
-    assert check_index([], EMBEDDING).status == "ok"
-    assert "next start" in check_index([], None).found
+def test_queued_writes_are_a_warning_when_they_should_have_gone(at: Examination) -> None:
+    queue = QueueFile(at.paths.write_queue)
+    queue.append([(store_operation("one", "x"), "p_0")], time.time() - 90)
+    queue.close()
+    assert doctor.check_queue(at).status == "ok"
+    at.held = True
+    slow = doctor.check_queue(at)
+    assert slow.status == "warning"
+    assert "1 writes wait" in slow.found
 
 
-def test_memories_that_cannot_be_embedded_are_told_with_the_reason() -> None:
-    lacking = msgspec.structs.replace(EMBEDDING, given_up=2, given_up_error="the worker will not")
-    check = check_index([IndexFigures("user", 3, 3, ready=True)], lacking)
-    assert check.status == "warning"
-    assert check.found.endswith("2 (the worker will not)")
-    assert check_index([IndexFigures("user", 5, 4, ready=True)], lacking).status == "problem", "that is worse"
-
-
-def test_queued_writes_are_a_warning_when_they_should_have_gone() -> None:
-    assert check_queue(QueueFacts(), running=True).status == "ok"
-    assert check_queue(QueueFacts(3, 5.0), running=True).status == "ok"
-    assert check_queue(QueueFacts(3, 90.0), running=True).status == "warning"
-    assert check_queue(QueueFacts(3, 9000.0), running=False).status == "ok"
-    assert check_queue(QueueFacts(error="not a database"), running=False).status == "problem"
-
-
-def test_rejected_writes_and_damaged_queues_are_named() -> None:
-    facts = QueueFacts(0, 0.0, (("schema_too_new", "of a newer release", 2),), (HOME / "queue.damaged-1",))
-    check = check_queue(facts, running=True)
-    assert check.status == "warning"
-    assert check.found == "2 were rejected"
-    assert check.details[0] == "2 rejected as schema_too_new: of a newer release"
-    assert "queue.damaged-1" in check.details[1]
-    assert "store it again" in check.advice
-    damaged = check_queue(QueueFacts(damaged=facts.damaged), running=True)
+def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
+    (at.paths.home / "queue.damaged-1").touch()
+    damaged = doctor.check_queue(at)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
-    assert "store it again" not in damaged.advice
-
-
-def file_of(*entries: EntryFacts, has_path: bool = True, error: str | None = None) -> ClientFacts:
-    return ClientFacts("Cursor", found=True, path=Path("/x"), has_path=has_path, entries=entries, error=error)
+    assert "remembrancer queue" not in damaged.advice
+    queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
+    queue.append([(operation, "p_0")], 1.0)
+    queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
+    queue.close()
+    finding = doctor.check_queue(at)
+    assert finding.found == "1 were rejected"
+    assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
+    assert "queue.damaged-1" in finding.details[1]
+    assert "remembrancer queue" in finding.advice
 
 
 @pytest.mark.parametrize(
-    ("facts", "status", "word"),
+    ("client", "entry", "status", "word"),
     [
-        (file_of(EntryFacts("r", "/b/remembrancer", reachable=True)), "ok", "r in /x"),
-        (file_of(EntryFacts("r", "/b/remembrancer", reachable=True, home="/other")), "ok", "/other"),
-        (file_of(EntryFacts("r", "/b/remembrancer", reachable=False)), "problem", "does not exist"),
-        (file_of(EntryFacts("r", "remembrancer", reachable=True, bare=True)), "ok", "r in /x"),
-        (file_of(EntryFacts("r", "remembrancer", reachable=True, bare=True), has_path=False), "warning", "by name"),
-        (file_of(error="is not valid JSON"), "warning", "not valid JSON"),
+        (".cursor/mcp.json", {"command": "{bin}/remembrancer"}, "ok", "r in "),
+        (".cursor/mcp.json", {"command": "{bin}/remembrancer", "env": {"REMEMBRANCER_HOME": "/o"}}, "ok", "/o"),
+        (".cursor/mcp.json", {"command": "{bin}/gone/remembrancer"}, "problem", "does not exist"),
+        (".cursor/mcp.json", {"command": "remembrancer"}, "warning", "by name"),
+        (".claude.json", {"command": "remembrancer"}, "ok", "r in "),
+        (".cursor/mcp.json", {"command": "${env:HOME}/remembrancer"}, "ok", "r in "),
+        (".cursor/mcp.json", "{", "warning", "not valid JSON"),
     ],
 )
-def test_what_a_client_starts_has_to_be_there(facts: ClientFacts, status: str, word: str) -> None:
-    check = check_clients([file_of(), facts], HOME)
-    assert check.status == status
-    assert word in " ".join(check.details)
+def test_what_a_client_starts_has_to_be_there(
+    at: Examination, client: str, entry: dict[str, object] | str, status: str, word: str
+) -> None:
+    bin_directory = at.around.home / "bin"
+    bin_directory.mkdir()
+    (bin_directory / "remembrancer").write_text("#!/bin/sh\n")
+    (bin_directory / "remembrancer").chmod(0o755)
+    file = at.around.home / client
+    file.parent.mkdir(exist_ok=True)
+    text = entry if isinstance(entry, str) else json.dumps({"mcpServers": {"r": entry}})
+    file.write_text(text.replace("{bin}", str(bin_directory)))
+    finding = doctor.check_clients(at)
+    assert finding.status == status
+    assert word in " ".join(finding.details)
 
 
-def test_without_any_entry_the_clients_that_were_found_are_named() -> None:
-    check = check_clients([file_of()], HOME)
-    assert check.status == "warning"
-    assert "Cursor" in check.found
-    assert "setup" in check.advice
+def test_without_any_entry_the_clients_that_were_found_are_named(at: Examination) -> None:
+    (at.around.home / ".cursor").mkdir()
+    finding = doctor.check_clients(at)
+    assert finding.status == "warning"
+    assert "Cursor" in finding.found
+    assert "setup" in finding.advice
 
 
-def test_a_check_that_failed_is_a_problem_of_its_own() -> None:
-    assert check_failed("disk", OSError("gone")).status == "problem"
+def test_a_check_that_failed_is_a_problem_of_its_own_and_the_others_go_on(
+    at: Examination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Examination) -> doctor.Finding:
+        raise OSError("gone")
+
+    monkeypatch.setattr(doctor, "CHECKS", {"disk": fail, "lock": doctor.check_lock})
+    found = at.run()
+    assert found["disk"].status == "problem"
+    assert "gone" in found["disk"].found
+    assert found["lock"].status == "ok"

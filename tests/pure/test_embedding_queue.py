@@ -41,19 +41,15 @@ def deliver(
     limit: int | None = None,
     hand_bytes: int = HAND_BYTES,
     sizes: dict[int, int] | None = None,
-) -> dict[str, list[Lease[int, str]]]:
-    """Hand out as the actor does: what is leased is read and weighed, and sent if there is room for it."""
-    sent: dict[str, list[Lease[int, str]]] = {}
-    for worker, leases in work.hand_out(now, limit, hand_bytes).items():
-        weights = {each.job_id: size_of(each.key) if sizes is None else sizes[each.key] for each in leases}
-        kept = work.weigh(worker, weights, hand_bytes)
-        if kept:
-            sent[worker] = [each for each in leases if each.job_id in kept]
-    return sent
+) -> dict[str, list[Lease[int]]]:
+    """Hand out as the actor does: the texts of what is next are read, and go to whoever can take them."""
+    tickets = work.next_up(now, limit, hand_bytes)
+    weighed = [(each, size_of(each.key) if sizes is None else sizes[each.key]) for each in tickets]
+    return work.hand_out(weighed, now, hand_bytes)
 
 
 class Workers(RuleBasedStateMachine):
-    """Jobs are keys 0 to 12; a job is due from when it is queued until it is finished or given up."""
+    """Jobs are keys 0 to 12; a job is due from when it is queued until it is finished or a dead letter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,10 +98,10 @@ class Workers(RuleBasedStateMachine):
         exposed = [job for job in self.in_hand.pop(worker, {}).values() if self._is_due(job)]
         self.suspected.update(exposed)
         self.deaths.update(exposed if len(exposed) == 1 else ())
-        given_up = self.work.worker_died(worker)
-        assert given_up == [key for key, version in exposed[:1] if self.deaths[key, version] >= MAX_DEATHS]
+        letters = self.work.worker_died(worker)
+        assert letters == [key for key, version in exposed[:1] if self.deaths[key, version] >= MAX_DEATHS]
         self.credit.pop(worker, None)
-        self.due.difference_update(given_up)
+        self.due.difference_update(letters)
 
     @rule(
         seconds=st.sampled_from([0.0, 1.0, SILENCE_S / 2, 3 * SILENCE_S]),
@@ -207,13 +203,13 @@ def working(*workers: str, credit: int = 128, keys: int = 10) -> EmbeddingQueue[
     return work
 
 
-def keys_of(leases: list[Lease[int, str]]) -> list[int]:
+def keys_of(leases: list[Lease[int]]) -> list[int]:
     return [each.key for each in leases]
 
 
 def handed(
     work: EmbeddingQueue[int, str], worker: str, *, now: float = 0.0, size: int = 100, hand_bytes: int = HAND_BYTES
-) -> list[Lease[int, str]]:
+) -> list[Lease[int]]:
     """What a worker is sent next, of memories that are all of one size."""
     return deliver(work, now, hand_bytes=hand_bytes, sizes=dict.fromkeys(range(200), size)).get(worker, [])
 
@@ -231,7 +227,7 @@ def test_job_numbers_begin_where_they_are_told_to() -> None:
     work: EmbeddingQueue[int, str] = EmbeddingQueue(900)
     work.worker_ready("ann", IDENTITY, 1)
     work.enqueue([1])
-    assert work.hand_out(0.0)["ann"][0].job_id == 900
+    assert handed(work, "ann")[0].job_id == 900
     assert work.finish("ann", 1, 0.0) is None
 
 
@@ -258,7 +254,7 @@ def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -
 def test_the_sizes_of_what_was_weighed_are_known_when_it_is_its_turn_again() -> None:
     work = working("ann", keys=50)
     deliver(work, 0.0, sizes=dict.fromkeys(range(50), HAND_BYTES // 2))
-    assert work.hand_out(0.0) == {}, "nothing is read a second time before there is room for it"
+    assert work.next_up(0.0) == [], "nothing is read a second time before there is room for it"
 
 
 def test_a_worker_that_answers_now_and_then_keeps_what_it_holds_however_long_it_takes() -> None:
@@ -298,24 +294,23 @@ def test_an_answer_made_of_an_older_text_is_dropped() -> None:
 
 def test_a_text_that_is_gone_when_it_is_read_ends_its_job() -> None:
     work = working("ann", keys=1)
-    (lease,) = work.hand_out(0.0)["ann"]
-    work.withdraw("ann", lease.job_id)
+    assert work.hand_out([(each, None) for each in work.next_up(0.0)], 0.0) == {}
     assert (work.pending, work.held_by("ann")) == (0, [])
 
 
 def test_a_text_that_changes_while_it_is_read_is_handed_out_again() -> None:
     work = working("ann", keys=1)
-    (lease,) = work.hand_out(0.0)["ann"]
+    tickets = work.next_up(0.0)
     work.enqueue([0])
-    assert work.weigh("ann", {lease.job_id: 100}) == []
+    assert work.hand_out([(each, 100) for each in tickets], 0.0) == {}
     assert keys_of(handed(work, "ann")) == [0]
 
 
 def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[list[int], list[int], int]:
-    """Workers that die of certain texts, one after another: what they finished, what was given up, and their number."""
+    """Workers that die of certain texts, one after another: what they finished, the dead letters, and their number."""
     work = working("worker-0", keys=keys)
     finished: list[int] = []
-    given_up: list[int] = []
+    letters: list[int] = []
     for number in range(most):
         worker = f"worker-{number}"
         work.worker_ready(worker, IDENTITY, 128)
@@ -323,7 +318,7 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
             dies = False
             for lease in leases:
                 if dies := lease.key in deadly:
-                    given_up += work.worker_died(worker)
+                    letters += work.worker_died(worker)
                     break
                 key = work.finish(worker, lease.job_id, 0.0)
                 assert key is not None
@@ -331,13 +326,13 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
             if dies:
                 break
         else:
-            return finished, given_up, number
+            return finished, letters, number
     raise AssertionError("the workers die for ever")
 
 
-def test_a_text_that_kills_its_workers_is_given_up_and_all_others_are_embedded() -> None:
-    finished, given_up, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
-    assert given_up == [7]
+def test_a_text_that_kills_its_workers_is_dead_and_all_others_are_embedded() -> None:
+    finished, letters, dead = lives_of_workers({7}, keys=SUSPECTS + 20)
+    assert letters == [7]
     assert sorted(finished) == sorted(set(range(SUSPECTS + 20)) - {7})
     assert dead == MAX_DEATHS + 1
 
@@ -347,8 +342,8 @@ def test_a_deadly_text_that_comes_alone_costs_no_worker_more_than_it_has_to() ->
 
 
 def test_several_deadly_texts_are_found_one_by_one() -> None:
-    finished, given_up, dead = lives_of_workers({0, 3, 40}, keys=60)
-    assert sorted(given_up) == [0, 3, 40]
+    finished, letters, dead = lives_of_workers({0, 3, 40}, keys=60)
+    assert sorted(letters) == [0, 3, 40]
     assert len(finished) == 57
     assert dead <= 3 * (MAX_DEATHS + 1)
 

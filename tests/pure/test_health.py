@@ -110,13 +110,13 @@ def test_the_table_for_persons_says_what_is_wrong_and_what_to_do() -> None:
 
 
 def test_the_table_tells_of_memories_that_cannot_be_embedded() -> None:
-    lacking = msgspec.structs.replace(EMBEDDING, given_up=1, given_up_error="the worker will not")
+    lacking = msgspec.structs.replace(EMBEDDING, dead_letters=1, dead_letter_error="the worker will not")
     status = runtime(embedding=lacking)
     console = Console(file=io.StringIO(), width=200)
     print_status(status, find_problems(status), console)
     assert isinstance(console.file, io.StringIO)
     assert "1 without vectors: the worker will not" in console.file.getvalue()
-    assert report(Path("/h"), status, ())["embedding"]["given_up"] == 1
+    assert report(Path("/h"), status, ())["embedding"]["dead_letters"] == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back and are kept.
-
-Decisions are `EmbeddingQueue`'s; this is the part with sockets, records and time in it.
-"""
+"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back to be kept."""
 
 from __future__ import annotations
 
@@ -14,9 +11,8 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import numpy as np
@@ -32,7 +28,6 @@ from remembrancer.actors.store.vectors.embedding_queue import (
     DeadLetters,
     EmbeddingQueue,
     Job,
-    Lease,
 )
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.protocol.control import PeerGone
@@ -72,12 +67,10 @@ FIRST_ID_BITS: Final = 48
 CACHED_QUERIES: Final = 1024
 """1.5 MB at 384 dimensions."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Finished:
+class _Finished(NamedTuple):
     """Vectors that have come and are to be saved; `digest` tells which text they were made of."""
 
     job: Job
@@ -347,8 +340,14 @@ class EmbeddingScheduler:
             self._handing.clear()
             limit = await self._let_clients_pass()
             hand_bytes = HAND_BYTES if limit is None else BYTES_UNDER_LOAD
-            for worker, leases in self.queue.hand_out(self._clock(), limit, hand_bytes).items():
-                await self._send_jobs(worker, leases, hand_bytes)
+            tickets = self.queue.next_up(self._clock(), limit, hand_bytes)
+            texts = await self._texts_of([ticket.key for ticket in tickets])
+            sizes = [(each, len(texts[each.key].encode()) if each.key in texts else None) for each in tickets]
+            for worker, leases in self.queue.hand_out(sizes, self._clock(), hand_bytes).items():
+                jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases)
+                self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
+                if not await self._send(worker, EmbedPassages(jobs)):
+                    self._lose(worker)
             self._index.nudge()
 
     async def _let_clients_pass(self) -> int | None:
@@ -366,30 +365,14 @@ class EmbeddingScheduler:
                 await self._awaited.wait()
         return None
 
-    async def _send_jobs(self, worker: Peer, leases: list[Lease[Job, Peer]], hand_bytes: int) -> None:
-        texts = await self._texts_of([lease.key for lease in leases])
-        sizes_bytes: dict[int, int] = {}
-        for lease in leases:
-            if lease.key in texts:
-                sizes_bytes[lease.job_id] = len(texts[lease.key].encode())
-            else:
-                self.queue.withdraw(worker, lease.job_id)
-        to_send = self.queue.weigh(worker, sizes_bytes, hand_bytes)
-        jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases if lease.job_id in to_send)
-        self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
-        if jobs and not await self._send(worker, EmbedPassages(jobs)):
-            self._lose(worker)
-
     async def _save(self) -> None:
         while True:
             await self._saving.wait()
             batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
             if not self._finished:
                 self._saving.clear()
-            by_file: dict[str, list[_Finished]] = {}
-            for each in batch:
-                by_file.setdefault(each.job[0], []).append(each)
-            for name, finished in by_file.items():
+            for name in dict.fromkeys(each.job[0] for each in batch):
+                finished = [each for each in batch if each.job[0] == name]
                 try:
                     await self._save_file(name, finished)
                 except RemembrancerError as error:
@@ -409,14 +392,9 @@ class EmbeddingScheduler:
         if records is None or identity is None:
             return
         embedded = [
-            EmbeddedMemory(
-                each.job[1],
-                each.digest,
-                each.message.passages,
-                np.frombuffer(each.message.vectors, dtype="<f4").reshape(-1, identity.dimensions),
-            )
-            for each in finished
-            if each.made_by.key == identity.key
+            EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
+            for job, message, made_by, digest in finished
+            if made_by.key == identity.key
         ]
         saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
         self._index.add(name, identity.key, saved)
@@ -432,7 +410,8 @@ class EmbeddingScheduler:
         for name in dict.fromkeys(name for name, _ in jobs):
             records, numbers = self._files.get(name), [number for file, number in jobs if file == name]
             try:
-                found = {} if records is None else await self._on_thread(partial(records.texts, numbers))
+                read = asyncio.get_running_loop().run_in_executor
+                found = {} if records is None else await read(self._threads, records.texts, numbers)
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
                 continue
@@ -443,9 +422,6 @@ class EmbeddingScheduler:
         for future in self._waiters.get(job, ()):
             if not future.done():
                 future.set_result(error)
-
-    async def _on_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
@@ -458,6 +434,11 @@ def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
 def _log_error(done: asyncio.Future[None]) -> None:
     if not done.cancelled() and done.exception() is not None:
         logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
+
+
+def vectors_of(data: bytes, dimensions: int) -> Vectors:
+    """Vectors as a worker sends them, one a row."""
+    return np.frombuffer(data, dtype="<f4").reshape(-1, dimensions)
 
 
 def vectors_fit(data: bytes, count: int, dimensions: int) -> bool:

@@ -1,11 +1,8 @@
 """The passages of one file of records, as they are searched: the newest ones exactly, the rest through the index.
 
 A passage can be found as soon as its vector is in the records. It goes into the index later, many at a time, when the
-embedders have nothing to do or the newest have become too many: inserting costs the processor as much as a third of
-making the vector.
-
-An index behind it is a `VectorIndex`: derived, since the records can fill it again. A collection of it holds the
-passages of one file of records under one model, by passage number. Distances are cosines.
+embedders have nothing to do or the newest have become too many. A collection of the index holds the passages of one
+file of records under one model, by passage number.
 """
 
 from __future__ import annotations
@@ -13,13 +10,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import NearDuplicate, PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.protocol.consolidation import FindNear, NearFound
+from remembrancer.protocol.errors import InvalidInput
 
 
 class VectorHit(msgspec.Struct, frozen=True, gc=False):
@@ -68,49 +67,25 @@ class VectorIndex(Protocol):
         """Close. May be called twice."""
 
 
-@dataclass(frozen=True, slots=True)
-class Frozen:
-    """Some passages and their vectors (passages, dimensions) that change no more: searched exactly, from any thread."""
-
-    numbers: Sequence[int]
-    matrix: Vectors
-
-    def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
-        """As `Collection.search`. Of equal passages those that came first stand first."""
-        if not self.numbers:
-            return [[] for _ in queries]
-        return [self._nearest(cosines, limit) for cosines in queries @ self.matrix.T]
-
-    def _nearest(self, cosines: Vectors, limit: int) -> list[VectorHit]:
-        places = np.arange(len(cosines))
-        if limit < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
-            places = np.flatnonzero(cosines >= np.partition(cosines, -limit)[-limit])
-        nearest = places[np.argsort(-cosines[places], kind="stable")[:limit]]
-        return [VectorHit(self.numbers[place], float(cosines[place])) for place in nearest]
-
-
 class ExactCollection:
     """Exact search in memory: the newest passages, until they are in the index. Also the reference of the contract."""
 
     def __init__(self) -> None:
         self._passages: dict[int, tuple[int, int, Vectors]] = {}
-        self._frozen: Frozen | None = None
-
-    def __len__(self) -> int:
-        return len(self._passages)
+        self._snapshot: tuple[list[int], Vectors] | None = None
 
     def upsert(self, passages: PassageVectors) -> None:
         rows = zip(passages.numbers, passages.memories, passages.ordinals, passages.vectors, strict=True)
         self._passages |= {number: (memory, ordinal, vector) for number, memory, ordinal, vector in rows}
-        self._frozen = None
+        self._snapshot = None
 
     def delete(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._passages.pop(number, None)
-        self._frozen = None
+        self._snapshot = None
 
     def search(self, queries: Vectors, limit: int) -> list[list[VectorHit]]:
-        return self.frozen().search(queries, limit)
+        return search_exactly(self.snapshot(), queries, limit)
 
     def numbers(self) -> list[int]:
         return list(self._passages)
@@ -128,13 +103,26 @@ class ExactCollection:
             np.vstack([vector for _, (_, _, vector) in taken]) if taken else np.zeros((0, 0), dtype=np.float32),
         )
 
-    def frozen(self) -> Frozen:
-        """What is here now."""
-        if self._frozen is None:
+    def snapshot(self) -> tuple[list[int], Vectors]:
+        """What is here now: the numbers, and the vectors (passages, dimensions). Neither is changed any more."""
+        if self._snapshot is None:
             vectors = [vector for _, _, vector in self._passages.values()]
             matrix = np.vstack(vectors) if vectors else np.zeros((0, 0), dtype=np.float32)
-            self._frozen = Frozen(list(self._passages), matrix)
-        return self._frozen
+            self._snapshot = list(self._passages), matrix
+        return self._snapshot
+
+
+def search_exactly(snapshot: tuple[Sequence[int], Vectors], queries: Vectors, limit: int) -> list[list[VectorHit]]:
+    """As `Collection.search`, from any thread. Of equal passages those that came first stand first."""
+    numbers, matrix = snapshot
+    found: list[list[VectorHit]] = []
+    for cosines in queries @ matrix.T if numbers else ():
+        places = np.arange(len(cosines))
+        if limit < len(cosines):  # to sort thousands for the sake of some takes longer than to compare them
+            places = np.flatnonzero(cosines >= np.partition(cosines, -limit)[-limit])
+        nearest = places[np.argsort(-cosines[places], kind="stable")[:limit]]
+        found.append([VectorHit(numbers[place], float(cosines[place])) for place in nearest])
+    return found or [[] for _ in queries]
 
 
 MAX_NEWEST: Final = 4096
@@ -159,8 +147,7 @@ class PassageHit(msgspec.Struct, frozen=True, gc=False):
     cosine: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Unchecked:
+class _Unchecked(NamedTuple):
     """A memory that has not been compared with the others: its first passage, and the vector of that."""
 
     memory: int
@@ -202,12 +189,12 @@ class PassageIndex:
     @property
     def must_flush(self) -> bool:
         """Whether the newest have become too many."""
-        return len(self._newest) >= MAX_NEWEST
+        return self._newest.count() >= MAX_NEWEST
 
     @property
     def has_work(self) -> bool:
         """Whether a flush would do something."""
-        return bool(len(self._newest) or self._unchecked or self._replaced)
+        return bool(self._newest.count() or self._unchecked or self._replaced)
 
     def add(self, saved: SavedEmbeddings) -> None:
         """Make passages findable that are in the records now, and those that they replaced not."""
@@ -243,7 +230,13 @@ class PassageIndex:
         """
         indexed = set(collection.numbers())
         recorded = self.records.passage_numbers(self.model)
-        self._probe(collection, [number for number in recorded if number in indexed])
+        # An index may keep the list of what it holds apart from what it searches: some passages are looked for.
+        held = [number for number in recorded if number in indexed]
+        known = self.records.passages(held[:: max(1, len(held) // PROBES)])
+        nearest = collection.search(known.vectors, 1) if known.numbers else []
+        found = sum(hits[0].cosine >= ITSELF_COSINE for hits in nearest if hits)
+        if found * 2 < len(known.numbers):
+            raise IndexLost(f"{found} of {len(known.numbers)} passages are found again")
         surplus = sorted(indexed.difference(recorded))
         if surplus:
             collection.delete(surplus)
@@ -258,16 +251,6 @@ class PassageIndex:
         self._collection_is_filled = bool(recorded)
         self._collection = collection
         return len(surplus) + len(missing)
-
-    def _probe(self, collection: Collection, numbers: list[int]) -> None:
-        """Look for some passages: an index may keep the list of what it holds apart from what it searches."""
-        known = self.records.passages(numbers[:: max(1, len(numbers) // PROBES)])
-        if not known.numbers:
-            return
-        nearest = collection.search(known.vectors, 1)
-        found = sum(hits[0].cosine >= ITSELF_COSINE for hits in nearest if hits)
-        if found * 2 < len(known.numbers):
-            raise IndexLost(f"{found} of {len(known.numbers)} passages are found again")
 
     def stop(self) -> None:
         """Let no reconciliation go on. From any thread."""
@@ -296,7 +279,7 @@ class PassageIndex:
             self._collection_is_filled = True
             with self._lock:
                 self._newest.delete(batch.numbers)
-        return len(self._newest) > 0
+        return self._newest.count() > 0
 
     def near_duplicates(self, least_cosine: float, memory: int | None = None) -> list[NearDuplicate]:
         """Memories that are nearly the same, among those not checked yet; or for `memory` alone.
@@ -325,7 +308,7 @@ class PassageIndex:
     def search_each(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
         """As `search`, for each row of `queries` (n, dimensions)."""
         with self._lock:
-            newest = self._newest.frozen()
+            newest = self._newest.snapshot()
             replaced = set(self._replaced)
         collection = self._collection if self._collection_is_filled else None
         try:
@@ -333,7 +316,9 @@ class PassageIndex:
         except IndexLost:
             self._lost = collection is self._collection
             raise
-        exact = newest.search(queries, limit)  # as it stood before: what has moved meanwhile is in the index by now
+        exact = search_exactly(
+            newest, queries, limit
+        )  # as it stood before: what has moved meanwhile is in the index by now
         merged = [_merge(left, right, replaced, limit) for left, right in zip(exact, indexed, strict=True)]
         owners = self.records.passage_owners(list({hit.passage for hits in merged for hit in hits}))
         return [
@@ -354,3 +339,93 @@ def _merge(left: list[VectorHit], right: list[VectorHit], replaced: set[int], li
     """The best of both, each passage once: one that is being moved into the index stands in both for a moment."""
     once = {hit.passage: hit for hit in (*right, *left) if hit.passage not in replaced}
     return sorted(once.values(), key=lambda hit: -hit.cosine)[:limit]
+
+
+EXACT_UP_TO: Final = 2000
+"""Memories that are all compared: to read so many vectors takes some milliseconds."""
+NEAR_PAGE: Final = 500
+SLACK: Final = 0.1
+"""The index knows passages, and what counts is their mean: it may be nearer than each of them."""
+FIRST_LOOK: Final = 32
+MOST_HITS: Final = 512
+"""Passages of one row that are looked at: others stand nearer than any memory that could be found beyond these."""
+
+
+def find_near(records: Records, index: PassageIndex | None, model: str, request: FindNear) -> NearFound:
+    """The answer to `request`. Blocks for as long as it takes to read the vectors, or to search the index.
+
+    Where few memories are eligible, or the index (None: there is none now) fails, all of them are compared; else those
+    that the index finds. Cosines are between the rows and the normalised means of the memories' passages.
+
+    Raises:
+        InvalidInput: the vectors are no rows of the same length as the model's.
+    """
+    if not request.rows:
+        return NearFound(())
+    queries = _rows_of(request)
+    numbers = records.eligible(request, EXACT_UP_TO)
+    if numbers is None:
+        numbers = None if index is None else _through(index, queries, records, request)
+    if numbers is None:
+        numbers = records.eligible(request, 2**31)
+    best = _nearest(records, model, queries, numbers or (), request)
+    materials = records.materials_of(sorted({number for row in best for number, _ in row}))
+    return NearFound(
+        tuple(tuple((materials[number], cosine) for number, cosine in row if number in materials) for row in best)
+    )
+
+
+def _rows_of(request: FindNear) -> Vectors:
+    if len(request.vectors) % (4 * request.rows):
+        raise InvalidInput(f"{len(request.vectors)} bytes are not {request.rows} vectors", field="vectors")
+    rows = np.frombuffer(request.vectors, dtype="<f4").reshape(request.rows, -1)
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(lengths > 0, lengths, 1), dtype=np.float32)
+
+
+def _through(index: PassageIndex, queries: Vectors, records: Records, request: FindNear) -> list[int] | None:
+    """Eligible memories that the index finds near any row; None when it cannot be searched.
+
+    The index knows nothing of scopes, sessions and statuses: where it gives others, more is asked for.
+    """
+    found: set[int] = set()
+    open_rows = np.arange(len(queries))
+    limit = FIRST_LOOK
+    least = request.min_cosine - SLACK
+    while len(open_rows) and limit <= MOST_HITS:
+        try:
+            hits_of_each = index.search_each(queries[open_rows], limit)
+        except IndexLost:
+            return None
+        seen = sorted({hit.memory for hits in hits_of_each for hit in hits if hit.cosine >= least})
+        eligible = set(records.eligible(request, len(seen), seen) or ())
+        found |= eligible
+        unfinished = [
+            len(hits) == limit
+            and hits[-1].cosine >= least
+            and len({hit.memory for hit in hits if hit.memory in eligible}) < request.limit
+            for hits in hits_of_each
+        ]
+        open_rows = open_rows[unfinished]
+        limit *= 4
+    return sorted(found)
+
+
+def _nearest(
+    records: Records, model: str, queries: Vectors, numbers: Sequence[int], request: FindNear
+) -> list[list[tuple[int, float]]]:
+    """For each row the numbers of its nearest memories with their cosines. A page of vectors at a time."""
+    best: list[list[tuple[int, float]]] = [[] for _ in queries]
+    for start in range(0, len(numbers), NEAR_PAGE):
+        memories, means = mean_vectors(records.memory_vectors(model, numbers[start : start + NEAR_PAGE]))
+        if not memories:
+            continue
+        if means.shape[1] != queries.shape[1]:
+            raise InvalidInput(
+                f"the vectors have {queries.shape[1]} dimensions, and the model's {means.shape[1]}", field="vectors"
+            )
+        for row, cosines in enumerate(queries @ means.T):
+            near = np.flatnonzero(cosines >= request.min_cosine)
+            together = [*best[row], *((memories[place], float(cosines[place])) for place in near)]
+            best[row] = sorted(together, key=lambda pair: (-pair[1], pair[0]))[: request.limit]
+    return best
