@@ -21,6 +21,7 @@ COMMANDS = {
     ),
     "down": ("remembrancer.commands.runtime_commands:down", "stop the runtime, in order"),
     "status": ("remembrancer.commands.status", "how each process, the write queue and the embedding are"),
+    "queue": ("remembrancer.commands.queue", "the writes that wait or were refused: list, retry, export, drop"),
     "scale": ("remembrancer.commands.runtime_commands:scale", "run another number of embedders: scale embedder=2"),
     "config": ("remembrancer.commands.config", "the settings that count, and where each comes from"),
     "setup": ("remembrancer.commands.setup", "have an assistant's client start it: setup claude-code"),

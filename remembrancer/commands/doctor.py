@@ -532,7 +532,7 @@ def check_queue(at: Examination) -> Finding:
     advice = []
     if rejected:
         said.append(f"{sum(count for *_, count in rejected)} were rejected")
-        advice.append("what was rejected is kept in queue.db; mend what is said of it and store it again")
+        advice.append("`remembrancer queue` lists, retries, exports and drops what was rejected")
     if damaged:
         advice.append("a damaged queue may hold writes that the store has not; delete it when you do not need it")
     is_slow = at.held and age_s > LONG_QUEUED_S

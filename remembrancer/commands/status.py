@@ -131,6 +131,17 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
         what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
         advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
         found.append(Problem(what + "writes are queued, reads come from the cache", advice))
+    if gateway is not None:
+        for lane, why in gateway.queue_stuck.items():
+            whose = "the user's memory" if lane == "user" else f"the project {lane}"
+            found.append(
+                Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
+            )
+        if gateway.queue_damage is not None:
+            found.append(Problem(gateway.queue_damage, "delete the file set aside when it is not needed"))
+        if gateway.queue_rejected:
+            what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
+            found.append(Problem(what, "`remembrancer queue` lists, retries, exports and drops them"))
     if gateway is not None and gateway.queue_depth:
         found.append(Problem(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order"))
     if store is None and "store" not in not_ready:
@@ -158,6 +169,8 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "write_queue": {
             "depth": gateway.queue_depth if gateway else None,
             "rejected": gateway.queue_rejected if gateway else None,
+            "stuck": gateway.queue_stuck if gateway else None,
+            "damage": gateway.queue_damage if gateway else None,
         },
         "embedding": _fields(embedding, *EmbeddingSummary.__struct_fields__),
         "unusable": list(store.unusable) if store else [],

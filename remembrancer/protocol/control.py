@@ -85,6 +85,10 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     store: Literal["connected", "reconnecting", "away", "degraded"]
     store_attempts: int = 0
     store_next_attempt_s: float | None = None
+    queue_stuck: dict[str, str] = {}
+    """The projects (or `user`) whose oldest queued write is refused at the moment, and why."""
+    queue_damage: str | None = None
+    """What was found wrong with the queue's file at the start."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):

@@ -81,8 +81,10 @@ class ServiceHealth(msgspec.Struct, frozen=True):
     why_away: str
     queue_depth: int
     queue_rejected: int
-    queue_stuck: str | None
-    """Why the oldest queued write is refused at the moment, if it is."""
+    queue_stuck: dict[str, str]
+    """The lanes (a project's id, or `user`) whose oldest queued write is refused at the moment, and why."""
+    queue_damage: str | None
+    """What was found wrong with the queue's file at the start."""
 
 
 class MemoryService(Protocol):
@@ -124,9 +126,8 @@ class MemoryService(Protocol):
         """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
         ...
 
-    @property
-    def behind(self) -> tuple[Notice, ...]:
-        """The notice that the store does not have all that was written, if there are queued writes."""
+    def behind(self, project_id: str) -> tuple[Notice, ...]:
+        """The notice that the store does not have all that a session of a project may see, if writes are queued."""
         ...
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
@@ -143,6 +144,10 @@ class MemoryService(Protocol):
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """The store has these, which may change what resources say."""
+        ...
+
+    def take_refused(self, caller: Caller) -> list[Notice]:
+        """What a session has to be told once: writes of its own that were queued and refused later."""
         ...
 
     def health(self) -> ServiceHealth:

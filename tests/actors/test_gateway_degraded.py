@@ -12,10 +12,12 @@ import pytest
 
 from remembrancer.actors.gateway.resources import STATUS_VOLATILE
 from remembrancer.actors.gateway.store_link import PAUSES_S
+from remembrancer.config.project import project_of
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import Notice, Refused
 from remembrancer.toolsets.memory.context_block import NOTHING, NOTHING_KNOWN
 from tests.actors.gateway_rig import QUICK, PlayedStore, Rig
+from tests.actors.store_process import store_rig
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -144,7 +146,62 @@ async def test_what_can_never_be_applied_is_kept_aside_and_holds_nobody_up(rig: 
             assert gateway.health().queue_rejected == 1
             status = await client.call("get_memory_status")
             assert status["write_queue"] == {"depth": 0, "rejected": 1}
-            assert warned(status) == ["queued_rejected"]
+            assert set(warned(status)) == {"queued_rejected"}
+            assert any("never" in warning["message"] for warning in status["warnings"])  # the session's own, once
+            assert warned(await client.call("get_memory_status")) == ["queued_rejected"]
+
+
+async def test_one_project_s_damaged_file_holds_up_no_other(home: Path, tmp_path: Path) -> None:
+    """What waits for a damaged file is named, waits for it to come back, and is applied then."""
+    rig = Rig(home, QUICK)
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    async with (
+        rig.running() as gateway,
+        rig.session(directory=str(ours)) as our_client,
+        rig.session(directory=str(theirs), bridge="11" * 16, session="session:theirs") as their_client,
+    ):
+        async with store_rig(home):
+            await rig.until_store_answers()
+            await our_client.store("Ours is written")
+        file = home / "projects" / project_of(ours).id / "memory.db"
+        whole = {each: each.read_bytes() for each in file.parent.iterdir()}
+        for each in whole:
+            each.unlink()
+        file.write_bytes(b"damaged" * 1000)
+        assert warned(await our_client.store("Ours waits")) == ["queued"]
+        assert warned(await their_client.store("Theirs waits")) == ["queued"]
+        async with store_rig(home):
+            await until(lambda: gateway.health().queue_depth == 1 and bool(gateway.health().queue_stuck))
+            assert warned(await their_client.store("Theirs goes on")) == []
+            assert warned(await their_client.store("The user's too", scope="user")) == []
+            found = await their_client.call("recall_memories", query="theirs")
+            assert {memory["content"] for memory in found["memories"]} >= {"Theirs waits", "Theirs goes on"}
+            assert "partial_results" not in warned(found)
+            status = await our_client.call("get_memory_status")
+            assert any("have to wait" in each["message"] for each in status["warnings"])
+            assert gateway.health().queue_rejected == 0
+        for each, content in whole.items():
+            each.write_bytes(content)
+        async with store_rig(home):
+            await until(lambda: gateway.health().queue_depth == 0)
+            found = await our_client.call("recall_memories", query="ours")
+            assert {memory["content"] for memory in found["memories"]} == {"Ours is written", "Ours waits"}
+
+
+async def test_a_queued_change_of_a_memory_that_is_not_there_is_told_with_the_next_answer(home: Path) -> None:
+    rig = Rig(home, QUICK)
+    async with rig.running() as gateway, rig.session() as client:
+        unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+        assert warned(await client.call("update_memory", memory_id=unknown, importance=0.9)) == ["queued"]
+        async with store_rig(home):
+            await until(lambda: gateway.health().queue_rejected == 1)
+            answer = await client.store("Something else")
+            (warning,) = answer["warnings"]
+            assert warning["code"] == "queued_rejected"
+            assert unknown in warning["message"]
+            assert "warnings" not in await client.store("And more")
 
 
 async def test_a_full_queue_says_so(home: Path) -> None:

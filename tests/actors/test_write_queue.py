@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import sqlite3
 from collections.abc import AsyncIterator
@@ -9,11 +10,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
+import msgspec
 import pytest
 
 from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION, WriteQueue
+from remembrancer.commands import queue as queue_command
 from remembrancer.protocol.errors import MemoryUnavailable, QueueFull, SchemaTooNew, StorageFull
-from remembrancer.protocol.writes import Operation, ProjectRef, Rejected, StoreMemory
+from remembrancer.protocol.writes import Change, ForgetMemory, Operation, ProjectRef, Rejected, StoreMemory
 
 pytestmark = pytest.mark.anyio
 
@@ -118,7 +121,7 @@ async def test_whoever_waits_for_an_empty_queue_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path / "queue.db") as queue:
         await queue.append(operation(1))
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(queue.wait_empty)
+            tasks.start_soon(queue.wait_empty, "p_0")
             await anyio.wait_all_tasks_blocked()
             await queue.settle([operation(1).operation_id], ())
 
@@ -162,3 +165,72 @@ async def test_a_directory_in_its_place_is_an_error_that_says_so(tmp_path: Path)
     with pytest.raises(MemoryUnavailable, match="cannot be opened"):
         async with opened(tmp_path / "queue.db"):
             pass
+
+
+async def test_each_file_has_a_lane_and_forgetting_passes_what_is_not_about_its_memory(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        await queue.append(operation(1, project="p_1"))
+        assert not queue.is_next(operation(2, project="p_1"))
+        assert queue.is_next(operation(3, project="p_2"))
+        assert queue.is_next(replaced(operation(4, project="p_1"), ForgetMemory("memory:9")))
+        assert not queue.is_next(replaced(operation(5, project="p_1"), ForgetMemory("memory:1")))
+        await queue.append(operation(6, project="p_2"))
+        assert await queue.head(10, 10_000, "p_2") == [operation(6, project="p_2")]
+        assert (queue.waits("p_1"), queue.waits("p_3")) == (1, 0)
+
+
+@pytest.mark.parametrize("writes", [1, 300])
+async def test_what_can_be_read_of_a_file_that_is_damaged_behind_its_header_is_applied(
+    tmp_path: Path, writes: int
+) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        for number in range(writes):
+            await queue.append(operation(number, "y" * 500))
+    pages = bytearray(path.read_bytes())
+    pages[-4096:] = b"\xff" * 4096
+    path.write_bytes(pages)
+    async with opened(path) as queue:
+        assert queue.damage is not None
+        assert "queue.damaged-" in queue.damage
+        assert queue.depth == len(await queue.head(1000, 10**9))
+        assert queue.depth >= writes - 10
+        await queue.append(operation(1000))
+    async with opened(path) as queue:
+        assert queue.damage is None
+
+
+async def test_a_file_that_was_cut_to_nothing_is_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "queue.db"
+    async with opened(path) as queue:
+        await queue.append(operation(1))
+    path.write_bytes(b"")
+    async with opened(path) as queue:
+        assert queue.damage is not None
+        assert "cut to nothing" in queue.damage
+
+
+async def test_the_command_lists_retries_exports_and_drops_what_is_set_aside(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = home / "queue.db"
+    async with opened(path) as queue:
+        for number in range(3):
+            await queue.append(operation(number, f"content {number}"))
+        refused = [Rejected(operation(number).operation_id, "not_found", "gone") for number in (0, 1)]
+        await queue.settle([], refused)
+        assert queue_command.main(["list", "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert [each["about"] for each in listed["queued"]] == ["StoreMemory content 2"]
+        assert [each["message"] for each in listed["set_aside"]] == ["gone", "gone"]
+        assert queue_command.main(["export", operation(1).operation_id]) == 0
+        assert json.loads(capsys.readouterr().out)["operation"]["change"]["content"] == "content 1"
+        assert queue_command.main(["retry", operation(0).operation_id]) == 0
+        assert queue_command.main(["drop", "nothing"]) == 2
+        assert queue_command.main(["drop", "--all"]) == 0
+        await queue.refresh()
+        assert (queue.depth, queue.rejected) == (2, 0)
+
+
+def replaced(operation: Operation, change: Change) -> Operation:
+    return msgspec.structs.replace(operation, change=change)

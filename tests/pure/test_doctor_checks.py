@@ -274,7 +274,7 @@ def test_memories_that_cannot_be_embedded_are_told_with_the_reason(at: Examinati
 
 def test_queued_writes_are_a_warning_when_they_should_have_gone(at: Examination) -> None:
     queue = QueueFile(at.paths.write_queue)
-    queue.append([store_operation("one", "x")], time.time() - 90)
+    queue.append([(store_operation("one", "x"), "p_0")], time.time() - 90)
     queue.close()
     assert doctor.check_queue(at).status == "ok"
     at.held = True
@@ -288,16 +288,16 @@ def test_rejected_writes_and_damaged_queues_are_named(at: Examination) -> None:
     damaged = doctor.check_queue(at)
     assert damaged.status == "warning"
     assert "delete it" in damaged.advice
-    assert "store it again" not in damaged.advice
+    assert "remembrancer queue" not in damaged.advice
     queue, operation = QueueFile(at.paths.write_queue), store_operation("one", "x")
-    queue.append([operation], 1.0)
+    queue.append([(operation, "p_0")], 1.0)
     queue.settle((), [Rejected(operation.operation_id, "schema_too_new", "of a newer release")], 2.0)
     queue.close()
     finding = doctor.check_queue(at)
     assert finding.found == "1 were rejected"
     assert finding.details[0] == "1 rejected as schema_too_new: of a newer release"
     assert "queue.damaged-1" in finding.details[1]
-    assert "store it again" in finding.advice
+    assert "remembrancer queue" in finding.advice
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from remembrancer.actors.gateway.write_queue import WriteQueue
 from remembrancer.actors.shell import ORPHANED, Actor, LaunchSpec, acquire
 from remembrancer.protocol.control import GatewayHealth, PeerFailed
 from remembrancer.protocol.paths import FileLock
+from remembrancer.protocol.reads import Notice
 from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArguments, to_gather
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import load_tools
@@ -67,6 +68,7 @@ class GatewayActor(Actor):
                     self._registry,
                     tasks,
                     self.traces,
+                    self._queue_notices,
                 )
                 tasks.start_soon(self._link.run)
                 tasks.start_soon(self._registry.run)
@@ -82,11 +84,17 @@ class GatewayActor(Actor):
             await self._queue.aclose()
             self._lock.release()
 
+    def _queue_notices(self) -> list[Notice]:
+        """What every session is told at its first answer."""
+        return [Notice("queue_damaged", self._queue.damage)] if self._queue.damage is not None else []
+
     def health(self) -> GatewayHealth:
         return GatewayHealth(
             sessions=self._listener.sessions if self._listener else 0,
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
+            queue_stuck=dict(self._queue.stuck),
+            queue_damage=self._queue.damage,
             store=self._link.state,
             store_attempts=self._link.attempts,
             store_next_attempt_s=self._link.next_attempt_s,

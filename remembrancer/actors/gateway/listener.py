@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +30,7 @@ from remembrancer.protocol.gateway_link import (
     REFUSED,
     WELCOME,
 )
+from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.tracing import Traces
 from remembrancer.toolsets.tools import Tool, choose_tools
 
@@ -52,6 +54,7 @@ class Listener:
         registry: SessionRegistry,
         tasks: anyio.abc.TaskGroup,
         traces: Traces,
+        notices: Callable[[], list[Notice]] = list,
     ) -> None:
         self._path = path
         self._incarnation = incarnation
@@ -61,6 +64,7 @@ class Listener:
         self._registry = registry
         self._tasks = tasks
         self._traces = traces
+        self._notices = notices
         self._numbers = itertools.count(1)
         self._socket: asyncio.Server | None = None
         self._sessions: set[Session] = set()
@@ -142,7 +146,7 @@ class Listener:
 
     async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         tools, notices = choose_tools(self._tools.values(), hello.environment.get(TOOLSETS_VARIABLE))
-        notices += setting_warnings(hello.environment, self._settings)
+        notices += [*setting_warnings(hello.environment, self._settings), *self._notices()]
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})
         key = f"{self._incarnation}-{next(self._numbers)}"

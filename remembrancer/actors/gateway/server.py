@@ -82,14 +82,15 @@ class Handlers:
         assert request_id is not None
 
         async def call() -> Call:
+            caller = await session.caller()
             return Call(
                 params.name,
-                await session.caller(),
+                caller,
                 request_id,
                 context.received_at,
                 params.arguments or {},
                 self._service,
-                session.take_notices,
+                lambda: [*session.take_notices(), *self._service.take_refused(caller)],
             )
 
         trace.title = params.name if params.name in session.tools else "unknown tool"

@@ -10,6 +10,7 @@ import itertools
 import logging
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,7 +22,7 @@ from remembrancer.actors.gateway.events import Events
 from remembrancer.actors.gateway.overlay import asker_of
 from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
 from remembrancer.actors.gateway.store_link import StoreLink
-from remembrancer.actors.gateway.write_queue import Drain, WriteQueue
+from remembrancer.actors.gateway.write_queue import USER_LANE, Drain, WriteQueue
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -47,7 +48,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
-from remembrancer.protocol.writes import Applied, Operation, PortableMemory, Submit, memory_id_of
+from remembrancer.protocol.writes import Applied, Operation, PortableMemory, ProjectRef, Rejected, Submit, memory_id_of
 from remembrancer.toolsets.service import Asked, Away, Caller, Known, ServiceHealth, Written
 
 CATCH_UP_S: Final = 0.5
@@ -60,6 +61,9 @@ MARGIN_S: Final = 0.2
 """Kept from a call's budget for the way back."""
 NOTE_TIMEOUT_S: Final = 5.0
 """How long the store has to take note of what was shown. Nobody waits for it."""
+MAX_REFUSED: Final = 20
+MAX_REFUSED_SESSIONS: Final = 1000
+"""Sessions, and notices of each, that are kept for their next answer."""
 RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
 WHOLE: Final = frozenset({"no_entity", "not_reranked"})
@@ -91,7 +95,9 @@ class StoreAccess:
         self._tasks = tasks
         self._clock = clock
         self._cache = ReadCache()
-        self._drain = Drain(queue, link, self._cache, events)
+        self._drain = Drain(queue, link, self._cache, events, self._note_refused)
+        self._refused: OrderedDict[tuple[str, str], list[Notice]] = OrderedDict()
+        """What was queued for a session and refused later, until it is told of it."""
         self.prepared = PreparedAnswers()
         events.on_write.append(self.prepared.heard_write)
 
@@ -109,8 +115,24 @@ class StoreAccess:
             why_away=self._link.explain_away(),
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
-            queue_stuck=self._drain.stuck,
+            queue_stuck=dict(self._queue.stuck),
+            queue_damage=self._queue.damage,
         )
+
+    def take_refused(self, caller: Caller) -> list[Notice]:
+        """What a session has to be told once: writes of its own that were queued and refused later."""
+        return self._refused.pop((caller.project.id, caller.session_id), [])
+
+    def _note_refused(self, operation: Operation, why: Rejected) -> None:
+        about = memory_id_of(operation.change)
+        name = type(operation.change).__name__
+        text = f"{name} of {about} was queued and has been refused: {why.message}" if about else why.message
+        key = (operation.project.id, operation.session_id)
+        notices = self._refused.setdefault(key, [])
+        if len(notices) < MAX_REFUSED:
+            notices.append(Notice("queued_rejected", f"{text} (`remembrancer queue` lists what is set aside)"))
+        while len(self._refused) > MAX_REFUSED_SESSIONS:
+            self._refused.popitem(last=False)
 
     # --- writes ---
 
@@ -122,7 +144,7 @@ class StoreAccess:
         """
         budget_s = min(self.settings.write_budget_s, self._remaining_s(received_at))
         # At the very start the store may take a moment longer than this process. Later nobody waits for it.
-        is_there = not self._queue.depth and (
+        is_there = self._queue.is_next(operation) and (
             self._link.usable or (not self._link.has_answered and await self._link.wait_usable(budget_s))
         )
         if is_there:
@@ -184,10 +206,10 @@ class StoreAccess:
         if isinstance(request, GatherContext) and self._link.usable and self.prepared.take(request, self._clock()):
             kept = self._cache.last(request, ())
             if kept is not None:
-                return Asked(kept[0], self.behind)
+                return Asked(kept[0], self.behind(request.project.id))
         found = await self._from_store(request, received_at)
         if not isinstance(found, Away):
-            return Asked(found, self.behind)
+            return Asked(found, self.behind(_project_of(request)))
         last = self._cache.last(request, self._queue.mirrored())
         if last is None:
             return Asked(None, (self.explain(found, "There is no earlier answer to this question."),), away=found)
@@ -207,7 +229,7 @@ class StoreAccess:
         """
         found = await self._from_store(request, received_at)
         if isinstance(found, Recalled):
-            notices = (*found.notices, *self.behind)
+            notices = (*found.notices, *self.behind(request.project.id))
             is_degraded = any(notice.code not in WHOLE for notice in notices)
             return msgspec.structs.replace(found, notices=notices), is_degraded
         assert isinstance(found, Away)
@@ -231,7 +253,7 @@ class StoreAccess:
         until = self._clock() + timeout_s
         if not await self._is_store_there(until):
             raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
-        await self._catch_up(until)
+        await self._catch_up(request, until)
         try:
             return await self._link.request(request, self._left_s(until), is_long=True)
         except (PeerUnavailable, PeerLost) as error:
@@ -265,12 +287,14 @@ class StoreAccess:
         why = self._link.explain_away()
         return Notice("memory_unavailable", f"{what} ({why}; ask again in a moment)")
 
-    @property
-    def behind(self) -> tuple[Notice, ...]:
-        """The notice that the store does not have all that was written, if there are queued writes."""
-        if not self._queue.depth:
+    def behind(self, project_id: str) -> tuple[Notice, ...]:
+        """The notice that the store does not have all that a session of a project may see, if writes are queued."""
+        waiting = self._queue.waits(project_id)
+        if not waiting:
             return ()
-        return (Notice("partial_results", f"{self._queue.depth} queued writes are not searched yet."),)
+        reasons = [self._queue.stuck[lane] for lane in (project_id, USER_LANE) if lane in self._queue.stuck]
+        why = f" They have to wait: {reasons[0]}" if reasons else ""
+        return (Notice("partial_results", f"{waiting} queued writes are not searched yet.{why}"),)
 
     async def _from_store(self, request: GatewayRequest, received_at: float) -> ToGateway | Away:
         now = self._clock()
@@ -278,7 +302,7 @@ class StoreAccess:
         if not self._link.usable and not await self._is_store_there(until):
             return Away()
         if self._queue.depth and isinstance(request, _WAIT_FOR_WRITES):
-            await self._catch_up(until)
+            await self._catch_up(request, until)
         mark = self._cache.mark
         try:
             reply = await self._link.request(request, self._left_s(until))
@@ -293,10 +317,10 @@ class StoreAccess:
         patience_s = min(RESTART_S - self._link.away_s, until - self._clock())
         return patience_s > 0 and await self._link.wait_usable(patience_s)
 
-    async def _catch_up(self, until: float) -> None:
+    async def _catch_up(self, request: GatewayRequest, until: float) -> None:
         if self._queue.depth:
             with anyio.move_on_after(min(CATCH_UP_S, until - self._clock())):
-                await self._queue.wait_empty()
+                await self._queue.wait_empty(_project_of(request))
 
     def _left_s(self, until: float) -> float:
         return max(LEAST_BUDGET_S, until - self._clock())
@@ -318,6 +342,14 @@ class StoreAccess:
         is_whole = False
         try:
             found = await self._from_store(request, now)
-            is_whole = isinstance(found, ContextGathered) and not found.notices and not self._queue.depth
+            is_whole = (
+                isinstance(found, ContextGathered) and not found.notices and not self._queue.waits(request.project.id)
+            )
         finally:
             self.prepared.finish(ticket, self._clock(), is_whole=is_whole)
+
+
+def _project_of(request: GatewayRequest) -> str:
+    """The id of the project that a question is about; empty for one that is about all."""
+    project = getattr(request, "project", None)
+    return project.id if isinstance(project, ProjectRef) else ""

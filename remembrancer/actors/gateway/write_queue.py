@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sqlite3
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import msgspec
@@ -24,6 +25,7 @@ from remembrancer.actors.gateway.events import Events
 from remembrancer.actors.gateway.read_cache import ReadCache
 from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.protocol.errors import (
+    UNREADABLE,
     InternalError,
     MemoryUnavailable,
     QueueFull,
@@ -31,35 +33,57 @@ from remembrancer.protocol.errors import (
     SchemaTooNew,
     disk_full,
 )
+from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.store_client import AWAY
-from remembrancer.protocol.wire import encoder
-from remembrancer.protocol.writes import BatchApplied, Operation, Rejected, Submit, SubmitBatch
+from remembrancer.protocol.writes import (
+    BatchApplied,
+    ForgetMemory,
+    Operation,
+    Rejected,
+    StoreMemory,
+    Submit,
+    SubmitBatch,
+    memory_id_of,
+)
+
+MAX_GROUP: Final = 512
+"""Appends in one transaction."""
+MIRROR_OPERATIONS: Final = 2000
+MIRROR_BYTES: Final = 8 * 1024 * 1024
+MAX_SALVAGED: Final = 1_000_000
+"""Rows that are looked for in a damaged file."""
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 SCHEMA_VERSION: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE queued (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
-    operation_id TEXT NOT NULL UNIQUE,
-    operation BLOB NOT NULL,
-    queued_at REAL NOT NULL
-);
+_ROW: Final = "operation_id TEXT NOT NULL UNIQUE, operation BLOB NOT NULL, lane TEXT NOT NULL, memory_id TEXT NOT NULL"
+_SCHEMA: Final = f"""
+CREATE TABLE queued (sequence INTEGER PRIMARY KEY AUTOINCREMENT, {_ROW}, queued_at REAL NOT NULL);
 CREATE TABLE rejected (
-    operation_id TEXT PRIMARY KEY,
-    operation BLOB NOT NULL,
-    queued_at REAL NOT NULL,
-    rejected_at REAL NOT NULL,
-    code TEXT NOT NULL,
-    message TEXT NOT NULL
+    {_ROW}, queued_at REAL NOT NULL, rejected_at REAL NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL
 );
 """
-OUT_OF_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
-_UNREADABLE: Final = "unreadable"
+NO_SPACE: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
+USER_LANE: Final = "user"
+UNREADABLE_OPERATION: Final = "unreadable"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Operation)
 
 
+class Waiting(NamedTuple):
+    """An operation in the queue: the file that it is for, and the memory that it is about (or empty)."""
+
+    lane: str
+    memory_id: str
+
+
 class QueueFile:
-    """The open file.
+    """The open file. Synchronous, for one thread.
+
+    Nothing that was acknowledged is ever deleted unseen: an operation leaves when the store has it, and one that the
+    store can never apply moves to a table of its own, with the reason. A file that is damaged is set aside, and what
+    can be read of it goes on in a new one: `damage` says so.
 
     Raises:
         SchemaTooNew: it was written by a newer release.
@@ -68,27 +92,60 @@ class QueueFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.damage: str | None = None
         try:
+            if (
+                not path.exists()
+            ):  # made elsewhere and moved here whole, so that an empty file can only be a damaged one
+                made = path.with_suffix(".new")
+                made.unlink(missing_ok=True)
+                _open(made).close()
+                made.rename(path)
+            elif path.stat().st_size == 0:
+                raise sqlite3.DatabaseError("it was cut to nothing")
             self._database = _open(path)
         except sqlite3.DatabaseError as error:
-            if isinstance(error, sqlite3.OperationalError):
+            if isinstance(error, sqlite3.OperationalError) and not _is_damage(error):
                 raise MemoryUnavailable(f"the write queue {path} cannot be opened: {error}") from error
-            # Not a database any more. It is kept for a person to look at; writes must go on.
-            path.rename(path.with_suffix(f".damaged-{int(time.time())}"))
-            self._database = _open(path)
+            self._begin_anew(error)
+
+    def _begin_anew(self, error: sqlite3.DatabaseError) -> None:
+        aside = self._path.with_suffix(f".damaged-{int(time.time())}")
+        kept, rejected, lost = _salvage(self._path)
+        for suffix in ("-wal", "-shm"):
+            old = Path(f"{self._path}{suffix}")
+            if old.exists():
+                old.rename(f"{aside}{suffix}")
+        self._path.rename(aside)
+        self._database = _open(self._path)
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            self._database.executemany("INSERT OR IGNORE INTO queued VALUES (?, ?, ?, ?, ?, ?)", kept)
+            self._database.executemany("INSERT OR IGNORE INTO rejected VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rejected)
+        read = (
+            f"{len(kept)} queued writes were read from it and are applied" if kept else "no write could be read from it"
+        )
+        more = "; others that it held are lost" if lost else ""
+        self.damage = f"the write queue was damaged ({error}): {read}{more}. It is kept as {aside.name}"
+        logger.error("the write queue was damaged and is set aside", extra={"reason": self.damage})
 
     def close(self) -> None:
         """Close the file. May be called twice."""
         self._database.close()
 
-    def counts(self) -> tuple[int, int]:
-        """How many operations are queued, and how many were rejected."""
-        row = self._database.execute("SELECT (SELECT count(*) FROM queued), (SELECT count(*) FROM rejected)")
-        depth, rejected = row.fetchone()
-        return depth, rejected
+    def waiting(self) -> tuple[list[Waiting], int]:
+        """What is queued, oldest first, and how many operations were rejected."""
+        found = self._database.execute("SELECT lane, memory_id FROM queued ORDER BY sequence").fetchall()
+        (rejected,) = self._database.execute("SELECT count(*) FROM rejected").fetchone()
+        return [Waiting(*row) for row in found], rejected
 
-    def append(self, operations: Sequence[Operation], now: float) -> set[str]:
-        """Add operations at the end, durably, in one transaction. Returns the ids that were not there already.
+    def version(self) -> int:
+        """A number that is another when somebody else has changed the file."""
+        (version,) = self._database.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+    def append(self, operations: Sequence[tuple[Operation, str]], now: float) -> set[str]:
+        """Add operations with their lanes at the end, durably, in one transaction. Returns the ids that are new.
 
         Raises:
             StorageFull: the disk has no room.
@@ -98,53 +155,64 @@ class QueueFile:
         try:
             with self._database:
                 self._database.execute("BEGIN IMMEDIATE")
-                for operation in operations:
+                for operation, lane in operations:
                     cursor = self._database.execute(
-                        "INSERT INTO queued (operation_id, operation, queued_at) VALUES (?, ?, ?)"
-                        " ON CONFLICT (operation_id) DO NOTHING",
-                        (operation.operation_id, _encoder.encode(operation), now),
+                        "INSERT INTO queued (operation_id, operation, lane, memory_id, queued_at)"
+                        " VALUES (?, ?, ?, ?, ?) ON CONFLICT (operation_id) DO NOTHING",
+                        (
+                            operation.operation_id,
+                            _encoder.encode(operation),
+                            lane,
+                            memory_id_of(operation.change) or "",
+                            now,
+                        ),
                     )
                     if cursor.rowcount == 1:
                         added.add(operation.operation_id)
         except sqlite3.Error as error:
-            raise _as_ours(self._path, error) from error
+            if getattr(error, "sqlite_errorcode", None) in NO_SPACE:
+                message = "the disk has no room for the write queue: nothing was stored"
+                raise disk_full(message, self._path) from error
+            raise MemoryUnavailable(f"the write queue cannot be written: {error}") from error
         return added
 
-    def head(self, count: int, size_bytes: int) -> tuple[list[Operation], int]:
-        """The oldest operations: at most `count`, and about `size_bytes` of them, but one at least.
+    def head(self, count: int, size_bytes: int, lane: str | None) -> tuple[list[Operation], list[Waiting]]:
+        """The oldest operations of a lane (None: of all): at most `count`, and about `size_bytes`, but one at least.
 
-        What does not decode (a newer release's) is moved to the rejected ones: the second value says how many.
+        What does not decode (a newer release's) is moved to the rejected ones: the second value says which.
         """
         found: list[Operation] = []
         unreadable: list[Rejected] = []
         total = 0
-        query = "SELECT operation_id, operation FROM queued ORDER BY sequence"
-        with closing(self._database.execute(query)) as rows:
+        query = "SELECT operation_id, operation FROM queued WHERE ?1 IS NULL OR lane = ?1 ORDER BY sequence"
+        with closing(self._database.execute(query, (lane,))) as rows:
             for operation_id, blob in rows:
                 try:
                     operation = _decoder.decode(blob)
                 except msgspec.DecodeError as error:
-                    unreadable.append(Rejected(operation_id, _UNREADABLE, str(error)))
+                    unreadable.append(Rejected(operation_id, UNREADABLE_OPERATION, str(error)))
                     continue
                 total += len(blob)
                 if found and (len(found) == count or total > size_bytes):
                     break
                 found.append(operation)
-        return found, self.settle((), unreadable, time.time()) if unreadable else 0
+        return found, self.settle((), unreadable, time.time()) if unreadable else []
 
-    def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> int:
-        """Take the applied ones away, and the rejected ones aside. Returns how many left the queue."""
-        left = 0
+    def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> list[Waiting]:
+        """Take the applied ones away, and the rejected ones aside. Returns what left the queue."""
+        left: list[Waiting] = []
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
             self._database.executemany(
-                "INSERT OR REPLACE INTO rejected (operation_id, operation, queued_at, rejected_at, code, message)"
-                " SELECT operation_id, operation, queued_at, ?, ?, ? FROM queued WHERE operation_id = ?",
+                "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
+                " FROM queued WHERE operation_id = ?",
                 [(now, each.code, each.message, each.operation_id) for each in rejected],
             )
             for operation_id in (*applied, *(each.operation_id for each in rejected)):
-                cursor = self._database.execute("DELETE FROM queued WHERE operation_id = ?", (operation_id,))
-                left += cursor.rowcount
+                gone = self._database.execute(
+                    "DELETE FROM queued WHERE operation_id = ? RETURNING lane, memory_id", (operation_id,)
+                )
+                left += [Waiting(*row) for row in gone.fetchall()]
         return left
 
 
@@ -160,35 +228,58 @@ def _open(path: Path) -> sqlite3.Connection:
             )
         if version == 0:
             database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;")
+        (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise sqlite3.DatabaseError(verdict)
+        database.execute("SELECT operation_id, lane, memory_id FROM queued LIMIT 1").fetchall()
     except BaseException:
         database.close()
         raise
     return database
 
 
-def _as_ours(path: Path, error: sqlite3.Error) -> RemembrancerError:
-    if getattr(error, "sqlite_errorcode", None) in OUT_OF_ROOM:
-        return disk_full("the disk has no room for the write queue: nothing was stored", path)
-    return MemoryUnavailable(f"the write queue cannot be written: {error}")
+def _is_damage(error: sqlite3.Error) -> bool:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "no such" in str(error)
 
 
-MAX_GROUP: Final = 512
-"""Appends in one transaction."""
-MIRROR_OPERATIONS: Final = 2000
-MIRROR_BYTES: Final = 8 * 1024 * 1024
+def _salvage(path: Path) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], bool]:
+    """The rows that can still be read of a damaged file, queued and rejected, and whether there were more."""
+    found: list[list[tuple[Any, ...]]] = [[], []]
+    lost = True
+    with suppress(sqlite3.Error), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+        for rows, table in zip(found, ("queued", "rejected"), strict=True):
+            # Each row by itself: a page that cannot be read must not cost those behind it.
+            last = _last_row(database, table)
+            lost = False if table == "queued" else lost
+            for number in range(1, min(last, MAX_SALVAGED) + 1):
+                try:
+                    rows += database.execute(f"SELECT * FROM {table} WHERE rowid = ?", (number,)).fetchall()  # noqa: S608
+                except sqlite3.Error:
+                    lost = True
+    return found[0], found[1], lost
 
-T = TypeVar("T")
-logger = logging.getLogger(__name__)
+
+def _last_row(database: sqlite3.Connection, table: str) -> int:
+    try:
+        (last,) = database.execute(f"SELECT max(rowid) FROM {table}").fetchone()  # noqa: S608 - our own names
+    except sqlite3.DatabaseError:
+        (last,) = database.execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
+    return int(last or 0)
 
 
 class WriteQueue:
-    """Use inside a running event loop. `depth` counts an operation from before its append until after its removal."""
+    """Use inside a running event loop. An operation counts as waiting from before its append until after its removal.
+
+    Order matters within a file alone: what waits for one file does not hold up what is for another. A `lane` is the id
+    of a project, or `USER_LANE`.
+    """
 
     def __init__(self, path: Path, limit: int) -> None:
         self._path = path
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._appends: deque[tuple[Operation, asyncio.Future[bool]]] = deque()
+        self._appends: deque[tuple[Operation, str, asyncio.Future[bool]]] = deque()
         self._work: deque[tuple[Callable[[QueueFile], Any], asyncio.Future[Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -196,8 +287,15 @@ class WriteQueue:
         self._mirror: dict[str, Operation] = {}
         self._mirror_bytes = 0
         self._changed = anyio.Event()
-        self.depth = 0
+        self._memories: Counter[Waiting] = Counter()
+        self._version = 0
+        self.depths: Counter[str] = Counter()
+        """How many operations wait in each lane."""
         self.rejected = 0
+        self.stuck: dict[str, str] = {}
+        """The lanes whose oldest operation the store refuses at the moment, and why."""
+        self.damage: str | None = None
+        """What was found wrong with the file when it was opened, and what became of it."""
 
     async def open(self) -> None:
         """Open the file and see what is in it.
@@ -206,13 +304,25 @@ class WriteQueue:
             SchemaTooNew: it was written by a newer release.
             MemoryUnavailable: it cannot be opened.
         """
-        opened: asyncio.Future[None] = self._loop.create_future()
+        opened: asyncio.Future[str | None] = self._loop.create_future()
         self._thread = threading.Thread(target=self._run, args=(opened,), name="write-queue", daemon=True)
         self._thread.start()
-        await opened
-        self.depth, self.rejected = await self._do(QueueFile.counts)
+        self.damage = await opened
+        await self._count()
         for operation in await self.head(MIRROR_OPERATIONS, MIRROR_BYTES):
             self._remember(operation)
+
+    async def _count(self) -> None:
+        waiting, self.rejected = await self._do(QueueFile.waiting)
+        self._version = await self._do(QueueFile.version)
+        self.depths = Counter(each.lane for each in waiting)
+        self._memories = Counter(waiting)
+
+    async def refresh(self) -> None:
+        """See what somebody else (`remembrancer queue`) has changed."""
+        if await self._do(QueueFile.version) != self._version:
+            await self._count()
+            self._announce()
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file. May be called twice."""
@@ -224,6 +334,35 @@ class WriteQueue:
             self._wake.notify()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(thread.join)
+
+    @property
+    def depth(self) -> int:
+        """How many operations wait."""
+        return self.depths.total()
+
+    def waits(self, project_id: str) -> int:
+        """How many operations wait that a session of a project may have made, or may see the outcome of."""
+        return self.depths[project_id] + self.depths[USER_LANE]
+
+    def lane_of(self, operation: Operation) -> str:
+        """The file that an operation is for, as far as that is known here: its memory's, if that waits as well."""
+        memory_id = memory_id_of(operation.change) or ""
+        for lane in (USER_LANE, operation.project.id):
+            if memory_id and self._memories[Waiting(lane, memory_id)] > 0:
+                return lane
+        change = operation.change
+        is_users = (isinstance(change, StoreMemory) and change.scope == "user") or (
+            isinstance(change, ApplyRun | UndoRun) and change.place == "user"
+        )
+        return USER_LANE if is_users else operation.project.id
+
+    def is_next(self, operation: Operation) -> bool:
+        """Whether nothing that waits has to go before it. Forgetting goes before all but what is about its memory: it
+        makes room."""
+        lane = self.lane_of(operation)
+        if isinstance(operation.change, ForgetMemory):
+            return self._memories[Waiting(lane, operation.change.memory_id)] <= 0
+        return self.depths[lane] <= 0
 
     async def append(self, operation: Operation) -> None:
         """Queue an operation; it is durable when this returns. One that is queued already is not queued again.
@@ -237,38 +376,49 @@ class WriteQueue:
             raise MemoryUnavailable("the write queue is closed")
         if self.depth >= self._limit:
             raise QueueFull(f"the store is away and {self.depth} writes wait for it already: try again later")
-        self.depth += 1
+        waiting = Waiting(self.lane_of(operation), memory_id_of(operation.change) or "")
+        self._add(waiting, 1)
         future: asyncio.Future[bool] = self._loop.create_future()
         with self._wake:
-            self._appends.append((operation, future))
+            self._appends.append((operation, waiting.lane, future))
             self._wake.notify()
         try:
             is_new = await asyncio.shield(future)
         except RemembrancerError:
-            self.depth -= 1
+            self._add(waiting, -1)
             raise
         if is_new:
             self._remember(operation)
         else:
-            self.depth -= 1
+            self._add(waiting, -1)
         self._announce()
 
-    async def head(self, count: int, size_bytes: int) -> list[Operation]:
-        """The oldest operations: at most `count`, about `size_bytes` of them."""
-        found, set_aside = await self._do(lambda file: file.head(count, size_bytes))
+    def _add(self, waiting: Waiting, count: int) -> None:
+        self.depths[waiting.lane] += count
+        self._memories[waiting] += count
+        for counter, key in ((self.depths, waiting.lane), (self._memories, waiting)):
+            if counter[key] <= 0:  # type: ignore[index]
+                del counter[key]
+
+    async def head(self, count: int, size_bytes: int, lane: str | None = None) -> list[Operation]:
+        """The oldest operations of a lane (None: of all): at most `count`, about `size_bytes` of them."""
+        found, set_aside = await self._do(lambda file: file.head(count, size_bytes, lane))
         if set_aside:
-            logger.error("queued writes cannot be read and were set aside", extra={"count": set_aside})
-            self.depth -= set_aside
-            self.rejected += set_aside
+            logger.error("queued writes cannot be read and were set aside", extra={"count": len(set_aside)})
+            for each in set_aside:
+                self._add(each, -1)
+            self.rejected += len(set_aside)
             self._announce()
         return found
 
     async def settle(self, applied: Sequence[str], rejected: Sequence[Rejected]) -> None:
         """These leave: the store has the first, and will never take the second. They are not mirrored from now on."""
         for operation_id in (*applied, *(each.operation_id for each in rejected)):
-            self._forget(operation_id)
-        left = await self._do(lambda file: file.settle(applied, rejected, time.time()))
-        self.depth -= left
+            operation = self._mirror.pop(operation_id, None)
+            if operation is not None:
+                self._mirror_bytes -= _size(operation)
+        for each in await self._do(lambda file: file.settle(applied, rejected, time.time())):
+            self._add(each, -1)
         self.rejected += len(rejected)
         self._announce()
 
@@ -285,9 +435,9 @@ class WriteQueue:
         """Wait until something is appended or leaves."""
         await self._changed.wait()
 
-    async def wait_empty(self) -> None:
-        """Wait until nothing is queued."""
-        while self.depth:
+    async def wait_empty(self, project_id: str) -> None:
+        """Wait until nothing is queued that a session of a project may see, apart from what is refused."""
+        while any(self.depths[lane] > 0 and lane not in self.stuck for lane in (project_id, USER_LANE)):
             await self._changed.wait()
 
     def _announce(self) -> None:
@@ -300,11 +450,6 @@ class WriteQueue:
             self._mirror[operation.operation_id] = operation
             self._mirror_bytes += size
 
-    def _forget(self, operation_id: str) -> None:
-        operation = self._mirror.pop(operation_id, None)
-        if operation is not None:
-            self._mirror_bytes -= _size(operation)
-
     def _do(self, work: Callable[[QueueFile], T]) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self._loop.create_future()
         with self._wake:
@@ -314,13 +459,13 @@ class WriteQueue:
 
     # --- the thread ---
 
-    def _run(self, opened: asyncio.Future[None]) -> None:
+    def _run(self, opened: asyncio.Future[str | None]) -> None:
         try:
             file = QueueFile(self._path)
         except Exception as error:  # noqa: BLE001 - handed to whoever opens the queue
             self._hand_over([(opened, error)])
             return
-        self._hand_over([(opened, None)])
+        self._hand_over([(opened, file.damage)])
         try:
             while self._turn(file):
                 pass
@@ -344,15 +489,15 @@ class WriteQueue:
             self._hand_over([(future, result)])
         return bool(group or work is not None or not self._closing)
 
-    def _append(self, file: QueueFile, group: list[tuple[Operation, asyncio.Future[bool]]]) -> None:
+    def _append(self, file: QueueFile, group: list[tuple[Operation, str, asyncio.Future[bool]]]) -> None:
         try:
-            added = file.append([operation for operation, _ in group], time.time())
+            added = file.append([(operation, lane) for operation, lane, _ in group], time.time())
         except RemembrancerError as error:
             logger.warning("writes could not be queued", extra={"code": error.code, "reason": error.message})
-            self._hand_over([(future, error) for _, future in group])
+            self._hand_over([(future, error) for _, _, future in group])
             return
         results: list[tuple[asyncio.Future[Any], Any]] = []
-        for operation, future in group:
+        for operation, _, future in group:
             results.append((future, operation.operation_id in added))
             added.discard(operation.operation_id)
         self._hand_over(results)
@@ -362,7 +507,7 @@ class WriteQueue:
 
 
 def _size(operation: Operation) -> int:
-    return len(encoder.encode(operation))
+    return len(_encoder.encode(operation))
 
 
 def _resolve(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
@@ -378,62 +523,87 @@ def _resolve(results: list[tuple[asyncio.Future[Any], Any]]) -> None:
 BATCH_OPERATIONS: Final = 200
 BATCH_BYTES: Final = 4 * 1024 * 1024
 BATCH_TIMEOUT_S: Final = 10.0
-STUCK_PAUSE_S: Final = 1.0
-"""Before the oldest operation is tried again when the store has refused it for now (a full disk, say)."""
+STUCK_PAUSES_S: Final = (1.0, 2.0, 5.0, 15.0)
+"""Before a lane is tried again whose oldest operation the store refuses for now (a full disk, say); then the last."""
+REFRESH_S: Final = 2.0
+"""How often the file is looked at for what `remembrancer queue` has changed, while operations are set aside in it."""
 INTERNAL_TRIES: Final = 5
 """So often an operation is tried that makes the store fail; then it is set aside, so that the others can go on."""
 
 
 class Drain:
-    """Run `run` as a task. Operations leave the queue only after the store has said that it has them."""
+    """Empties the queue into the store. Run `run` as a task.
 
-    def __init__(self, queue: WriteQueue, link: StoreLink, cache: ReadCache, events: Events) -> None:
+    Each lane goes in order, in batches, and by itself: one whose file is full, damaged or of a newer release waits,
+    and is tried again, while the others go on. Operations leave the queue only after the store has said that it has
+    them. `on_refused` is told of an operation that the store will never take, and why.
+    """
+
+    def __init__(
+        self,
+        queue: WriteQueue,
+        link: StoreLink,
+        cache: ReadCache,
+        events: Events,
+        on_refused: Callable[[Operation, Rejected], None],
+    ) -> None:
         self._queue = queue
         self._link = link
         self._cache = cache
         self._events = events
-        self._internal_failures: dict[str, int] = {}
-        self.stuck: str | None = None
-        """Why the oldest operation is refused at the moment, if it is."""
+        self._on_refused = on_refused
+        self._internal_failures: Counter[str] = Counter()
+        self._tries: Counter[str] = Counter()
+        self._again_at: dict[str, float] = {}
 
     async def run(self) -> None:
         """Drain whenever there is something to drain and a store to take it. Ends when it is cancelled."""
         while True:
-            if not self._queue.depth:
-                await self._queue.wait_changed()
+            now = time.monotonic()
+            due = [lane for lane in list(self._queue.depths) if self._again_at.get(lane, 0.0) <= now]
+            if not due:
+                times = [self._again_at[lane] - now for lane in self._queue.depths if lane in self._again_at]
+                times += [REFRESH_S] if self._queue.rejected else []
+                with anyio.move_on_after(max(0.05, min(times, default=math.inf))):
+                    await self._queue.wait_changed()
+                    continue
+                await self._queue.refresh()
                 continue
             await self._link.wait_answering()
-            batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES)
-            if not batch:  # an append is on its way to the disk
-                with anyio.move_on_after(STUCK_PAUSE_S):
-                    await self._queue.wait_changed()
-                continue
-            try:
-                await self._send(batch)
-            except AWAY as error:
-                logger.info("draining stopped", extra={"code": error.code, "depth": self._queue.depth})
+            for lane in due:
+                batch = await self._queue.head(BATCH_OPERATIONS, BATCH_BYTES, lane)
+                if not batch:  # an append is on its way to the disk
+                    self._again_at[lane] = time.monotonic() + 0.05
+                    continue
+                try:
+                    await self._send(lane, batch)
+                except AWAY as error:
+                    logger.info("draining stopped", extra={"code": error.code, "depth": self._queue.depth})
+                    break
 
-    async def _send(self, batch: list[Operation]) -> None:
+    async def _send(self, lane: str, batch: list[Operation]) -> None:
         """Send a batch. What the store did not get to stays, and is sent again."""
         try:
             reply = await self._link.request(SubmitBatch(tuple(batch)), BATCH_TIMEOUT_S)
         except AWAY:
             raise
         except RemembrancerError:
-            await self._send_oldest(batch[0])
+            await self._send_oldest(lane, batch[0])
             return
         assert isinstance(reply, BatchApplied)
         if not reply.applied and not reply.rejected:
-            await self._send_oldest(batch[0])
+            await self._send_oldest(lane, batch[0])
             return
-        for each in reply.rejected:
-            _log_rejected(each)
-        self.stuck = None
         done = set(reply.applied)
-        await self._settle([operation for operation in batch if operation.operation_id in done], reply.rejected)
+        refused = {each.operation_id: each for each in reply.rejected}
+        await self._settle(
+            [operation for operation in batch if operation.operation_id in done],
+            [(operation, refused[operation.operation_id]) for operation in batch if operation.operation_id in refused],
+        )
+        self._go_on(lane)
         logger.info("drained", extra={"applied": len(reply.applied), "depth": self._queue.depth})
 
-    async def _send_oldest(self, operation: Operation) -> None:
+    async def _send_oldest(self, lane: str, operation: Operation) -> None:
         """The store would not begin: ask it about the oldest operation alone, whose refusal has a reason."""
         try:
             await self._link.request(Submit(operation), BATCH_TIMEOUT_S)
@@ -441,34 +611,41 @@ class Drain:
             raise
         except RemembrancerError as error:
             if not self._is_final(operation.operation_id, error):
-                self.stuck = error.message
-                logger.warning("queued writes have to wait", extra={"code": error.code, "reason": error.message})
-                await anyio.sleep(STUCK_PAUSE_S)
+                if self._queue.stuck.get(lane) != error.message:
+                    logger.warning(
+                        "queued writes have to wait", extra={"lane": lane, "code": error.code, "reason": error.message}
+                    )
+                self._queue.stuck[lane] = error.message
+                pause_s = STUCK_PAUSES_S[min(self._tries[lane], len(STUCK_PAUSES_S) - 1)]
+                self._tries[lane] += 1
+                self._again_at[lane] = time.monotonic() + pause_s
                 return
-            rejected = Rejected(operation.operation_id, error.code, error.message)
-            _log_rejected(rejected)
-            await self._settle((), (rejected,))
+            await self._settle((), [(operation, Rejected(operation.operation_id, error.code, error.message))])
         else:
             await self._settle((operation,), ())
-        self.stuck = None
-        self._internal_failures.pop(operation.operation_id, None)
+        self._go_on(lane)
+        del self._internal_failures[operation.operation_id]
 
-    async def _settle(self, applied: Sequence[Operation], rejected: Sequence[Rejected]) -> None:
+    def _go_on(self, lane: str) -> None:
+        self._queue.stuck.pop(lane, None)
+        self._again_at.pop(lane, None)
+        del self._tries[lane]
+
+    async def _settle(self, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]) -> None:
         """The cache hears of changes as they leave the mirror: no read sees them twice, or not at all."""
         for operation in applied:
             self._cache.note(operation)
-        await self._queue.settle([operation.operation_id for operation in applied], rejected)
+        await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
         self._events.written(applied, is_applied=True)
+        for operation, why in rejected:
+            logger.error(
+                "a queued write was rejected and is kept aside",
+                extra={"operation_id": why.operation_id, "code": why.code, "reason": why.message},
+            )
+            self._on_refused(operation, why)
 
     def _is_final(self, operation_id: str, error: RemembrancerError) -> bool:
         if not isinstance(error, InternalError):
-            return not error.retry_possible
-        tries = self._internal_failures[operation_id] = self._internal_failures.get(operation_id, 0) + 1
-        return tries >= INTERNAL_TRIES
-
-
-def _log_rejected(rejected: Rejected) -> None:
-    logger.error(
-        "a queued write was rejected and is kept aside",
-        extra={"operation_id": rejected.operation_id, "code": rejected.code, "reason": rejected.message},
-    )
+            return not error.retry_possible and error.code not in UNREADABLE
+        self._internal_failures[operation_id] += 1
+        return self._internal_failures[operation_id] >= INTERNAL_TRIES

@@ -25,7 +25,7 @@ from remembrancer.actors.store.routing import (
 )
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
-from remembrancer.protocol.errors import NotFound, RemembrancerError
+from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
@@ -128,7 +128,7 @@ class WriteHandlers:
             for operation, reply in zip(run, await self._commit_run(target, run), strict=True):
                 if isinstance(reply, Applied):
                     applied.append(reply.operation_id)
-                elif reply.retry_possible:
+                elif reply.retry_possible or reply.code in UNREADABLE:  # the file may come back
                     return BatchApplied(tuple(applied), tuple(rejected))
                 else:
                     rejected.append(Rejected(operation.operation_id, reply.code, reply.message))

@@ -43,9 +43,10 @@ async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     try:
         asked = await service.ask(request, call.received_at)
     except NotFound:  # it may be on its way to the store
-        if not service.behind or service.look_for(request) is None:
+        behind = service.behind(call.caller.project.id)
+        if not behind or service.look_for(request) is None:
             raise
-        asked = Asked(None, service.behind)
+        asked = Asked(None, behind)
     if isinstance(asked.reply, MemoryShown):
         return with_caveats(shown(asked.reply, version), asked.notices, degraded=asked.from_cache)
     # An earlier version is in the history alone, which only the store and its last answer have.

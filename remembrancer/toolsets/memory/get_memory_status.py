@@ -56,10 +56,16 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     if not is_fresh:
         last = "the figures are the last known" if found else "there are no figures yet"
         notices.append(Notice("memory_unavailable", f"{health.why_away}: {last}"))
-    if health.queue_stuck is not None and health.queue_depth:
-        notices.append(Notice("queued", f"queued writes have to wait: {health.queue_stuck}"))
+    for lane in (caller.project.id, "user"):
+        if lane in health.queue_stuck:
+            whose = "the user's memory" if lane == "user" else "this project"
+            notices.append(Notice("queued", f"queued writes for {whose} have to wait: {health.queue_stuck[lane]}"))
+    if health.queue_damage is not None:
+        notices.append(Notice("queue_damaged", health.queue_damage))
     if health.queue_rejected:
-        text = f"{health.queue_rejected} queued writes could not be applied and are kept aside: see gateway.log"
+        text = (
+            f"{health.queue_rejected} queued writes could not be applied and are kept aside: see `remembrancer queue`"
+        )
         notices.append(Notice("queued_rejected", text))
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh
