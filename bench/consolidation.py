@@ -25,7 +25,7 @@ import psutil
 from bench.client import StdioClient
 from bench.datasets import load
 from bench.harness import Figure, Runtime, drained, fill, print_table, runtime, wait_until
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 
 SESSION: Final = 500
 BACKGROUND: Final = 2_000

@@ -16,7 +16,7 @@ import msgspec
 
 from bench.client import StdioClient
 from bench.harness import Figure, drained, fill, latencies, print_table, runtime, wait_until
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 
 SIZE: Final = 10_000
 SAMPLES: Final = 300

@@ -25,7 +25,7 @@ from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import SearchGraph, Suggest
 from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory

@@ -11,7 +11,7 @@ from typing import Any, Final
 from bench.client import StdioClient
 from bench.context import context_figures
 from bench.harness import Figure, drained, fill, latencies, runtime, wait_until
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 
 SIZE: Final = 10_000
 SAMPLES: Final = 300

@@ -15,7 +15,7 @@ import msgspec
 
 from bench.client import StdioClient
 from bench.harness import Figure, drained, fill, latencies, print_table, runtime, wait_until
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 
 PROJECT: Final = 10_000
 USER: Final = 10_000

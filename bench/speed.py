@@ -21,7 +21,7 @@ from bench.client import StdioClient
 from bench.harness import IN_FLIGHT, Figure, Runtime, drained, fill, latencies, print_table, runtime, wait_until
 from bench.memory_tools import measure_tools
 from remembrancer.actors.embedder.workers import load_engine
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 from remembrancer.config.settings import Settings
 
 STARTS: Final = 15

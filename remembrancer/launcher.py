@@ -1,8 +1,14 @@
-"""The command `remembrancer`. For `mcp` and `hook` it imports these alone: a session waits for them, and often."""
+"""The command `remembrancer`: which command it names, its help, and the one place where an error becomes a line on
+stderr. For `mcp` and `hook` it imports those alone: a session waits for them, and often."""
 
 from __future__ import annotations
 
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
 
 COMMANDS = {
     "mcp": (
@@ -46,6 +52,60 @@ def main(argv: list[str] | None = None) -> int:
         from remembrancer.commands import hook
 
         return hook.main(arguments[1:])
-    from remembrancer.commands import command_line
+    return run(COMMANDS, arguments)
 
-    return command_line.run(COMMANDS, arguments)
+
+def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
+    """Run the command that the arguments name; returns its exit status. `commands`: see `COMMANDS`."""
+    import importlib
+
+    from remembrancer.commands import exit_codes
+
+    parser = _parser(commands, exit_codes.MEANINGS)
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
+        parser.error(_unknown(arguments[0], list(commands)))
+    if not arguments:
+        parser.print_help(sys.stderr)
+        return exit_codes.USAGE
+    name = parser.parse_args(arguments[:1]).command  # what follows is for the command's own parser
+    try:
+        module, _, function = commands[name][0].partition(":")
+        return int(getattr(importlib.import_module(module), function or "main")(arguments[1:]))
+    except KeyboardInterrupt:
+        print(f"remembrancer {name}: interrupted", file=sys.stderr)
+        return exit_codes.INTERRUPTED
+    except Exception as error:
+        from remembrancer.protocol.errors import RemembrancerError  # costs 20 ms, which a client would wait for
+
+        if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
+            raise  # a fault of ours: its traceback is what helps
+        print(f"remembrancer {name}: {error.message}", file=sys.stderr)
+        return exit_codes.OF_ERRORS[error.code]
+
+
+def _unknown(name: str, commands: list[str]) -> str:
+    import difflib  # for who has mistyped alone
+
+    near = difflib.get_close_matches(name, commands, n=1, cutoff=0.5)
+    listed = f"known are {', '.join(commands)}"
+    return f"unknown command {name[:60]!a}: {f'did you mean {near[0]}? ({listed})' if near else listed}"
+
+
+def _parser(commands: Mapping[str, tuple[str, str]], statuses: Mapping[int, str]) -> argparse.ArgumentParser:
+    import argparse
+
+    from remembrancer import __version__
+
+    width = max(map(len, commands))
+    listing = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in commands.items())
+    meanings = "\n".join(f"  {code:<{width}}  {text}" for code, text in statuses.items())
+    parser = argparse.ArgumentParser(
+        prog="remembrancer",
+        usage="remembrancer [--version] [--help] <command> [<argument> ...]",
+        description="Long-term memory for AI assistants, served over MCP from this machine.",
+        epilog=f"commands (each has its own --help):\n{listing}\n\nexit status:\n{meanings}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"remembrancer {__version__}")
+    parser.add_argument("command", choices=tuple(commands), metavar="command", help=argparse.SUPPRESS)
+    return parser

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from remembrancer.actors.launcher.lifecycle import Changed
     from remembrancer.config.reading import Configuration
 
+STOP_LIMIT_S: Final = 15.0
+"""How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
+LOOK_S: Final = 0.02
+STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
+
 
 def up(argv: list[str], command: Command = actor_command) -> int:
     """Run the runtime until it is told to stop. Errors are the command line's to report."""
@@ -35,15 +40,14 @@ def up(argv: list[str], command: Command = actor_command) -> int:
     parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     home = locate(os.environ)
-    paths = RuntimePaths(home.directory)
     runtime = Runtime(
-        paths,
+        RuntimePaths(home.directory),
         lambda: _load_configuration(arguments.embedders),
         environ=os.environ,
         command=command,
         for_sessions=arguments.for_sessions,
         in_memory=home.in_memory,
-        observe=None if arguments.for_sessions else lambda: _watch(home),
+        observe=None if arguments.for_sessions else lambda: _observer(home),
     )
     reason = runtime.run()
     if not arguments.for_sessions:
@@ -65,15 +69,48 @@ def _load_configuration(embedders: int | None) -> Configuration:
     return configuration._replace(settings=settings)
 
 
-def _watch(home: Home) -> Callable[[Changed], None]:
-    from remembrancer.commands.progress import Progress
+def _observer(home: Home) -> Callable[[Changed], None]:
+    """Prints a line for each change of a process, and how to connect when a client can be served."""
+    from rich.console import Console
+    from rich.markup import escape
 
-    return Progress(home.on_disk, named=home.named_by in HOME_VARIABLES).show
+    from remembrancer import __version__
 
+    class PatientConsole(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True  # instead of leaving the process
 
-STOP_LIMIT_S: Final = 15.0
-"""How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
-LOOK_S: Final = 0.02
+    console = PatientConsole(highlight=False, soft_wrap=True)
+    awaited = {"gateway", "store"}
+    console.print(f"[bold]Remembrancer {__version__}[/bold], home {escape(str(home.on_disk))}")
+
+    def say(change: Changed) -> None:
+        name, colour = escape(change.name), STATE_COLOURS.get(change.state, "dim")
+        why = f" after {change.after_s:.1f} s" if change.state == "ready" else ""
+        why = f": {escape(change.error)}" if change.error and change.state in STATE_COLOURS else why
+        console.print(f"  [{colour}]{change.state:<12}[/{colour}]  {name}{why}")
+        if change.state == "ready" and change.name in awaited:
+            awaited.discard(change.name)
+            if not awaited:
+                say_how_to_connect()
+
+    def say_how_to_connect() -> None:
+        is_named = home.named_by in HOME_VARIABLES
+        beside = f" and REMEMBRANCER_HOME={escape(str(home.on_disk))} in its environment" if is_named else ""
+        setting = f"-e REMEMBRANCER_HOME={home.on_disk} " if is_named else ""
+        console.print(
+            f"Ready. Connect a client with the command [bold]remembrancer mcp[/bold]{beside}, for example:\n"
+            f"{escape(f'  claude mcp add remembrancer {setting}-- remembrancer mcp')}\n"
+            "'remembrancer status' shows how it is; Ctrl-C stops it."
+        )
+
+    def observe(change: Changed) -> None:
+        try:
+            say(change)
+        except OSError:  # a terminal that was closed is no reason for the runtime to fall
+            console.quiet = True
+
+    return observe
 
 
 def down(argv: list[str]) -> int:

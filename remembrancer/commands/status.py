@@ -1,29 +1,36 @@
-"""`remembrancer status`: how each process, the write queue and the embedding are, and what is wrong with them."""
+"""`remembrancer status`: how each process, the write queue and the embedding are, what is wrong with them, and with
+`--trace` where the time of a call went."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from remembrancer.commands import exit_codes
-from remembrancer.commands.runtime_client import ask_status, is_up, nothing_runs, paths_here
+from remembrancer.commands.runtime_client import ask, ask_status, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import (
-    ConsolidatorHealth,
+    AskTraces,
     ProcessState,
-    ProcessStatus,
+    ProcessTraces,
     RuntimeStatus,
+    TracesGathered,
 )
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import EmbeddingSummary
+from remembrancer.protocol.tracing import TraceReport
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 ADVICE: Final = {
     "starting": "it starts; ask again in a moment",
@@ -35,191 +42,14 @@ ADVICE: Final = {
     "failed": "mend what it says, then run 'remembrancer down'; the next session starts everything again",
 }
 """By the state of a process."""
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that is not as it should be, and what a person does about it."""
-
-    what: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.what} ({self.advice})"
-
-
-def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
-    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
-    problems = [_of_process(process) for process in status.processes if process.state != "ready"]
-    problems += _of_files(status)
-    problems += _of_gateway(status)
-    problems += _of_embedding(status)
-    return tuple(problems)
-
-
-def exit_code(problems: tuple[Problem, ...]) -> int:
-    """The exit status that says the same."""
-    return exit_codes.DEGRADED if problems else exit_codes.OK
-
-
-def _of_process(process: ProcessStatus) -> Problem:
-    reason = f": {process.error}" if process.error else ""
-    return Problem(f"{process.name or process.role} is {process.state}{reason}", ADVICE[process.state])
-
-
-def _of_files(status: RuntimeStatus) -> list[Problem]:
-    advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
-    return [Problem(reason, advice) for reason in (status.store.unusable if status.store is not None else ())]
-
-
-def _of_gateway(status: RuntimeStatus) -> list[Problem]:
-    if status.gateway is None:
-        return [] if _not_ready(status, "gateway") else [Problem("the gateway has not reported", "ask again")]
-    found = []
-    if status.gateway.store != "connected":
-        found.append(
-            Problem(
-                f"the gateway sees the store as {status.gateway.store} after {status.gateway.store_attempts} attempts: "
-                "writes are queued, reads come from the cache",
-                f"it is tried again in {status.gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains",
-            )
-        )
-    for lane, why in status.gateway.queue_stuck.items():
-        whose = "the user's memory" if lane == "user" else f"the project {lane}"
-        found.append(Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves"))
-    if status.gateway.queue_damage is not None:
-        found.append(Problem(status.gateway.queue_damage, "delete the file set aside when it is not needed"))
-    if status.gateway.queue_rejected:
-        rejected = f"{status.gateway.queue_rejected} queued writes were refused and are set aside"
-        found.append(Problem(rejected, "`remembrancer queue` lists, retries, exports and drops them"))
-    if status.gateway.queue_depth:
-        found.append(
-            Problem(f"{status.gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
-        )
-    return found
-
-
-def _of_embedding(status: RuntimeStatus) -> list[Problem]:
-    if status.store is None:
-        return [] if _not_ready(status, "store") else [Problem("the store has not reported", "ask again")]
-    embedding = status.store.embedding
-    if embedding.error:
-        return [Problem(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")]
-    embedders = [process for process in status.processes if process.role == "embedder"]
-    if embedders and not embedding.workers:
-        return [
-            Problem("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
-        ]
-    return []
-
-
-def _not_ready(status: RuntimeStatus, role: str) -> bool:
-    return any(process.role == role and process.state != "ready" for process in status.processes)
-
-
-def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
-    """The object that `status --json` prints; `status` None means that nothing runs or answers."""
-    store, gateway = (status.store, status.gateway) if status else (None, None)
-    embedding = msgspec.structs.asdict(store.embedding) if store else dict.fromkeys(EmbeddingSummary.__struct_fields__)
-    return {
-        "home": str(home),
-        "processes": [_process(process) for process in status.processes] if status else [],
-        "write_queue": {
-            "depth": gateway.queue_depth if gateway else None,
-            "rejected": gateway.queue_rejected if gateway else None,
-            "stuck": gateway.queue_stuck if gateway else None,
-            "damage": gateway.queue_damage if gateway else None,
-        },
-        "embedding": embedding,
-        "unusable": list(store.unusable) if store else [],
-        "counts": msgspec.to_builtins(store.counts) if store else {},
-        "gateway": _fields(gateway, "sessions", "store", "store_attempts", "store_next_attempt_s"),
-        "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
-        "warnings": [*(status.warnings if status else ()), *map(str, problems)],
-    }
-
-
-def _fields(health: msgspec.Struct | None, *names: str) -> dict[str, Any]:
-    return {name: None if health is None else getattr(health, name) for name in names}
-
-
-def _process(process: ProcessStatus) -> dict[str, Any]:
-    said = {**msgspec.structs.asdict(process), "name": process.name or process.role}
-    return {name: said[name] for name in PROCESS_FIELDS} | {"uptime_s": round(process.uptime_s, 3)}
-
-
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
+GATEWAY_FIELDS: Final = ("sessions", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
-
-
-def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: Console | None = None) -> None:
-    """Print the processes, what they have done, and what to do about that which is wrong."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    out = console or Console(highlight=False, soft_wrap=True)
-    out.print(f"[bold]Remembrancer[/bold], home {escape(status.home)}")
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("process", "state"):
-        table.add_column(heading)
-    for heading in ("pid", "restarts", "up", "memory"):
-        table.add_column(heading, justify="right")
-    for process in status.processes:
-        colour = COLOURS.get(process.state, "yellow")
-        table.add_row(
-            escape(process.name or process.role),
-            f"[{colour}]{process.state}[/{colour}]",
-            str(process.pid or "-"),
-            str(process.restarts),
-            duration(process.uptime_s) if process.pid else "-",
-            f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
-        )
-    out.print(table)
-    _print_work(out, status)
-    if not problems:
-        out.print("[green]All is well.[/green]")
-    for problem in problems:
-        out.print(f"[yellow]![/yellow] {escape(problem.what)}")
-        out.print(f"  [dim]{escape(problem.advice)}[/dim]")
-
-
-def _print_work(out: Console, status: RuntimeStatus) -> None:
-    from rich.markup import escape
-
-    if status.store is not None:
-        counts, embedding = status.store.counts, status.store.embedding
-        out.print(f"memories    {counts.total} ({counts.forgotten} forgotten), {counts.entities} entities")
-        out.print(
-            f"embedding   {escape(embedding.model)} by {escape(embedding.engine)}, {embedding.dimensions} dimensions, "
-            f"{embedding.workers} at work, {embedding.pending} pending"
-        )
-        if embedding.dead_letters:
-            out.print(
-                f"            {embedding.dead_letters} without vectors: {escape(embedding.dead_letter_error or '')}"
-            )
-    if status.gateway is not None:
-        rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
-        out.print(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
-    if status.consolidator is not None:
-        out.print(f"consolidator {escape(_of_consolidator(status.consolidator))}")
-
-
-def _of_consolidator(health: ConsolidatorHealth) -> str:
-    now = f"at work: {health.job}" if health.job else "waits for work"
-    failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
-    return f"{now}; {health.finished} done{failed}"
-
-
-def duration(seconds: float) -> str:
-    """A time span as a person says it: 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
-    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
-    if days:
-        return f"{days} d {hours % 24} h"
-    if hours:
-        return f"{hours} h {minutes % 60} min"
-    return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+FIRST_PROCESS: Final = "gateway"
+"""Where a call's trace begins; the others know parts of it."""
+RECENT: Final = "recent"
 
 
 def main(argv: list[str]) -> int:
@@ -236,34 +66,30 @@ def main(argv: list[str]) -> int:
         help="where the time of one call went: its id, `last`, or `slowest`; `recent` lists what is kept",
     )
     options = parser.parse_args(argv)
-    as_json = options.json
     paths = paths_here()
-    if not is_up(paths):
-        return _say_nothing_runs(paths.home, as_json=as_json)
-    if options.trace is not None:
-        from remembrancer.commands.trace import show_trace
-
-        return show_trace(paths, options.trace, as_json=as_json)
     try:
-        answer = ask_status(paths)
+        if is_up(paths):
+            if options.trace is not None:
+                return show_trace(paths, options.trace, as_json=options.json)
+            return _show_status(paths, as_json=options.json)
     except (PeerUnavailable, PeerLost, DeadlineExceeded) as error:
-        if not is_up(paths):
-            return _say_nothing_runs(paths.home, as_json=as_json)
-        return _say_no_answer(paths, error.message, as_json=as_json)
-    problems = find_problems(answer)
-    if as_json:
-        print(json.dumps(report(paths.home, answer, problems)))
+        if is_up(paths):
+            return _say_no_answer(paths, error.message, as_json=options.json and options.trace is None)
+    if options.json:
+        print(json.dumps(report(paths.home, None, ())))
     else:
-        print_status(answer, problems)
-    return exit_code(problems)
-
-
-def _say_nothing_runs(home: Path, *, as_json: bool) -> int:
-    if as_json:
-        print(json.dumps(report(home, None, ())))
-    else:
-        print(nothing_runs(home), file=sys.stderr)
+        print(nothing_runs(paths.home), file=sys.stderr)
     return exit_codes.NOT_RUNNING
+
+
+def _show_status(paths: RuntimePaths, *, as_json: bool) -> int:
+    status = ask_status(paths)
+    problems = find_problems(status)
+    if as_json:
+        print(json.dumps(report(paths.home, status, problems)))
+    else:
+        print_status(status, problems)
+    return exit_codes.DEGRADED if problems else exit_codes.OK
 
 
 def _say_no_answer(paths: RuntimePaths, reason: str, *, as_json: bool) -> int:
@@ -274,3 +100,318 @@ def _say_no_answer(paths: RuntimePaths, reason: str, *, as_json: bool) -> int:
     else:
         print(f"remembrancer status: {problem}", file=sys.stderr)
     return exit_codes.DEGRADED
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something that is not as it should be, and what a person does about it."""
+
+    what: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.what} ({self.advice})"
+
+
+def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
+    """Everything that makes the runtime degraded, the most important first; empty when all is well."""
+    found = []
+    for process in status.processes:
+        if process.state != "ready":
+            reason = f": {process.error}" if process.error else ""
+            what = f"{process.name or process.role} is {process.state}{reason}"
+            found.append(Problem(what, ADVICE[process.state]))
+    not_ready = {process.role for process in status.processes if process.state != "ready"}
+    gateway, store = status.gateway, status.store
+    if store is not None:
+        advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
+        found += [Problem(reason, advice) for reason in store.unusable]
+    if gateway is None and "gateway" not in not_ready:
+        found.append(Problem("the gateway has not reported", "ask again"))
+    if gateway is not None and gateway.store != "connected":
+        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
+        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
+        found.append(Problem(what + "writes are queued, reads come from the cache", advice))
+    if gateway is not None:
+        for lane, why in gateway.queue_stuck.items():
+            whose = "the user's memory" if lane == "user" else f"the project {lane}"
+            found.append(
+                Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
+            )
+        if gateway.queue_damage is not None:
+            found.append(Problem(gateway.queue_damage, "delete the file set aside when it is not needed"))
+        if gateway.queue_rejected:
+            what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
+            found.append(Problem(what, "`remembrancer queue` lists, retries, exports and drops them"))
+    if gateway is not None and gateway.queue_depth:
+        found.append(Problem(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order"))
+    if store is None and "store" not in not_ready:
+        found.append(Problem("the store has not reported", "ask again"))
+    if store is not None and store.embedding.error:
+        advice = "mend that; until then search is by keyword only"
+        found.append(Problem(f"no vectors are made: {store.embedding.error}", advice))
+    elif store is not None and not store.embedding.workers and any(p.role == "embedder" for p in status.processes):
+        advice = "ask again in a moment; until then search is by keyword only"
+        found.append(Problem("no embedder works for the store", advice))
+    return tuple(found)
+
+
+def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+    """The object that `status --json` prints; `status` None means that nothing runs or answers."""
+    store, gateway = (status.store, status.gateway) if status else (None, None)
+    embedding = store.embedding if store else None
+    return {
+        "home": str(home),
+        "processes": [
+            _fields(process, *PROCESS_FIELDS)
+            | {"name": process.name or process.role, "uptime_s": round(process.uptime_s, 3)}
+            for process in (status.processes if status else ())
+        ],
+        "write_queue": {
+            "depth": gateway.queue_depth if gateway else None,
+            "rejected": gateway.queue_rejected if gateway else None,
+            "stuck": gateway.queue_stuck if gateway else None,
+            "damage": gateway.queue_damage if gateway else None,
+        },
+        "embedding": _fields(embedding, *EmbeddingSummary.__struct_fields__),
+        "unusable": list(store.unusable) if store else [],
+        "counts": msgspec.to_builtins(store.counts) if store else {},
+        "gateway": _fields(gateway, *GATEWAY_FIELDS),
+        "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
+        "warnings": [*(status.warnings if status else ()), *map(str, problems)],
+    }
+
+
+def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
+    return {name: None if struct is None else getattr(struct, name) for name in names}
+
+
+def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: Console | None = None) -> None:
+    """Print the processes, what they have done, and what to do about that which is wrong."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    out = console or Console(highlight=False, soft_wrap=True)
+    out.print(f"[bold]Remembrancer[/bold], home {escape(status.home)}")
+    table = _table("process", "state", ">pid", ">restarts", ">up", ">memory")
+    for process in status.processes:
+        colour = COLOURS.get(process.state, "yellow")
+        table.add_row(
+            escape(process.name or process.role),
+            f"[{colour}]{process.state}[/{colour}]",
+            str(process.pid or "-"),
+            str(process.restarts),
+            duration(process.uptime_s) if process.pid else "-",
+            f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
+        )
+    out.print(table)
+    for line in _work(status):
+        out.print(escape(line))
+    if not problems:
+        out.print("[green]All is well.[/green]")
+    for problem in problems:
+        out.print(f"[yellow]![/yellow] {escape(problem.what)}")
+        out.print(f"  [dim]{escape(problem.advice)}[/dim]")
+
+
+def _table(*headings: str) -> Table:
+    """An empty table. Columns whose heading begins with > are aligned to the right."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
+    return table
+
+
+def _work(status: RuntimeStatus) -> list[str]:
+    """What the processes have done, in lines."""
+    lines = []
+    if status.store is not None:
+        counts, embedding = status.store.counts, status.store.embedding
+        lines.append(f"memories    {counts.total} ({counts.forgotten} forgotten), {counts.entities} entities")
+        lines.append(
+            f"embedding   {embedding.model} by {embedding.engine}, {embedding.dimensions} dimensions, "
+            f"{embedding.workers} at work, {embedding.pending} pending"
+        )
+        if embedding.dead_letters:
+            lines.append(f"            {embedding.dead_letters} without vectors: {embedding.dead_letter_error or ''}")
+    if status.gateway is not None:
+        rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
+        lines.append(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
+    if status.consolidator is not None:
+        health = status.consolidator
+        now = f"at work: {health.job}" if health.job else "waits for work"
+        failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
+        lines.append(f"consolidator {now}; {health.finished} done{failed}")
+    return lines
+
+
+def duration(seconds: float) -> str:
+    """A time span as a person says it: 42 s, 5 min, 3 h 20 min, 2 d 4 h."""
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86_400)
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    return f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+# --- traces: what the processes noted of a call, put together ---
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """One step of a call: what was done by `process`, or on the way to it (`came_from`).
+
+    `at_ms` is when it began, from the call's first mark, and `took_ms` how long it took; `share` is its part of the
+    whole. `beside`: it is within the steps around it, or beside another, and no step of its own.
+    """
+
+    process: str
+    step: str
+    at_ms: float
+    took_ms: float
+    share: float
+    came_from: str | None = None
+    beside: bool = False
+
+    def __str__(self) -> str:
+        where = self.process if self.came_from is None else f"{self.came_from} → {self.process}"
+        return f"{'    ' if self.beside else ''}{where}: {self.step}"
+
+
+class CallTrace(msgspec.Struct, frozen=True):
+    """One call of a tool, from its first mark to its last. `began_at` is of `time.monotonic`.
+
+    `under_way_ms`: how long it had been on its way from the bridge before that, as a bridge can tell: it counts whole
+    milliseconds. None where no bridge was there to tell.
+    """
+
+    trace: str
+    tool: str
+    began_at: float
+    total_ms: float
+    is_over: bool
+    hops: tuple[Hop, ...]
+    under_way_ms: float | None = None
+
+    @property
+    def when(self) -> str:
+        """The time of day at which it began."""
+        began = time.time() - (time.monotonic() - self.began_at)
+        return datetime.fromtimestamp(began).astimezone().strftime("%H:%M:%S")
+
+
+class _Step(msgspec.Struct, frozen=True):
+    at: float
+    process: str
+    name: str
+    took_s: float | None
+
+
+def join(processes: Iterable[ProcessTraces]) -> list[CallTrace]:
+    """Every call that the gateway noted, oldest first, with what the others noted of it.
+
+    The moments of all processes are of one clock, and a call is in one place at a time: each mark ends the step that
+    began with the mark before it, in whichever process that was.
+    """
+    begun: list[TraceReport] = []
+    by_trace: dict[str, list[_Step]] = {}
+    for each in processes:
+        for report in each.traces:
+            steps = by_trace.setdefault(report.trace, [])
+            steps.extend(_Step(mark.at, each.process, mark.name, mark.took_s) for mark in report.marks)
+            if each.process == FIRST_PROCESS and report.marks:
+                begun.append(report)
+    return sorted((_call(report, by_trace[report.trace]) for report in begun), key=lambda call: call.began_at)
+
+
+def _call(begun: TraceReport, steps: list[_Step]) -> CallTrace:
+    last = max(mark.at for mark in begun.marks)
+    # What goes on elsewhere after the answer is not waited for.
+    way = sorted((step for step in steps if step.at <= last or not begun.is_over), key=lambda step: step.at)
+    total_s = way[-1].at - way[0].at
+    hops: list[Hop] = []
+    before = way[0]
+    for step in way[1:]:
+        beside = step.took_s is not None
+        at_s, took_s = (before.at, step.at - before.at) if step.took_s is None else (step.at, step.took_s)
+        came_from = before.process if not beside and before.process != step.process else None
+        share = took_s / total_s if total_s > 0 else 0.0
+        hops.append(Hop(step.process, step.name, (at_s - way[0].at) * 1000, took_s * 1000, share, came_from, beside))
+        before = before if beside else step
+    return CallTrace(
+        trace=begun.trace,
+        tool=begun.title,
+        began_at=way[0].at,
+        total_ms=total_s * 1000,
+        is_over=begun.is_over,
+        hops=tuple(sorted(hops, key=lambda hop: hop.at_ms)),
+        under_way_ms=None if begun.under_way_s is None else begun.under_way_s * 1000,
+    )
+
+
+def choose(calls: list[CallTrace], wanted: str) -> CallTrace | None:
+    """The call of that id, or the `last` one or the `slowest` that is over; None if there is none."""
+    over = [call for call in calls if call.is_over]
+    if wanted == "last":
+        return over[-1] if over else None
+    if wanted == "slowest":
+        return max(over, key=lambda call: call.total_ms, default=None)
+    return next((call for call in calls if call.trace == wanted), None)
+
+
+def show_trace(paths: RuntimePaths, wanted: str, *, as_json: bool) -> int:
+    """Print where the time of one call went, or which calls are kept (`recent`). Returns the exit status."""
+    answer = ask(paths, AskTraces("" if wanted in (RECENT, "last", "slowest") else wanted))
+    if not isinstance(answer, TracesGathered):
+        print(f"remembrancer status: {refusal(answer)}", file=sys.stderr)
+        return exit_codes.DEGRADED
+    for process in answer.silent:
+        print(f"remembrancer status: {process} did not answer in time: its part is missing", file=sys.stderr)
+    calls = join(answer.processes)
+    call = choose(calls, wanted)
+    if wanted == RECENT and as_json:
+        print(json.dumps(msgspec.to_builtins(calls[::-1])))
+    elif wanted == RECENT:
+        print_calls(calls)
+    elif call is None:
+        said = f"no call {wanted!r} is kept: see `remembrancer status --trace recent`"
+        print(f"remembrancer status: {said}", file=sys.stderr)
+        return exit_codes.REFUSED
+    elif as_json:
+        print(json.dumps(msgspec.to_builtins(call)))
+    else:
+        print_call(call)
+    return exit_codes.OK
+
+
+def print_call(call: CallTrace, console: Console | None = None) -> None:
+    """Print a call's way, a hop a line."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    out = console or Console(highlight=False, soft_wrap=True)
+    state = "" if call.is_over else ", still under way"
+    out.print(f"[bold]{escape(call.tool)}[/bold] {call.trace}, {call.when}: {call.total_ms:.2f} ms{state}")
+    table = _table("hop", ">at ms", ">took ms", ">share")
+    for hop in call.hops:
+        share = "" if hop.beside else f"{hop.share:.0%}"
+        style = "dim" if hop.beside else ""
+        table.add_row(escape(str(hop)), f"{hop.at_ms:.2f}", f"{hop.took_ms:.2f}", share, style=style)
+    out.print(table)
+    if call.under_way_ms is not None:
+        before = f"up to {call.under_way_ms:.1f} ms (a bridge counts whole milliseconds)"
+        out.print(f"[dim]Before that, from the bridge to the gateway: {before}.[/dim]")
+
+
+def print_calls(calls: Sequence[CallTrace], console: Console | None = None) -> None:
+    """Print the calls that are kept, newest first, a call a line."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    table = _table("trace", "tool", "when", ">ms", "longest hop", ">ms")
+    for call in reversed(calls):
+        longest = max((hop for hop in call.hops if not hop.beside), key=lambda hop: hop.took_ms, default=None)
+        name, took = ("", "") if longest is None else (str(longest), f"{longest.took_ms:.2f}")
+        table.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}", escape(name), took)
+    (console or Console(highlight=False, soft_wrap=True)).print(table)

@@ -1,12 +1,15 @@
-"""Where the home is, and which configuration file counts.
+"""Where the home is, which configuration file counts, and what is written in that file.
 
-Standard library only, and not even that where it is not needed: the bridge imports this. Nothing here fails because a
-configuration is wrong; `settings.load_settings` says what is.
+Standard library only, and not even that where it is not needed: the bridge imports this. No home fails to be found
+because a configuration is wrong. A file is TOML, JSON, or Markdown with YAML in front; what is wrong with it is a
+`ValueError` whose message never quotes it, since it may hold a password.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +22,13 @@ MODE_VARIABLES: Final = ("REMEMBRANCER_DEPLOYMENT_MODE", "MEMORY_DEPLOYMENT_MODE
 """Of each pair the first one counts."""
 IN_MEMORY: Final = "embedded-memory"
 MEMORY_STORAGE: Final = Path("/dev/shm")  # noqa: S108 - private: owner and mode are checked
+MAX_FILE_BYTES: Final = 1024 * 1024
+REMOTE: Final = "remote_"
+"""How the names begin that may also stand in a block of the text."""
+_FRONT_MATTER: Final = re.compile(r"---[ \t]*\n(.*?)^(?:---|\.\.\.)[ \t]*$(.*)", re.DOTALL | re.MULTILINE)
+_YAML_BLOCK: Final = re.compile(r"^```ya?ml[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+Content = dict[str, object]
 
 
 class Home(NamedTuple):
@@ -92,8 +102,6 @@ def _config_files(environ: Mapping[str, str], home: Path) -> tuple[Path, ...]:
 
 def _said_in(file: Path) -> dict[str, str]:
     """What a file says of the place of the home, as far as it can be read."""
-    from remembrancer.config.files import read_settings_file
-
     try:
         content = read_settings_file(file)
     except ValueError:
@@ -113,3 +121,107 @@ def _first(environ: Mapping[str, str], variables: tuple[str, ...]) -> tuple[str,
         if environ.get(variable):
             return variable, environ[variable]
     return variables[0], None
+
+
+def read_settings_file(path: Path) -> Content:
+    """The names and values in a file; its form follows from its suffix.
+
+    Raises:
+        ValueError: it cannot be read, or it is not of that form. The message does not name the file.
+    """
+    parse = {".toml": _parse_toml, ".md": _parse_markdown, ".json": _parse_json}.get(path.suffix.lower())
+    if parse is None:
+        raise ValueError("a configuration file is named *.toml, *.md, *.json")
+    return parse(_read(path))
+
+
+def _read(path: Path) -> str:
+    try:
+        about = os.stat(path)  # noqa: PTH116 - before anything is opened: reading a pipe would wait
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is not a file")
+        if about.st_size > MAX_FILE_BYTES:
+            raise ValueError(f"it has more than {MAX_FILE_BYTES} bytes")
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise ValueError("there is no such file") from None
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
+    return text.replace("\r\n", "\n")
+
+
+def _parse_toml(text: str) -> Content:
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        what = "a name is in it twice" if str(error).startswith("Cannot overwrite a value") else "it is not TOML"
+        raise ValueError(f"{what}: {_place(error)}") from None
+
+
+def _parse_json(text: str) -> Content:
+    import json
+
+    try:
+        return _mapping(json.loads(text, object_pairs_hook=_named_once))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is not JSON: line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise ValueError("it is not JSON: too deep") from None
+
+
+def _parse_markdown(text: str) -> Content:
+    front = _FRONT_MATTER.match(text)
+    if front is None:
+        raise ValueError("it has no front matter: settings between two lines of ---, at the top")
+    content = _parse_yaml(front[1], first_line=2)
+    block = _YAML_BLOCK.search(front[2])
+    if block is None or REMOTE not in block[1]:
+        return content
+    first_line = text[: front.start(2) + block.start(1)].count("\n") + 1
+    beside = _parse_yaml(block[1], first_line=first_line)
+    for name in beside:
+        if not name.startswith(REMOTE):
+            raise ValueError(f"{name} belongs into the front matter: in the text, only {REMOTE}* is read")
+    return _named_once([*content.items(), *beside.items()])
+
+
+def _parse_yaml(text: str, *, first_line: int) -> Content:
+    import yaml
+
+    try:
+        tree = yaml.compose(text, yaml.SafeLoader)
+        content = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = "" if mark is None else f": line {first_line + mark.line}"
+        raise ValueError(f"it is not YAML{line}") from None
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
+        raise ValueError("it is not YAML") from None
+    if isinstance(tree, yaml.MappingNode):
+        _named_once([(key.value, None) for key, _ in tree.value if isinstance(key, yaml.ScalarNode)])
+    return {} if content is None else _mapping(content)
+
+
+def _mapping(content: object) -> Content:
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise ValueError("it must hold names and their values")
+    return content
+
+
+def _named_once(pairs: list[tuple[str, object]]) -> Content:
+    content: Content = {}
+    for name, value in pairs:
+        if name in content:
+            raise ValueError(f"{name} is in it twice")
+        content[name] = value
+    return content
+
+
+def _place(error: BaseException) -> str:
+    """Where a TOML error is: the rest of its message may quote the file."""
+    where = re.search(r"\(at ([^()]*)\)$", str(error))
+    return where[1] if where else "it cannot be read"

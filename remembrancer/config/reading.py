@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.config.files import read_settings_file
-from remembrancer.config.home import CONFIG_FILES, locate
+from remembrancer.config.home import CONFIG_FILES, locate, read_settings_file
 from remembrancer.config.settings import LEAST_GRACE_S, NOT_SETTINGS, PREFIX, WEIGHTS, Settings, allowed, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 

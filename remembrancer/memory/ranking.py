@@ -77,12 +77,9 @@ class Weights:
     recency: float = 0.2
 
     def __post_init__(self) -> None:
-        if min(self.relevance, self.importance, self.recency) < 0 or self.total <= 0:
+        parts = (self.relevance, self.importance, self.recency)
+        if min(parts) < 0 or not any(parts):
             raise ValueError("weights must not be negative, and one of them must be more than 0")
-
-    @property
-    def total(self) -> float:
-        return self.relevance + self.importance + self.recency
 
     def asked(self) -> Weights:
         """These weights where there is a question: how new a memory is then says little (`QUESTION_RECENCY`)."""
@@ -91,7 +88,7 @@ class Weights:
     def final(self, relevance: float, importance: float, recent: float) -> float:
         """The weighted mean."""
         weighed = self.relevance * relevance + self.importance * importance + self.recency * recent
-        return weighed / self.total
+        return weighed / (self.relevance + self.importance + self.recency)
 
 
 DEFAULT_WEIGHTS: Final = Weights()

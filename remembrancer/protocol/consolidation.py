@@ -152,11 +152,10 @@ class ConsolidateJob(msgspec.Struct, frozen=True, tag=True):
 
 
 class MaintainJob(msgspec.Struct, frozen=True, tag=True):
-    """Maintenance is due, or (`awaited`) somebody asked for it and waits for `JobReport`."""
+    """Maintenance is due, or somebody asked for it and waits for `JobReport`."""
 
     job_id: int
     request: Maintain
-    awaited: bool = False
 
 
 class ReflectJob(msgspec.Struct, frozen=True, tag=True):

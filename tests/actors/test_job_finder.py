@@ -13,8 +13,8 @@ from typing import TypeVar
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.jobs.job_board import JobBoard
-from remembrancer.actors.store.jobs.job_finder import JobFinder
+from remembrancer.actors.store.job_finder import JobFinder
+from remembrancer.actors.store.job_queue import JobQueue
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import SessionEndJob
@@ -35,14 +35,14 @@ class Finding:
         self.paths = RuntimePaths(home)
         self.committer = Committer()
         self.files = MemoryFiles(self.paths, self.committer, time.time, limit_bytes=None, on_open=lambda records: None)
-        self.board = JobBoard()
+        self.queue = JobQueue()
         self.reads = 0
         self.news = 0
         self.counted = 0
         self.finder = JobFinder(
             self.files,
             self.committer,
-            self.board,
+            self.queue,
             Settings(),
             self.apply,
             self.read,
@@ -95,7 +95,7 @@ async def test_a_look_that_finds_nothing_writes_nothing(finding: Finding) -> Non
         await finding.finder.look()
     assert finding.reads == 4
     assert finding.commits() == before
-    assert len(finding.board) == 0
+    assert len(finding.queue) == 0
 
 
 async def test_what_nothing_was_committed_to_is_not_looked_at_again(finding: Finding) -> None:
@@ -109,7 +109,7 @@ async def test_what_nothing_was_committed_to_is_not_looked_at_again(finding: Fin
 async def test_the_end_of_a_session_is_found_by_the_next_look(finding: Finding) -> None:
     await finding.finder.look()
     await finding.apply(change_operation("end", EndSession(SESSION)))
-    assert finding.board.take("one", 0.0) is None
+    assert finding.queue.take("one", 0.0) is None
     await finding.finder.look()
-    assert isinstance(finding.board.take("one", 0.0), SessionEndJob)
+    assert isinstance(finding.queue.take("one", 0.0), SessionEndJob)
     assert finding.news >= 1

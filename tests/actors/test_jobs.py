@@ -293,7 +293,6 @@ async def test_maintenance_is_due_after_a_week_and_then_not_for_another(rig: Sto
     async with Consolidator(rig.home) as consolidator:
         job = await consolidator.job(MaintainJob)
         assert job.request == Maintain(PROJECT)
-        assert not job.awaited
         await consolidator.no_job(job.job_id)
         await rig.restart()
         await consolidator.no_job()
@@ -326,7 +325,6 @@ async def test_a_request_that_fails_is_answered_with_its_error(rig: StoreRig) ->
     async with Consolidator(rig.home) as consolidator:
         asked = asyncio.create_task(rig.gateway.ask(Maintain(None, dry_run=True), Maintained))
         job = await consolidator.job(MaintainJob)
-        assert job.awaited
         await consolidator.report(JobReport(job.job_id, error_code="storage_full", error="no room"))
         with pytest.raises(StorageFull, match="no room"):
             await asked

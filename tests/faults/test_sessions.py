@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from remembrancer.commands.sample_text import memories
+from remembrancer.commands.demo import memories
 from tests.runtime import Runtime, until
 
 MIXED_WORK_S = 60.0

@@ -15,8 +15,8 @@ from pathlib import Path
 import anyio
 import anyio.abc
 
+from remembrancer import launcher
 from remembrancer.actors.shell import Actor, LaunchSpec, run_actor
-from remembrancer.commands import command_line
 from remembrancer.commands.runtime_commands import up
 from remembrancer.protocol.control import (
     ConsolidatorHealth,
@@ -110,5 +110,5 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1] == "up":
-        sys.exit(command_line.run({"up": ("__main__", "")}, sys.argv[1:]))
+        sys.exit(launcher.run({"up": ("__main__", "")}, sys.argv[1:]))
     run_actor(BadlyBehaved)

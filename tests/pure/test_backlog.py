@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.jobs.backlog import BACKLOG, LONGEST_HOLD_S, STANDSTILL_S, Backlog
+from remembrancer.actors.store.job_queue import BACKLOG, LONGEST_HOLD_S, STANDSTILL_S, Backlog
 
 
 def test_a_few_memories_without_vectors_are_not_waited_for() -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from remembrancer.actors.gateway.hello import setting_warnings
 from remembrancer.commands.config import as_lines, as_object
-from remembrancer.config.files import MAX_FILE_BYTES, read_settings_file
-from remembrancer.config.home import Home
+from remembrancer.config.home import MAX_FILE_BYTES, Home, read_settings_file
 from remembrancer.config.reading import (
     HIDDEN,
     Configuration,

@@ -8,8 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from remembrancer.config.files import read_settings_file
-from remembrancer.config.home import CONFIG_FILES
+from remembrancer.config.home import CONFIG_FILES, read_settings_file
 from remembrancer.config.reading import (
     DB_PATH,
     DIMENSIONS,

@@ -41,15 +41,11 @@ def deliver(
     limit: int | None = None,
     hand_bytes: int = HAND_BYTES,
     sizes: dict[int, int] | None = None,
-) -> dict[str, list[Lease[int, str]]]:
-    """Hand out as the actor does: what is leased is read and weighed, and sent if there is room for it."""
-    sent: dict[str, list[Lease[int, str]]] = {}
-    for worker, leases in work.hand_out(now, limit, hand_bytes).items():
-        weights = {each.job_id: size_of(each.key) if sizes is None else sizes[each.key] for each in leases}
-        kept = work.weigh(worker, weights, hand_bytes)
-        if kept:
-            sent[worker] = [each for each in leases if each.job_id in kept]
-    return sent
+) -> dict[str, list[Lease[int]]]:
+    """Hand out as the actor does: the texts of what is next are read, and go to whoever can take them."""
+    tickets = work.next_up(now, limit, hand_bytes)
+    weighed = [(each, size_of(each.key) if sizes is None else sizes[each.key]) for each in tickets]
+    return work.hand_out(weighed, now, hand_bytes)
 
 
 class Workers(RuleBasedStateMachine):
@@ -207,13 +203,13 @@ def working(*workers: str, credit: int = 128, keys: int = 10) -> EmbeddingQueue[
     return work
 
 
-def keys_of(leases: list[Lease[int, str]]) -> list[int]:
+def keys_of(leases: list[Lease[int]]) -> list[int]:
     return [each.key for each in leases]
 
 
 def handed(
     work: EmbeddingQueue[int, str], worker: str, *, now: float = 0.0, size: int = 100, hand_bytes: int = HAND_BYTES
-) -> list[Lease[int, str]]:
+) -> list[Lease[int]]:
     """What a worker is sent next, of memories that are all of one size."""
     return deliver(work, now, hand_bytes=hand_bytes, sizes=dict.fromkeys(range(200), size)).get(worker, [])
 
@@ -231,7 +227,7 @@ def test_job_numbers_begin_where_they_are_told_to() -> None:
     work: EmbeddingQueue[int, str] = EmbeddingQueue(900)
     work.worker_ready("ann", IDENTITY, 1)
     work.enqueue([1])
-    assert work.hand_out(0.0)["ann"][0].job_id == 900
+    assert handed(work, "ann")[0].job_id == 900
     assert work.finish("ann", 1, 0.0) is None
 
 
@@ -258,7 +254,7 @@ def test_a_text_that_is_longer_than_a_hand_is_handed_out_beside_nothing_else() -
 def test_the_sizes_of_what_was_weighed_are_known_when_it_is_its_turn_again() -> None:
     work = working("ann", keys=50)
     deliver(work, 0.0, sizes=dict.fromkeys(range(50), HAND_BYTES // 2))
-    assert work.hand_out(0.0) == {}, "nothing is read a second time before there is room for it"
+    assert work.next_up(0.0) == [], "nothing is read a second time before there is room for it"
 
 
 def test_a_worker_that_answers_now_and_then_keeps_what_it_holds_however_long_it_takes() -> None:
@@ -298,16 +294,15 @@ def test_an_answer_made_of_an_older_text_is_dropped() -> None:
 
 def test_a_text_that_is_gone_when_it_is_read_ends_its_job() -> None:
     work = working("ann", keys=1)
-    (lease,) = work.hand_out(0.0)["ann"]
-    work.withdraw("ann", lease.job_id)
+    assert work.hand_out([(each, None) for each in work.next_up(0.0)], 0.0) == {}
     assert (work.pending, work.held_by("ann")) == (0, [])
 
 
 def test_a_text_that_changes_while_it_is_read_is_handed_out_again() -> None:
     work = working("ann", keys=1)
-    (lease,) = work.hand_out(0.0)["ann"]
+    tickets = work.next_up(0.0)
     work.enqueue([0])
-    assert work.weigh("ann", {lease.job_id: 100}) == []
+    assert work.hand_out([(each, 100) for each in tickets], 0.0) == {}
     assert keys_of(handed(work, "ann")) == [0]
 
 

@@ -1,4 +1,4 @@
-"""The board of jobs: what is next, who has it, and that nothing is lost or handed out twice at once."""
+"""The queue of jobs: what is next, who has it, and that nothing is lost or handed out twice at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from remembrancer.actors.store.jobs.job_board import (
-    AWAITED_ATTEMPTS,
+from remembrancer.actors.store.job_queue import (
     LEASE_S,
+    REQUEST_ATTEMPTS,
     RETRY_S,
-    JobBoard,
+    FoundJob,
+    JobQueue,
     Rank,
-    Wanted,
-    Work,
 )
 from remembrancer.actors.store.records.contract import Promotable
 from remembrancer.protocol.consolidation import (
@@ -25,6 +24,7 @@ from remembrancer.protocol.consolidation import (
     Reflect,
     ReflectJob,
     SessionEndJob,
+    Work,
 )
 from remembrancer.protocol.session_life import SessionEntry
 from tests.operations import OTHER_PROJECT, PROJECT, SESSION
@@ -33,29 +33,29 @@ ONE, TWO = "incarnation-1", "incarnation-2"
 REFLECT = ReflectJob(0, Reflect(PROJECT, SESSION, SESSION))
 
 
-def session_end(name: str = "session:1", *, place: str = PROJECT.id) -> Wanted:
+def session_end(name: str = "session:1", *, place: str = PROJECT.id) -> FoundJob:
     job = SessionEndJob(0, PROJECT, SessionEntry(name, 1.0, 2.0, ended_at=3.0))
-    return Wanted(("session", place, name), Rank.SESSION_END, job)
+    return FoundJob(("session", place, name), Rank.SESSION_END, job)
 
 
-def promotion(*versions: tuple[str, int]) -> Wanted:
+def promotion(*versions: tuple[str, int]) -> FoundJob:
     job = PromoteJob(0, PROJECT, tuple(memory_id for memory_id, _ in versions))
-    return Wanted(
+    return FoundJob(
         ("promote", PROJECT.id), Rank.PROMOTION, job, tuple(Promotable(*version, accesses=0) for version in versions)
     )
 
 
-def consolidation(number: int = 1) -> Wanted:
+def consolidation(number: int = 1) -> FoundJob:
     job = ConsolidateJob(0, PROJECT, number, "too many")
-    return Wanted(("consolidate", PROJECT.id, str(number)), Rank.CONSOLIDATION, job)
+    return FoundJob(("consolidate", PROJECT.id, str(number)), Rank.CONSOLIDATION, job)
 
 
-def maintenance() -> Wanted:
-    return Wanted(("maintain", PROJECT.id), Rank.MAINTENANCE, MaintainJob(0, Maintain(PROJECT)))
+def maintenance() -> FoundJob:
+    return FoundJob(("maintain", PROJECT.id), Rank.MAINTENANCE, MaintainJob(0, Maintain(PROJECT)))
 
 
-def taken(board: JobBoard, holder: str = ONE, now: float = 10.0) -> Work:
-    job = board.take(holder, now)
+def taken(queue: JobQueue, holder: str = ONE, now: float = 10.0) -> Work:
+    job = queue.take(holder, now)
     assert job is not None
     return job
 
@@ -65,187 +65,187 @@ def plain(job: Work) -> Work:
     return msgspec.structs.replace(job, job_id=0)
 
 
-def test_an_empty_board_has_nothing_to_do() -> None:
-    board = JobBoard()
-    assert board.take(ONE, 0.0) is None
-    assert board.next_at() is None
+def test_an_empty_queue_has_nothing_to_do() -> None:
+    queue = JobQueue()
+    assert queue.take(ONE, 0.0) is None
+    assert queue.next_at() is None
 
 
 def test_a_consolidator_may_have_a_job_of_each_sort_and_loses_none_by_asking_for_another() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [maintenance(), session_end()], 0.0)
-    long = board.take(ONE, 10.0, "long")
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [maintenance(), session_end()], 0.0)
+    long = queue.take(ONE, 10.0, "long")
     assert isinstance(long, MaintainJob)
-    assert board.next_at("asked") is None, "what is free for another sort is no reason to look again"
-    assert board.take(ONE, 11.0, "asked") is None
-    assert isinstance(board.take(ONE, 11.0, "session"), SessionEndJob)
-    assert board.take(ONE, 12.0, "long") == long, "only its own sort was lost on the way"
-    assert board.take(TWO, 12.0, "session") is None
+    assert queue.next_at("asked") is None, "what is free for another sort is no reason to look again"
+    assert queue.take(ONE, 11.0, "asked") is None
+    assert isinstance(queue.take(ONE, 11.0, "session"), SessionEndJob)
+    assert queue.take(ONE, 12.0, "long") == long, "only its own sort was lost on the way"
+    assert queue.take(TWO, 12.0, "session") is None
 
 
 def test_requests_go_first_then_ends_of_sessions_promotions_consolidation_and_maintenance() -> None:
-    board = JobBoard()
+    queue = JobQueue()
     standing = [maintenance(), consolidation(), promotion(("m", 1)), session_end()]
-    board.observe(PROJECT.id, standing, 0.0)
-    board.ask(REFLECT)
+    queue.observe(PROJECT.id, standing, 0.0)
+    queue.add_request(REFLECT)
     order = []
-    while (job := board.take(ONE, 10.0)) is not None:
+    while (job := queue.take(ONE, 10.0)) is not None:
         order.append(plain(job))
-        board.finish(ONE, job.job_id, 10.0)
+        queue.finish(ONE, job.job_id, 10.0)
     assert order == [REFLECT, *(each.job for each in reversed(standing))]
 
 
 def test_of_two_sessions_the_one_that_was_found_first_goes_first() -> None:
-    board = JobBoard()
+    queue = JobQueue()
     first, second = session_end("session:1"), session_end("session:2", place=OTHER_PROJECT.id)
-    board.observe(PROJECT.id, [first], 0.0)
-    board.observe(OTHER_PROJECT.id, [second], 0.0)
-    assert plain(taken(board, ONE)) == first.job
-    assert plain(taken(board, TWO)) == second.job
-    assert board.take("incarnation-3", 10.0) is None
+    queue.observe(PROJECT.id, [first], 0.0)
+    queue.observe(OTHER_PROJECT.id, [second], 0.0)
+    assert plain(taken(queue, ONE)) == first.job
+    assert plain(taken(queue, TWO)) == second.job
+    assert queue.take("incarnation-3", 10.0) is None
 
 
 def test_a_job_that_is_found_again_is_one_job() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    board.observe(PROJECT.id, [session_end()], 1.0)
-    taken(board)
-    board.observe(PROJECT.id, [session_end()], 11.0)
-    assert board.take(TWO, 12.0) is None
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue.observe(PROJECT.id, [session_end()], 1.0)
+    taken(queue)
+    queue.observe(PROJECT.id, [session_end()], 11.0)
+    assert queue.take(TWO, 12.0) is None
 
 
 def test_a_job_that_is_not_found_any_more_is_gone() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    board.observe(PROJECT.id, [], 1.0)
-    assert board.take(ONE, 2.0) is None
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue.observe(PROJECT.id, [], 1.0)
+    assert queue.take(ONE, 2.0) is None
 
 
 def test_a_job_of_another_file_is_left_alone_by_a_look() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    board.observe(OTHER_PROJECT.id, [], 1.0)
-    assert plain(taken(board)) == session_end().job
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue.observe(OTHER_PROJECT.id, [], 1.0)
+    assert plain(taken(queue)) == session_end().job
 
 
 def test_a_job_whose_reason_has_gone_while_it_was_done_is_not_handed_out_again() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    taken(board)
-    board.observe(PROJECT.id, [], 11.0)
-    board.release(ONE, 12.0)
-    assert board.take(TWO, 100.0) is None
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    taken(queue)
+    queue.observe(PROJECT.id, [], 11.0)
+    queue.release(ONE, 12.0)
+    assert queue.take(TWO, 100.0) is None
 
 
 def test_a_look_that_was_begun_before_the_end_of_a_job_does_not_bring_it_back() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    board.finish(ONE, taken(board).job_id, 20.0)
-    board.observe(PROJECT.id, [session_end()], 19.0)
-    assert board.take(ONE, 1000.0) is None
-    board.observe(PROJECT.id, [], 21.0)
-    assert len(board) == 0
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    queue.finish(ONE, taken(queue).job_id, 20.0)
+    queue.observe(PROJECT.id, [session_end()], 19.0)
+    assert queue.take(ONE, 1000.0) is None
+    queue.observe(PROJECT.id, [], 21.0)
+    assert len(queue) == 0
 
 
 def test_what_is_done_and_still_to_be_done_comes_again_after_longer_and_longer_pauses() -> None:
-    board = JobBoard()
+    queue = JobQueue()
     now = 0.0
-    board.observe(PROJECT.id, [session_end()], now)
+    queue.observe(PROJECT.id, [session_end()], now)
     for pause_s in (*RETRY_S[1:], RETRY_S[-1]):
-        board.finish(ONE, taken(board, now=now).job_id, now)
-        board.observe(PROJECT.id, [session_end()], now + 0.1)
-        assert board.next_at() == now + pause_s
-        assert board.take(ONE, now + pause_s - 0.1) is None
+        queue.finish(ONE, taken(queue, now=now).job_id, now)
+        queue.observe(PROJECT.id, [session_end()], now + 0.1)
+        assert queue.next_at() == now + pause_s
+        assert queue.take(ONE, now + pause_s - 0.1) is None
         now += pause_s
 
 
 def test_what_has_changed_since_it_was_done_comes_at_once() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
-    board.finish(ONE, taken(board).job_id, 20.0)
-    board.observe(PROJECT.id, [promotion(("m", 2))], 21.0)
-    assert plain(taken(board, now=21.0)) == promotion(("m", 2)).job
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
+    queue.finish(ONE, taken(queue).job_id, 20.0)
+    queue.observe(PROJECT.id, [promotion(("m", 2))], 21.0)
+    assert plain(taken(queue, now=21.0)) == promotion(("m", 2)).job
 
 
 def test_a_job_that_nobody_has_yet_is_handed_out_as_it_is_now() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
-    board.observe(PROJECT.id, [promotion(("m", 1), ("n", 1))], 1.0)
-    assert plain(taken(board)) == promotion(("m", 1), ("n", 1)).job
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [promotion(("m", 1))], 0.0)
+    queue.observe(PROJECT.id, [promotion(("m", 1), ("n", 1))], 1.0)
+    assert plain(taken(queue)) == promotion(("m", 1), ("n", 1)).job
 
 
 def test_a_failed_job_comes_again_after_a_pause_and_others_go_before_it() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end(), maintenance()], 0.0)
-    board.fail(ONE, taken(board).job_id, 10.0)
-    assert plain(taken(board, now=10.0)) == maintenance().job
-    assert plain(taken(board, TWO, now=10.0 + RETRY_S[1])) == session_end().job
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end(), maintenance()], 0.0)
+    queue.fail(ONE, taken(queue).job_id, 10.0)
+    assert plain(taken(queue, now=10.0)) == maintenance().job
+    assert plain(taken(queue, TWO, now=10.0 + RETRY_S[1])) == session_end().job
 
 
 def test_the_job_of_a_consolidator_that_died_goes_to_the_next_one_at_once_and_then_with_pauses() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    taken(board, ONE)
-    board.release(ONE, 11.0)
-    taken(board, TWO, now=11.0)
-    board.release(TWO, 12.0)
-    assert board.take("incarnation-3", 12.0) is None
-    assert board.next_at() == 12.0 + RETRY_S[1]
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    taken(queue, ONE)
+    queue.release(ONE, 11.0)
+    taken(queue, TWO, now=11.0)
+    queue.release(TWO, 12.0)
+    assert queue.take("incarnation-3", 12.0) is None
+    assert queue.next_at() == 12.0 + RETRY_S[1]
 
 
 def test_a_job_without_a_sign_of_life_is_handed_out_again() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    first = taken(board, ONE, now=0.0)
-    board.heard(ONE, 30.0)
-    assert board.take(TWO, LEASE_S + 1) is None
-    assert board.take(TWO, 30.0 + LEASE_S) == first
-    assert board.finish(ONE, first.job_id, 100.0) is None
-    assert board.finish(TWO, first.job_id, 101.0) == session_end()
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    first = taken(queue, ONE, now=0.0)
+    queue.heard(ONE, 30.0)
+    assert queue.take(TWO, LEASE_S + 1) is None
+    assert queue.take(TWO, 30.0 + LEASE_S) == first
+    assert queue.finish(ONE, first.job_id, 100.0) is None
+    assert queue.finish(TWO, first.job_id, 101.0) == session_end()
 
 
 def test_a_consolidator_that_asks_again_has_not_got_what_it_was_handed() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [session_end()], 0.0)
-    assert taken(board, ONE, now=0.0) == taken(board, ONE, now=10.0)
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [session_end()], 0.0)
+    assert taken(queue, ONE, now=0.0) == taken(queue, ONE, now=10.0)
 
 
 def test_a_request_is_withdrawn_when_nobody_waits_for_it_any_more() -> None:
-    board = JobBoard()
-    waiting = board.ask(REFLECT)
-    assert not board.withdraw(waiting)
-    assert board.take(ONE, 0.0) is None
-    begun = board.ask(REFLECT)
-    taken(board)
-    assert board.has_begun(begun)
-    assert board.withdraw(begun)
-    board.release(ONE, 11.0)
-    assert len(board) == 0
+    queue = JobQueue()
+    waiting = queue.add_request(REFLECT)
+    queue.withdraw(waiting)
+    assert queue.take(ONE, 0.0) is None
+    begun = queue.add_request(REFLECT)
+    taken(queue)
+    assert queue.has_begun(begun)
+    queue.withdraw(begun)
+    queue.release(ONE, 11.0)
+    assert len(queue) == 0
 
 
 def test_a_request_that_fails_does_not_come_again() -> None:
-    board = JobBoard()
-    board.ask(REFLECT)
-    board.fail(ONE, taken(board).job_id, 10.0)
-    assert len(board) == 0
+    queue = JobQueue()
+    queue.add_request(REFLECT)
+    queue.fail(ONE, taken(queue).job_id, 10.0)
+    assert len(queue) == 0
 
 
-def test_a_request_of_which_consolidators_die_is_given_up() -> None:
-    board = JobBoard()
-    job_id = board.ask(REFLECT)
-    for attempt in range(AWAITED_ATTEMPTS):
-        taken(board, f"incarnation-{attempt}")
-        assert board.take_given_up() == []
-        board.release(f"incarnation-{attempt}", 10.0)
-    assert board.take_given_up() == [job_id]
-    assert board.take_given_up() == []
-    assert len(board) == 0
+def test_a_request_of_which_consolidators_die_fails() -> None:
+    queue = JobQueue()
+    job_id = queue.add_request(REFLECT)
+    for attempt in range(REQUEST_ATTEMPTS):
+        taken(queue, f"incarnation-{attempt}")
+        assert queue.take_failed_requests() == []
+        queue.release(f"incarnation-{attempt}", 10.0)
+    assert queue.take_failed_requests() == [job_id]
+    assert queue.take_failed_requests() == []
+    assert len(queue) == 0
 
 
 def test_the_ids_of_two_lives_of_the_store_differ() -> None:
-    old, new = JobBoard(first_id=1000), JobBoard(first_id=2000)
-    old.ask(REFLECT)
-    new.ask(REFLECT)
+    old, new = JobQueue(first_id=1000), JobQueue(first_id=2000)
+    old.add_request(REFLECT)
+    new.add_request(REFLECT)
     stale = taken(old).job_id
     taken(new)
     assert new.finish(ONE, stale, 10.0) is None
@@ -253,28 +253,28 @@ def test_the_ids_of_two_lives_of_the_store_differ() -> None:
 
 
 def test_work_on_a_whole_file_is_held_and_what_somebody_waits_for_is_not() -> None:
-    board = JobBoard()
-    board.observe(PROJECT.id, [maintenance(), consolidation(), session_end()], 0.0)
-    board.hold_long(20.0)
-    assert plain(taken(board, now=10.0)) == session_end().job
-    assert board.take(TWO, 10.0) is None
-    assert board.next_at("long") == 20.0, "whoever waits looks again then, and not before"
-    awaited = MaintainJob(0, Maintain(PROJECT), awaited=True)
-    board.ask(awaited)
-    assert plain(taken(board, TWO, now=10.0)) == awaited
-    assert plain(taken(board, "incarnation-3", now=20.0)) == consolidation().job
+    queue = JobQueue()
+    queue.observe(PROJECT.id, [maintenance(), consolidation(), session_end()], 0.0)
+    queue.hold_long(20.0)
+    assert plain(taken(queue, now=10.0)) == session_end().job
+    assert queue.take(TWO, 10.0) is None
+    assert queue.next_at("long") == 20.0, "whoever waits looks again then, and not before"
+    awaited = MaintainJob(0, Maintain(PROJECT))
+    queue.add_request(awaited)
+    assert plain(taken(queue, TWO, now=10.0)) == awaited
+    assert plain(taken(queue, "incarnation-3", now=20.0)) == consolidation().job
 
 
 HOLDERS = st.sampled_from([ONE, TWO, "incarnation-3"])
 NAMES = [f"session:{number}" for number in range(4)]
 
 
-class Board(RuleBasedStateMachine):
+class Queue(RuleBasedStateMachine):
     """A world of sessions that end and are dealt with, and of consolidators that come and go."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.board = JobBoard()
+        self.queue = JobQueue()
         self.now = 0.0
         self.open: set[str] = set()
         self.requests: set[int] = set()
@@ -289,16 +289,16 @@ class Board(RuleBasedStateMachine):
     @rule()
     def look(self) -> None:
         self.now += 0.01
-        self.board.observe(PROJECT.id, [session_end(name) for name in sorted(self.open)], self.now)
+        self.queue.observe(PROJECT.id, [session_end(name) for name in sorted(self.open)], self.now)
 
     @rule()
     def ask(self) -> None:
-        self.requests.add(self.board.ask(REFLECT))
+        self.requests.add(self.queue.add_request(REFLECT))
 
     @rule(holder=HOLDERS)
     def take(self, holder: str) -> None:
         self.held.pop(holder, None)
-        job = self.board.take(holder, self.now)
+        job = self.queue.take(holder, self.now)
         if job is None:
             return
         for other, theirs in list(self.held.items()):
@@ -310,7 +310,7 @@ class Board(RuleBasedStateMachine):
     @rule(holder=HOLDERS, seconds=st.floats(0.0, 100.0))
     def time_passes(self, holder: str, seconds: float) -> None:
         self.now += seconds
-        self.board.heard(holder, self.now)
+        self.queue.heard(holder, self.now)
         self.heard_at[holder] = self.now
 
     @precondition(lambda self: self.held)
@@ -321,7 +321,7 @@ class Board(RuleBasedStateMachine):
         self.now += 0.01
         if well and isinstance(job, SessionEndJob):
             self.open.discard(job.session.session_id)
-        ended = (self.board.finish if well else self.board.fail)(holder, job.job_id, self.now)
+        ended = (self.queue.finish if well else self.queue.fail)(holder, job.job_id, self.now)
         if ended is not None:
             self.requests.discard(job.job_id)
 
@@ -330,7 +330,7 @@ class Board(RuleBasedStateMachine):
     def die(self, data: st.DataObject) -> None:
         holder = data.draw(st.sampled_from(sorted(self.held)))
         del self.held[holder]
-        self.board.release(holder, self.now)
+        self.queue.release(holder, self.now)
 
     @invariant()
     def no_job_has_two_holders(self) -> None:
@@ -343,17 +343,17 @@ class Board(RuleBasedStateMachine):
             self.now += 10_000.0
             self.look()
             for holder in (ONE, TWO, "incarnation-3"):
-                self.board.release(holder, self.now)
-            job = self.board.take("the last", self.now)
+                self.queue.release(holder, self.now)
+            job = self.queue.take("the last", self.now)
             if job is None:
                 break
             if isinstance(job, SessionEndJob):
                 self.open.discard(job.session.session_id)
-            assert self.board.finish("the last", job.job_id, self.now) is not None
+            assert self.queue.finish("the last", job.job_id, self.now) is not None
             self.requests.discard(job.job_id)
         assert not self.open
-        assert self.requests == set(self.board.take_given_up())
+        assert self.requests == set(self.queue.take_failed_requests())
 
 
-TestBoard = Board.TestCase
-TestBoard.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestQueue = Queue.TestCase
+TestQueue.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -10,7 +10,7 @@ import pytest
 
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
 from remembrancer.actors.consolidator.themes import LEAST_SESSIONS
-from remembrancer.actors.store.jobs.findings import MAINTENANCE_S, MAINTENANCE_SESSIONS
+from remembrancer.actors.store.job_finder import MAINTENANCE_S, MAINTENANCE_SESSIONS
 from remembrancer.actors.store.retrieval.shortlist import SAME_COSINE, STRONGER
 from remembrancer.config.settings import PREFIX, Settings
 from remembrancer.launcher import COMMANDS

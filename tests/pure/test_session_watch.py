@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.jobs.session_watch import FORGOTTEN_S, OpenSession, SessionWatch
+from remembrancer.actors.store.job_finder import FORGOTTEN_S, OpenSession, SessionWatch
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
 
 GRACE_S = 120.0

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from remembrancer.actors.launcher.supervisor import Answers
-from remembrancer.commands.trace import CallTrace, choose, join, print_call, print_calls
+from remembrancer.commands.status import CallTrace, choose, join, print_call, print_calls
 from remembrancer.protocol.control import Pong, ProcessTraces, TracesGathered, TracesTold
 from remembrancer.protocol.sockets import Speaker
 from remembrancer.protocol.tracing import (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from remembrancer.actors.embedder.engine import (
     REVISION_DIGITS,
     TextTokenizer,
-    Vector,
     Vectors,
     default_tokenizer,
     local_tokenizer,
@@ -72,15 +71,8 @@ class OnnxEngine:
         )
         self.passage_budget = files.window - files.tokenizer.marks
 
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
-        return self._embed(texts)
-
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`: this model makes no difference."""
-        return self._embed(texts)
-
-    def _embed(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
         rows = self.tokenizer.token_ids(texts, self._window)
         shape = (len(rows), max(len(row) for row in rows))
         ids = np.full(shape, self.tokenizer.pad_id, dtype=np.int64)
@@ -91,6 +83,9 @@ class OnnxEngine:
         # Mean over the tokens that are not padding; the division by their number is lost in the scaling to length 1.
         sums: Vectors = np.matmul(mask[:, np.newaxis, :].astype(np.float32), self._run(ids, mask))[:, 0, :]
         return unit_rows(sums)
+
+    embed_passages = embed_questions
+    """See `Engine`: this model makes no difference."""
 
     def _run(self, ids: NDArray[np.int64], mask: NDArray[np.int64]) -> NDArray[np.float32]:
         feed = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
@@ -109,28 +104,19 @@ class Int8Engine(OnnxEngine):
         self._threads = ThreadPoolExecutor(threads, "passages") if threads > 1 else None
         super().__init__(files, session)
 
+    def embed_questions(self, texts: Sequence[str]) -> Vectors:
+        """See `Engine`."""
+        vectors: list[Vectors] = []
+        for row in self.tokenizer.token_ids(texts, self._window):
+            ids = np.array([row], dtype=np.int64)
+            vectors.append(unit_rows(self._run(ids, np.ones_like(ids)).sum(axis=1)))
+        return np.vstack(vectors)
+
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
         """See `Engine`. The threads are started by the first call, and have its priority."""
         if self._threads is None:
-            return self._embed(texts)
-        return _stacked(self._threads.map(self._vector_of, texts))
-
-    def _embed(self, texts: Sequence[str]) -> Vectors:
-        return _stacked(map(self._vector, self.tokenizer.token_ids(texts, self._window)))
-
-    def _vector_of(self, text: str) -> Vector:
-        (row,) = self.tokenizer.token_ids([text], self._window)
-        return self._vector(row)
-
-    def _vector(self, row: list[int]) -> Vector:
-        ids = np.array([row], dtype=np.int64)
-        sums: Vectors = self._run(ids, np.ones_like(ids)).sum(axis=1)
-        vector: Vector = unit_rows(sums)[0]
-        return vector
-
-
-def _stacked(vectors: Iterable[Vector]) -> Vectors:
-    return np.stack(list(vectors))
+            return self.embed_questions(texts)
+        return np.vstack(list(self._threads.map(lambda text: self.embed_questions([text]), texts)))
 
 
 def load_onnx(model: str, threads: int) -> OnnxEngine:

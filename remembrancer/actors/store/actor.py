@@ -18,8 +18,7 @@ import anyio.abc
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.explaining import Rules
-from remembrancer.actors.store.jobs.consolidator_desk import ConsolidatorDesk
-from remembrancer.actors.store.jobs.material_desk import MaterialDesk
+from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
@@ -79,7 +78,7 @@ class StoreActor(Actor):
         self._scheduler: EmbeddingScheduler
         self._reads: ReadHandlers
         self._requests: Dispatcher
-        self._jobs: ConsolidatorDesk
+        self._jobs: JobHandlers
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
@@ -117,15 +116,16 @@ class StoreActor(Actor):
             self._gate,
             lambda name: self._jobs.finder.mark(name),
         )
-        self._jobs = ConsolidatorDesk(
+        self._jobs = JobHandlers(
             self._files,
             self._committer,
+            self._index,
+            self._scheduler,
+            self._gate,
+            self._threads,
             settings,
             writes.submit,
-            MaterialDesk(self._files, self._index, self._scheduler, self._threads, self._gate),
-            self._threads,
             self._count_accesses,
-            waiting_for_vectors=lambda: self._scheduler.pending if self._scheduler.queue.has_workers else 0,
         )
         self._jobs.finder.mark(self._files.user.name)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)

@@ -79,7 +79,8 @@ def time_windows(query: str, reference: float, zone: tzinfo | None = UTC) -> tup
     Never raises, whatever the text: what is no day of the calendar is no time.
     """
     text = _read(query)
-    if not _may_name_a_time(text):
+    lowered = text.lower()
+    if not any(hint in lowered for hint in _HINTS) and not _DIGIT.search(lowered):
         return ()
     try:
         now = datetime.fromtimestamp(reference, zone).replace(tzinfo=None)
@@ -129,11 +130,6 @@ def _read(query: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFC", text).translate(_PLAIN)
     return in_english(text)
-
-
-def _may_name_a_time(text: str) -> bool:
-    lowered = text.lower()
-    return any(hint in lowered for hint in _HINTS) or _DIGIT.search(lowered) is not None
 
 
 def _spans(text: str, found: Sequence[Phrase], now: datetime) -> Iterable[Span]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, RankingFacts
+from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, Phrase, RankingFacts
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 
@@ -185,9 +185,13 @@ class JoinedGraph:
         """The nodes with these keys."""
         return self._adopt_all([file.entities_keyed(keys, self._session_id) for file in self._files])
 
-    def matching(self, match: str, limit: int) -> list[Node]:
-        """The best `limit` nodes of each file for a full-text expression over the words of names."""
-        return self._adopt_all([file.entities_matching(match, self._session_id, limit) for file in self._files])
+    def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
+        """The best `limit` nodes of each file whose names have any of the phrases (or `every` one)."""
+        if not phrases:
+            return []
+        return self._adopt_all(
+            [file.entities_matching(phrases, self._session_id, limit, every=every) for file in self._files]
+        )
 
     def beginning(self, key: str, limit: int) -> list[Node]:
         """At most `limit` nodes of each file whose keys begin so."""

@@ -14,8 +14,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import Source, searched_once
@@ -54,8 +53,6 @@ LOADED_AT_ONCE: Final = 64
 SHARED: Final = 2
 """Times as many are fetched where another section may take as many as it may have."""
 
-T = TypeVar("T")
-
 
 @dataclass(slots=True)
 class Finds:
@@ -72,7 +69,7 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
     for name in (name for name in TAKES_FIRST if name in found):
         own = [memory for memory in found[name].memories if memory.id not in taken]
         own = [memory for memory in own if memory.status != "consolidated"] or own
-        own.sort(key=_stood_for)
+        own.sort(key=lambda memory: memory.status in STOOD_FOR)
         own = said_once(own)
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
@@ -131,7 +128,7 @@ class Gathering:
         self._weights = weights
         self._task = request.task.strip()
         self._files = OpenFiles.at(request.files)
-        self._vector: asyncio.Task[Vectors] | None = None
+        self._vector: asyncio.Future[Vectors] | None = None
         self._notices: list[Notice] = []
 
     async def gathered(self) -> ContextGathered:
@@ -187,7 +184,8 @@ class Gathering:
         if not self._task:
             rest = await self._top(sources, ("project",), (), SHARED)
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
-        known.sort(key=partial(_mention, self._files))
+        named = self._files.are_named_in
+        known.sort(key=lambda each: 0 if self._files.is_source(each.source.file) else 2 - named(each.content))
         return Finds(known, more=matches.more or of_files.more or rest.more)
 
     async def _session_history(self) -> Finds:
@@ -248,7 +246,7 @@ class Gathering:
     async def _vector_of_task(self, _: str) -> Vectors:
         """The one vector for every search, also where the words that are searched differ."""
         if self._vector is None:
-            self._vector = asyncio.ensure_future(_awaited(self._embed(self._task)))
+            self._vector = asyncio.ensure_future(self._embed(self._task))
         return await asyncio.shield(self._vector)
 
     async def _top(
@@ -269,8 +267,8 @@ class Gathering:
                 for source in sources
             ]
             found = [memory for finds in of_each for memory in finds.memories]
-            found.sort(key=_latest if order == "latest" else _important, reverse=True)
-            found.sort(key=_stood_for)
+            found.sort(key=lambda each: (order == "latest" or each.importance, _happened_at(each)), reverse=True)
+            found.sort(key=lambda each: each.status in STOOD_FOR)
             return Finds(found[:limit], more=len(found) > limit or any(finds.more for finds in of_each))
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
@@ -300,25 +298,17 @@ class Gathering:
             known = records.load(part, filters)
             for record in (known[number] for number in part if number in known):
                 if self._is_useful(record.status, record.valid_until):
-                    (stood_for if record.status in STOOD_FOR else found).append(self._shown(record))
+                    recent = recency(_happened_at(record), self._now)
+                    final = self._weights.final(0.0, record.importance, recent)  # nothing was asked: no relevance
+                    scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
+                    (stood_for if record.status in STOOD_FOR else found).append(as_recalled(record, scores, self._now))
         return Finds(found + stood_for)
-
-    def _shown(self, record: MemoryRecord) -> RecalledMemory:
-        """A memory that nothing was asked of, so that it has no relevance."""
-        recent = recency(_happened_at(record), self._now)
-        final = self._weights.final(0.0, record.importance, recent)
-        scores = Scores(final, relevance=0.0, importance=record.importance, recency=recent)
-        return as_recalled(record, scores, self._now)
 
 
 def visible_numbers(records: Records, memory_ids: Iterable[str], session_id: str) -> list[int]:
     """The numbers of those of the memories that are in this file and that the session may see."""
     known = [number for number in map(records.number_of, memory_ids) if number is not None]
     return list(records.ranking_facts(known, Filters(session_id, include_forgotten=True)))
-
-
-async def _awaited(made: Awaitable[T]) -> T:
-    return await made
 
 
 def _once(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
@@ -332,28 +322,9 @@ def _happened_at(memory: MemoryRecord | RecalledMemory) -> float:
     return memory.created_at if memory.occurred_at is None else memory.occurred_at
 
 
-def _stood_for(memory: RecalledMemory) -> bool:
-    return memory.status in STOOD_FOR
-
-
-def _important(memory: RecalledMemory) -> tuple[float, float]:
-    return memory.importance, _happened_at(memory)
-
-
-def _latest(memory: RecalledMemory) -> float:
-    return _happened_at(memory)
-
-
 def _preference(memory: RecalledMemory) -> float:
     scores = memory.scores
     return IMPORTANCE_SHARE * scores.importance + RECENCY_SHARE * scores.recency + RELEVANCE_SHARE * scores.relevance
-
-
-def _mention(files: OpenFiles, memory: RecalledMemory) -> int:
-    """Where a memory stands: those that come from an open file, those that name one, the others."""
-    if files.is_source(memory.source.file):
-        return 0
-    return 1 if files.are_named_in(memory.content) else 2
 
 
 MAX_FILES: Final = 20

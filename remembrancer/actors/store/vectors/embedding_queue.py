@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -37,32 +37,35 @@ Key = TypeVar("Key")
 Worker = TypeVar("Worker")
 
 
-@dataclass(frozen=True, slots=True)
-class Lease(Generic[Key, Worker]):
-    """A job in a worker's hands."""
-
-    job_id: int
-    key: Key
-    worker: Worker
-
-
 @dataclass(slots=True, eq=False)
 class _Due:
     """A job that is to be done, from when it is queued: queued anew, its text may be another, and it is another due."""
 
-    size_bytes: int | None = None
-    """None until its text was read."""
+    size_bytes: int = 0
+    """0 until its text was read."""
     attempts: int = 0
     deaths: int = 0
     suspected: bool = False
 
 
-@dataclass(slots=True)
-class _Held(Generic[Key]):
+class Ticket(NamedTuple, Generic[Key]):
+    """A job whose text is to be read. It is void when the job is queued anew meanwhile."""
+
     key: Key
     due: _Due
-    size_bytes: int | None = None
-    """None until it is sent."""
+
+
+class Lease(NamedTuple, Generic[Key]):
+    """A job in a worker's hands."""
+
+    job_id: int
+    key: Key
+
+
+class _Held(NamedTuple, Generic[Key]):
+    key: Key
+    due: _Due
+    size_bytes: int
 
 
 @dataclass(slots=True)
@@ -76,12 +79,12 @@ class _WorkerState(Generic[Key]):
     silent: bool = False
 
     def can_take(self, due: _Due, hand_bytes: int) -> bool:
-        """Whether it has credit and room. A suspected job is in nobody's hands but alone."""
+        """Whether it has credit, and its text fits: of any size, if it has nothing. A suspected job goes alone."""
         if not self.held:
             return self.credit > 0
         if self.silent or due.suspected or any(held.due.suspected for held in self.held.values()):
             return False
-        return len(self.held) < self.credit and self.held_bytes + (due.size_bytes or 0) <= hand_bytes
+        return len(self.held) < self.credit and self.held_bytes + due.size_bytes <= hand_bytes
 
 
 class EmbeddingQueue(Generic[Key, Worker]):
@@ -149,13 +152,13 @@ class EmbeddingQueue(Generic[Key, Worker]):
         """A worker is leaving, or has lost its model or its line. Its jobs go back to the front."""
         state = self._workers.pop(worker, None)
         if state is not None:
-            self._requeue(held.key for job_id, held in state.held.items() if self._leased.get(held.key) == job_id)
+            self._requeue(state)
 
     def worker_died(self, worker: Worker) -> list[Key]:
         """A worker is dead, perhaps of what it had in hand. Its jobs go back to the front, less those that
         become dead letters: these are returned."""
         state = self._workers.get(worker)
-        exposed = [] if state is None else [held for held in state.held.values() if self._is_sent(held)]
+        exposed = [] if state is None else [held for held in state.held.values() if self._is_due(held)]
         self.worker_gone(worker)
         for held in exposed[:SUSPECTS]:
             held.due.suspected = True
@@ -177,65 +180,44 @@ class EmbeddingQueue(Generic[Key, Worker]):
         state = self._workers.get(worker)
         return [] if state is None else list(state.held)
 
-    def hand_out(
-        self, now: float, limit: int | None = None, hand_bytes: int = HAND_BYTES
-    ) -> dict[Worker, list[Lease[Key, Worker]]]:
-        """New leases, `limit` at the most, for workers that have credit, each getting its share of the queue.
-
-        What is leased has to be weighed before it is sent (see `weigh`).
-        """
+    def next_up(self, now: float, limit: int | None = None, hand_bytes: int = HAND_BYTES) -> list[Ticket[Key]]:
+        """The jobs whose texts are to be read now, `limit` at the most: there are workers that could take them."""
         self._note_silence(now)
-        handed: dict[Worker, list[Lease[Key, Worker]]] = {}
-        count = 0
-        while self._queue and (limit is None or count < limit):
-            key = next(iter(self._queue))
+        free = sum(max(0, state.credit - len(state.held)) for state in self._workers.values())
+        tickets: list[Ticket[Key]] = []
+        for key in itertools.islice(self._queue, free if limit is None else min(free, limit)):
             due = self._due[key]
+            if not any(state.can_take(due, hand_bytes) for state in self._workers.values()):
+                break
+            tickets.append(Ticket(key, due))
+        return tickets
+
+    def hand_out(
+        self, sizes_bytes: Iterable[tuple[Ticket[Key], int | None]], now: float, hand_bytes: int = HAND_BYTES
+    ) -> dict[Worker, list[Lease[Key]]]:
+        """New leases for jobs whose texts were read, in their order, as far as workers can take them: each gets its
+        share. A job without a text (None) is forgotten."""
+        handed: dict[Worker, list[Lease[Key]]] = {}
+        for (key, due), size_bytes in sizes_bytes:
+            if self._due.get(key) is not due or key not in self._queue:
+                continue
+            if size_bytes is None:
+                self.discard(key)
+                continue
+            due.size_bytes = size_bytes
             able = {worker: state for worker, state in self._workers.items() if state.can_take(due, hand_bytes)}
             if not able:
                 break
             worker = max(able, key=lambda each: able[each].credit - len(able[each].held))
-            lease = Lease(next(self._job_ids), key, worker)
-            self._hold(able[worker], lease, due, now)
-            handed.setdefault(worker, []).append(lease)
-            count += 1
+            state, job_id = able[worker], next(self._job_ids)
+            if not state.held:
+                state.heard_at = now
+            state.held[job_id] = _Held(key, due, size_bytes)
+            state.held_bytes += size_bytes
+            del self._queue[key]
+            self._leased[key] = job_id
+            handed.setdefault(worker, []).append(Lease(job_id, key))
         return handed
-
-    def weigh(self, worker: Worker, sizes_bytes: Mapping[int, int], hand_bytes: int = HAND_BYTES) -> list[int]:
-        """Of the jobs that were just leased, given with the sizes of their texts in the order of their ids: those to be
-        sent. The others go back to the front of the queue. A worker without anything takes a text of any size."""
-        state = self._workers.get(worker)
-        if state is None:
-            return []
-        has_something = any(held.size_bytes is not None for held in state.held.values())
-        kept: list[int] = []
-        back: list[Key] = []
-        for job_id, size_bytes in sizes_bytes.items():
-            held = state.held.get(job_id)
-            if held is None:
-                continue
-            if self._leased.get(held.key) != job_id:  # queued anew while its text was read
-                self._end(state, job_id)
-                continue
-            held.due.size_bytes = size_bytes
-            if back or (has_something and state.held_bytes + size_bytes > hand_bytes):
-                self._end(state, job_id)
-                back.append(held.key)
-            else:
-                held.size_bytes = size_bytes
-                state.held_bytes += size_bytes
-                has_something = True
-                kept.append(job_id)
-        self._requeue(back)
-        return kept
-
-    def withdraw(self, worker: Worker, job_id: int) -> None:
-        """A job that was leased and not sent, since there is no text: it is forgotten, if it was not queued anew."""
-        state = self._workers.get(worker)
-        held = None if state is None else state.held.get(job_id)
-        if state is not None and held is not None:
-            if self._leased.get(held.key) == job_id:
-                self.discard(held.key)
-            self._end(state, job_id)
 
     def finish(self, worker: Worker, job_id: int, now: float) -> Key | None:
         """The key of a finished job; None when it was queued anew or done meanwhile and the answer is to be dropped."""
@@ -262,32 +244,26 @@ class EmbeddingQueue(Generic[Key, Worker]):
     def _is_due(self, held: _Held[Key]) -> bool:
         return self._due.get(held.key) is held.due
 
-    def _is_sent(self, held: _Held[Key]) -> bool:
-        return held.size_bytes is not None and self._is_due(held)
-
-    def _hold(self, state: _WorkerState[Key], lease: Lease[Key, Worker], due: _Due, now: float) -> None:
-        if not state.held:
-            state.heard_at = now
-        state.held[lease.job_id] = _Held(lease.key, due)
-        del self._queue[lease.key]
-        self._leased[lease.key] = lease.job_id
-
     def _answered(self, worker: Worker, job_id: int, now: float) -> _Held[Key] | None:
-        """End a lease of a worker that shows by this that it works. None if the job is not due any more."""
+        """End a lease of a worker that shows by this that it works. None if the job is not due any more.
+
+        If the worker had been silent, what it holds and nobody else was given is its own again.
+        """
         state = self._workers.get(worker)
         if state is None or job_id not in state.held:
             return None
-        self._hear(state, now)
-        held = self._end(state, job_id)
+        state.heard_at = now
+        if state.silent:
+            state.silent = False
+            for held_id, held in state.held.items():
+                if self._is_due(held) and held.key in self._queue:
+                    del self._queue[held.key]
+                    self._leased[held.key] = held_id
+        held = state.held.pop(job_id)
+        state.held_bytes -= held.size_bytes
         if self._leased.get(held.key) == job_id:
             del self._leased[held.key]
         return held if self._is_due(held) else None
-
-    def _end(self, state: _WorkerState[Key], job_id: int) -> _Held[Key]:
-        """Give a lease's credit and room back."""
-        held = state.held.pop(job_id)
-        state.held_bytes -= held.size_bytes or 0
-        return held
 
     def _note_silence(self, now: float) -> None:
         """Queue what silent workers hold, for others. They hold it still, and their answers are as good."""
@@ -295,24 +271,15 @@ class EmbeddingQueue(Generic[Key, Worker]):
             patience_s = SILENCE_S + state.held_bytes / SLOWEST_BYTES_PER_S
             if state.held and not state.silent and now - state.heard_at >= patience_s:
                 state.silent = True
-                self._requeue(held.key for job_id, held in state.held.items() if self._leased.get(held.key) == job_id)
+                self._requeue(state)
 
-    def _hear(self, state: _WorkerState[Key], now: float) -> None:
-        """A worker shows that it works: if it had been silent, what it holds and nobody else was given is its own."""
-        state.heard_at = now
-        if state.silent:
-            state.silent = False
-            for job_id, held in state.held.items():
-                if self._is_due(held) and held.key in self._queue:
-                    del self._queue[held.key]
-                    self._leased[held.key] = job_id
-
-    def _requeue(self, keys: Iterable[Key]) -> None:
-        """Back to the front, in this order."""
-        for key in reversed(list(keys)):
-            self._leased.pop(key, None)
-            self._queue[key] = None
-            self._queue.move_to_end(key, last=False)
+    def _requeue(self, state: _WorkerState[Key]) -> None:
+        """What a worker holds and nobody else was given, back to the front in its order."""
+        for job_id, held in reversed(state.held.items()):
+            if self._leased.get(held.key) == job_id:
+                del self._leased[held.key]
+                self._queue[held.key] = None
+                self._queue.move_to_end(held.key, last=False)
 
 
 Job = tuple[str, int]
@@ -323,11 +290,6 @@ DEADLY_S: Final = 3600.0
 """So long a text of which workers have died is kept from those that come after them."""
 
 
-class _Entry(NamedTuple):
-    reason: str
-    again_at: float
-
-
 class DeadLetters:
     """The memories that could not be embedded, and why.
 
@@ -336,7 +298,8 @@ class DeadLetters:
     """
 
     def __init__(self) -> None:
-        self._entries: dict[Job, _Entry] = {}
+        self._entries: dict[Job, tuple[str, float]] = {}
+        """By memory the reason, and from when it may be tried again."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -347,18 +310,16 @@ class DeadLetters:
     @property
     def last_reason(self) -> str | None:
         """Why the last of them has no vectors."""
-        last = next(reversed(self._entries.values()), None)
-        return None if last is None else last.reason
+        return next((reason for reason, _ in reversed(self._entries.values())), None)
 
     def reason_of(self, job: Job) -> str | None:
         """Why a memory has no vectors; None: it is not among these."""
-        entry = self._entries.get(job)
-        return None if entry is None else entry.reason
+        return self._entries.get(job, (None, 0.0))[0]
 
     def add(self, job: Job, reason: str, *, now: float, deadly: bool = False) -> None:
         """Add a memory at `now`; `deadly`: workers have died of it."""
         self._entries.pop(job, None)
-        self._entries[job] = _Entry(reason, now + DEADLY_S if deadly else now)
+        self._entries[job] = (reason, now + DEADLY_S if deadly else now)
         if len(self._entries) > REMEMBERED:
             del self._entries[next(iter(self._entries))]
 
@@ -368,8 +329,7 @@ class DeadLetters:
 
     def try_again(self, job: Job, now: float) -> bool:
         """Another worker has come: whether the memory (in here or not) is to be handed out. If so, it is taken out."""
-        entry = self._entries.get(job)
-        if entry is not None and entry.again_at > now:
+        if self._entries.get(job, ("", now))[1] > now:
             return False
         self._entries.pop(job, None)
         return True

@@ -340,16 +340,13 @@ class EmbeddingScheduler:
             self._handing.clear()
             limit = await self._let_clients_pass()
             hand_bytes = HAND_BYTES if limit is None else BYTES_UNDER_LOAD
-            for worker, leases in self.queue.hand_out(self._clock(), limit, hand_bytes).items():
-                texts = await self._texts_of([lease.key for lease in leases])
-                for lease in leases:
-                    if lease.key not in texts:
-                        self.queue.withdraw(worker, lease.job_id)
-                sizes = {lease.job_id: len(texts[lease.key].encode()) for lease in leases if lease.key in texts}
-                to_send = self.queue.weigh(worker, sizes, hand_bytes)
-                jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases if lease.job_id in to_send)
+            tickets = self.queue.next_up(self._clock(), limit, hand_bytes)
+            texts = await self._texts_of([ticket.key for ticket in tickets])
+            sizes = [(each, len(texts[each.key].encode()) if each.key in texts else None) for each in tickets]
+            for worker, leases in self.queue.hand_out(sizes, self._clock(), hand_bytes).items():
+                jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases)
                 self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
-                if jobs and not await self._send(worker, EmbedPassages(jobs)):
+                if not await self._send(worker, EmbedPassages(jobs)):
                     self._lose(worker)
             self._index.nudge()
 

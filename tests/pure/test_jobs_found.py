@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 import pytest
 
-from remembrancer.actors.store.jobs.findings import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, jobs_of
-from remembrancer.actors.store.jobs.job_board import Rank
+from remembrancer.actors.store.job_finder import MAINTENANCE_S, PROMOTED_TOGETHER, Findings, jobs_of
+from remembrancer.actors.store.job_queue import Rank
 from remembrancer.actors.store.records.contract import ConsolidationRequest, MaintenanceState, Promotable
 from remembrancer.protocol.consolidation import ConsolidateJob, MaintainJob, PromoteJob, SessionEndJob
 from remembrancer.protocol.session_life import SessionEntry

@@ -1,4 +1,4 @@
-"""Where the store and the consolidator meet: jobs go out, material is read, and who waits gets the answer."""
+"""What the consolidator and those who wait for it ask of the store: jobs go out, memories are read, answers go back."""
 
 from __future__ import annotations
 
@@ -10,29 +10,44 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, get_args
 
 import anyio
+import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.jobs.backlog import Backlog
-from remembrancer.actors.store.jobs.job_board import JobBoard, Wanted
-from remembrancer.actors.store.jobs.job_finder import Apply, JobFinder
-from remembrancer.actors.store.jobs.material_desk import MaterialDesk
+from remembrancer.actors.store.job_finder import MAINTENANCE, Apply, JobFinder
+from remembrancer.actors.store.job_queue import Backlog, FoundJob, JobQueue
+from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.passage_index import find_near
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     AwaitJob,
+    EntityEdges,
+    FindNear,
     Job,
     JobReport,
     JobSort,
     Maintain,
     Maintained,
     MaintainJob,
+    MaterialAnswer,
     MaterialRequest,
+    MemoriesRead,
+    NearFound,
     NoJob,
     NotePresence,
+    ReadEntityEdges,
+    ReadMemories,
+    ReadSession,
+    ReadUpkeep,
     Reflect,
     Reflected,
     ReflectJob,
+    SessionRead,
+    Upkeep,
 )
 from remembrancer.protocol.errors import (
     ConsolidatorUnavailable,
@@ -40,16 +55,21 @@ from remembrancer.protocol.errors import (
     Failure,
     InternalError,
     InvalidInput,
+    MemoryUnavailable,
     RemembrancerError,
     from_failure,
 )
 from remembrancer.protocol.sockets import Peer
-from remembrancer.protocol.wire import Envelope, ToStore
-from remembrancer.protocol.writes import Submit, SubmitBatch
+from remembrancer.protocol.wire import ToStore
+from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 
 ANSWER_MARGIN_S: Final = 0.2
 """What is kept of a deadline for the way back."""
 DEFAULT_DEADLINE_S: Final = 10.0
+ASIDE_S: Final = 0.2
+"""How long one question of the consolidator's waits at most for clients to be served."""
+LARGEST_PAGE: Final = 1000
+"""Memories that one answer holds at most."""
 CONSOLIDATOR: Final = "consolidator"
 """The name that a consolidator speaks under."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
@@ -66,29 +86,32 @@ class _Awaited:
     waiting: int = 0
 
 
-class ConsolidatorDesk:
+class JobHandlers:
     """Hands out jobs, and carries out the consolidator's questions. Belongs to one event loop.
 
-    `waiting_for_vectors` says for how many memories vectors are being made.
+    A project that has no file yet has nothing in it: to ask makes none.
     """
 
     def __init__(
         self,
         files: MemoryFiles,
         committer: Committer,
+        index: IndexManager,
+        scheduler: EmbeddingScheduler,
+        gate: LoadGate,
+        threads: Executor,
         settings: Settings,
         submit: Apply,
-        material: MaterialDesk,
-        threads: Executor,
         count_accesses: Callable[[], Awaitable[None]],
-        waiting_for_vectors: Callable[[], int] = lambda: 0,
     ) -> None:
-        self._board = JobBoard(first_id=time.time_ns() // 1000)
-        self._backlog = Backlog()
-        self._waiting_for_vectors = waiting_for_vectors
+        self._files = files
+        self._index = index
+        self._scheduler = scheduler
+        self._gate = gate
         self._threads = threads
-        self.finder = JobFinder(files, committer, self._board, settings, submit, self._read, self._wake, count_accesses)
-        self._material = material
+        self._queue = JobQueue(first_id=time.time_ns() // 1000)
+        self._backlog = Backlog()
+        self.finder = JobFinder(files, committer, self._queue, settings, submit, self._read, self._wake, count_accesses)
         self._news = anyio.Event()
         self._awaited: dict[int, _Awaited] = {}
         self._latest: dict[tuple[str, JobSort | None], int] = {}
@@ -104,13 +127,13 @@ class ConsolidatorDesk:
             JobReport: self._take_report,
             Reflect: self.ask,
             Maintain: self.ask,
-            **dict.fromkeys(get_args(MaterialRequest), lambda request, _: self._material.read(request)),
+            **dict.fromkeys(get_args(MaterialRequest), lambda request, _: self._answer_question(request)),
         }
 
     def hear(self, peer: Peer, message: ToStore) -> None:
         """Somebody has said this to the store: what of it concerns the jobs."""
         if peer.name == CONSOLIDATOR:
-            self._board.heard(peer.incarnation, time.monotonic())
+            self._queue.heard(peer.incarnation, time.monotonic())
         match message:
             case NotePresence():
                 self.finder.note_presence(message)
@@ -122,7 +145,7 @@ class ConsolidatorDesk:
 
     def drain(self) -> None:
         """The store is about to stop: whoever waits for a job need not wait any more."""
-        self._draining = self._material.draining = True
+        self._draining = True
         self._wake()
 
     def consolidator_gone(self, incarnation: str) -> None:
@@ -136,7 +159,7 @@ class ConsolidatorDesk:
             return
         self._refusal = f"the consolidator has failed: {why}"
         for job_id in list(self._awaited):
-            self._board.withdraw(job_id)
+            self._queue.withdraw(job_id)
             self._answer(job_id, ConsolidatorUnavailable(self._refusal))
 
     async def ask(self, request: Reflect | Maintain, context: RequestContext) -> Reflected | Maintained:
@@ -157,12 +180,12 @@ class ConsolidatorDesk:
         try:
             with anyio.move_on_after(timeout_s):
                 return await asyncio.shield(awaited.answer)
-            begun = self._board.has_begun(job_id)
+            begun = self._queue.has_begun(job_id)
         finally:
             awaited.waiting -= 1
             if not awaited.waiting:
                 self._awaited.pop(job_id, None)
-                self._board.withdraw(job_id)
+                self._queue.withdraw(job_id)
         if begun:
             raise DeadlineExceeded("the consolidator is at work on this: ask again in a moment")
         raise ConsolidatorUnavailable("the consolidator is busy or is being started: ask again in a moment")
@@ -173,58 +196,55 @@ class ConsolidatorDesk:
             for job_id, awaited in self._awaited.items():
                 if awaited.request == request:
                     return job_id, awaited
-        job = ReflectJob(0, request) if isinstance(request, Reflect) else MaintainJob(0, request, awaited=True)
-        job_id = self._board.ask(job)
+        job = ReflectJob(0, request) if isinstance(request, Reflect) else MaintainJob(0, request)
+        job_id = self._queue.add_request(job)
         awaited = self._awaited[job_id] = _Awaited(request, asyncio.get_running_loop().create_future())
         self._wake()
         return job_id, awaited
 
     async def _await_job(self, request: AwaitJob, context: RequestContext) -> Job:
         context.undelivered = lambda: self._release(context.peer.incarnation)
-        return await self._next_job(context.peer, context.envelope, request)
-
-    async def _next_job(self, peer: Peer, envelope: Envelope, request: AwaitJob) -> Job:
+        incarnation, question = context.peer.incarnation, context.envelope.message_id
         if not self._is_off:
             self._refusal = None
-        asking = (peer.incarnation, request.sort)
-        self._latest[asking] = envelope.message_id
+        asking = (incarnation, request.sort)
+        self._latest[asking] = question
         for job_id in request.done:
-            await self._ended(job_id, self._board.finish(peer.incarnation, job_id, time.monotonic()))
-        remaining_s = envelope.remaining_s()
-        give_up_at = time.monotonic() + (DEFAULT_DEADLINE_S if remaining_s is None else remaining_s) - ANSWER_MARGIN_S
-        while self._latest.get(asking) == envelope.message_id and not self._draining:
+            await self._finished(job_id, self._queue.finish(incarnation, job_id, time.monotonic()))
+        give_up_at = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
+        while self._latest.get(asking) == question and not self._draining:
             now = time.monotonic()
-            self._board.hold_long(self._backlog.held_until(self._waiting_for_vectors(), now))
-            job = self._board.take(peer.incarnation, now, request.sort)
-            self._tell_of_given_up()
+            pending = self._scheduler.pending if self._scheduler.queue.has_workers else 0
+            self._queue.hold_long(self._backlog.held_until(pending, now))
+            job = self._queue.take(incarnation, now, request.sort)
+            self._refuse_failed_requests()
             if job is not None:
                 return job
             if now >= give_up_at:
                 break
-            until = min(give_up_at, self._board.next_at(request.sort) or give_up_at)
+            until = min(give_up_at, self._queue.next_at(request.sort) or give_up_at)
             news = self._news
             with anyio.move_on_after(max(0.0, until - now)):
                 await news.wait()
         return NoJob()
 
     async def _take_report(self, report: JobReport, context: RequestContext) -> None:
-        now, peer = time.monotonic(), context.peer
+        now, incarnation = time.monotonic(), context.peer.incarnation
         if report.error_code is None:
-            wanted = self._board.finish(peer.incarnation, report.job_id, now)
+            found = self._queue.finish(incarnation, report.job_id, now)
             if report.answer is not None:
                 self._answer(report.job_id, report.answer)
-            await self._ended(report.job_id, wanted)
+            await self._finished(report.job_id, found)
         else:
-            self._board.fail(peer.incarnation, report.job_id, now)
-            failure = Failure(report.error_code, report.error or "the consolidator gave it up")
+            self._queue.fail(incarnation, report.job_id, now)
+            failure = Failure(report.error_code, report.error or "the consolidator could not do it")
             self._answer(report.job_id, from_failure(failure))
             self._wake()
 
-    async def _ended(self, job_id: int, wanted: Wanted | None) -> None:
-        if wanted is None:
-            return
-        self._answer(job_id, InternalError("the consolidator has done this and does not say what came of it"))
-        await self.finder.ended(wanted)
+    async def _finished(self, job_id: int, found: FoundJob | None) -> None:
+        if found is not None:
+            self._answer(job_id, InternalError("the consolidator has done this and does not say what came of it"))
+            await self.finder.finished(found)
 
     def _answer(self, job_id: int, answer: Reflected | Maintained | RemembrancerError) -> None:
         """Answer whoever waits for that job; the first answer counts."""
@@ -237,17 +257,57 @@ class ConsolidatorDesk:
             awaited.answer.set_result(answer)
 
     def _release(self, incarnation: str) -> None:
-        self._board.release(incarnation, time.monotonic())
-        self._tell_of_given_up()
+        self._queue.release(incarnation, time.monotonic())
+        self._refuse_failed_requests()
         self._wake()
 
-    def _tell_of_given_up(self) -> None:
-        for job_id in self._board.take_given_up():
+    def _refuse_failed_requests(self) -> None:
+        for job_id in self._queue.take_failed_requests():
             self._answer(job_id, ConsolidatorUnavailable("the consolidator has died of this request several times"))
 
     def _wake(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
+    # --- What the consolidator reads. It steps aside while clients are being served.
+
+    async def _answer_question(self, request: MaterialRequest) -> MaterialAnswer:
+        give_up_at = time.monotonic() + ASIDE_S
+        while (wait_s := self._gate.hold_s(now := time.monotonic(), now)) > 0 and now < give_up_at:  # noqa: ASYNC110
+            await anyio.sleep(min(wait_s, give_up_at - now))
+        if self._draining:
+            raise MemoryUnavailable("the store is stopping")
+        records = await self._records_of(request.project)
+        identity = self._scheduler.identity
+        match request:
+            case ReadMemories():
+                if records is None or request.limit < 1:
+                    return MemoriesRead((), more=False)
+                bounded = msgspec.structs.replace(request, limit=min(request.limit, LARGEST_PAGE))
+                return await self._read(lambda: records.materials(bounded, None if identity is None else identity.key))
+            case FindNear():
+                if records is None or identity is None:
+                    return NearFound(((),) * request.rows)
+                index = self._index.searchable(records.name)
+                return await self._read(lambda: find_near(records, index, identity.key, request))
+            case ReadEntityEdges(after=after):
+                return EntityEdges(()) if records is None else await self._read(lambda: records.entity_edges(after))
+            case ReadUpkeep():
+                return Upkeep() if records is None else await self._read(lambda: _upkeep_of(records, request))
+            case ReadSession(session_id=session_id, turns=turns):
+                if records is None:
+                    return SessionRead(None)
+                return await self._read(lambda: records.session_read(session_id, turns))
+
+    async def _records_of(self, project: ProjectRef | None) -> Records | None:
+        if project is None:
+            return self._files.user
+        return await self._files.project(project) if self._files.exists(project) else None
+
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+
+def _upkeep_of(records: Records, request: ReadUpkeep) -> Upkeep:
+    orphans, prunable = records.upkeep(request.orphans_before, request.prune)
+    return Upkeep(records.maintenance_state(MAINTENANCE).done_at, orphans, prunable)
