@@ -148,3 +148,23 @@ def _alike(one: str, other: str) -> bool:
         return True
     short, long = sorted((one, other), key=len)
     return len(short) >= _STEM and long.startswith(short)
+
+
+_ROLES: Final = re.compile(
+    r"<(?=/?\s*(?:system|context|instructions?|assistant|user|human|developer|important|additional-?context|memory-data"
+    r"|(?:tool|function)(?:_\w+)?|antml)\b|\|)|\[(?=/?INST\])",
+    re.IGNORECASE,
+)
+"""What begins a tag that a model may take for the frame of its conversation."""
+_UNSHOWN: Final = {
+    **dict.fromkeys((*range(0x20), *range(0x7F, 0xA0)), "\ufffd"),
+    **dict.fromkeys(map(ord, "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"), "\ufffd"),
+    **{ord(kept): kept for kept in "\n\t\r"},
+}
+
+
+def neutralised(text: str) -> str:
+    """A remembered text as it is shown: data that cannot pose as the frame of a conversation, or steer a terminal."""
+    if "<" in text or "[" in text:
+        text = _ROLES.sub(lambda found: "‹" if found[0] == "<" else "［", text)
+    return text if text.isprintable() else text.translate(_UNSHOWN)

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from remembrancer.memory.tokens import estimate_tokens
-from remembrancer.toolsets.memory.context_block import NOTHING
+from remembrancer.toolsets.memory.context_block import MARKED, NOTHING
 from remembrancer.toolsets.memory.get_memory_context import MAX_FILES
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
@@ -49,7 +49,7 @@ async def test_the_block_has_the_seeds_shape_and_fields(rig: Rig) -> None:
         answer = await client.call("get_memory_context")
         assert answer == {
             "context_block": (
-                "## Memory Context\n\n"
+                f"{MARKED}\n\n"
                 "### User Preferences\n- Prefers TypeScript\n- Answers tersely (from tool Bash, file notes.md)\n\n"
                 "### Project Knowledge\n- This service uses gRPC\n\n"
                 "### Recent Session\n- Earlier discussed auth flow\n\n"
@@ -61,7 +61,7 @@ async def test_the_block_has_the_seeds_shape_and_fields(rig: Rig) -> None:
             "memory_ids": [each["memory_id"] for each in stored],
         }
         some = await client.call("get_memory_context", sections="session_history")
-        assert some["context_block"] == "## Memory Context\n\n### Recent Session\n- Earlier discussed auth flow"
+        assert some["context_block"] == f"{MARKED}\n\n### Recent Session\n- Earlier discussed auth flow"
 
 
 async def test_an_empty_memory_gives_a_block_that_says_so(rig: Rig) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from remembrancer.memory.text import neutralised
 from remembrancer.protocol.reads import Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
@@ -25,7 +26,11 @@ def iso(seconds: float) -> str:
 def source_of(source: SourceRef) -> dict[str, Any]:
     """Where a memory came from."""
     fields = {"tool": source.tool, "file": source.file, "conversation_turn": source.conversation_turn}
-    return {name: value for name, value in fields.items() if value is not None}
+    return {
+        name: neutralised(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+        if value is not None
+    }
 
 
 def fields_of(memory: PortableMemory | Snapshot | RecalledMemory, *names: str) -> Answer:
@@ -43,7 +48,9 @@ def _shown(name: str, value: Any) -> Any:
         return iso(value)
     if isinstance(value, SourceRef):
         return source_of(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [neutralised(each) if isinstance(each, str) else each for each in value]
+    return neutralised(value) if isinstance(value, str) else value
 
 
 def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:

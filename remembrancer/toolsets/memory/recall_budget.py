@@ -23,7 +23,7 @@ CHARACTERS_A_TOKEN: Final = 12
 """More than any prose or code has: what is longer need not be counted."""
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
-DISPENSABLE: Final = ("hint", "profile", "warnings", "message")
+DISPENSABLE: Final = ("note", "hint", "profile", "warnings", "message")
 """What an answer without memories can do without, the first first. The code of the first warning stays. Its text
 (`message`) goes last: as long as there are `warnings`, it is put there again."""
 
