@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import IO, ClassVar, Final, NamedTuple
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.store import catalog
 from remembrancer.actors.store.records import schema
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.paths import RuntimePaths
@@ -205,7 +204,7 @@ def newest_version(name: str) -> int:
         case "queue.db":
             return write_queue.SCHEMA_VERSION
         case "catalog.db":
-            return catalog.CATALOG_VERSION
+            return schema.CATALOG_VERSION
         case _:
             return schema.SCHEMA_VERSION
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
+from remembrancer.actors.store.memory_files import CATALOG_VERSION, Catalog
 from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
