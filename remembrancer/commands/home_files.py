@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import IO, ClassVar, Final, NamedTuple
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.store import catalog
 from remembrancer.actors.store.records import schema
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.paths import RuntimePaths
@@ -196,7 +195,7 @@ def is_known(name: str) -> bool:
 
 def newest_version(name: str) -> int:
     """The schema version up to which this release reads the file of that name."""
-    versions = {QUEUE: write_queue.SCHEMA_VERSION, CATALOG: catalog.CATALOG_VERSION}
+    versions = {QUEUE: write_queue.SCHEMA_VERSION, CATALOG: schema.CATALOG_VERSION}
     return versions.get(name, schema.SCHEMA_VERSION)
 
 

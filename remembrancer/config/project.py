@@ -23,24 +23,46 @@ def project_of(directory: Path) -> ProjectRef:
 
 
 def _git_common_directory(directory: Path) -> Path | None:
-    """See gitrepository-layout(5): `.git` may be a file that names the directory; `commondir` names the shared one."""
+    """The git common directory of the working tree that a directory is in, None outside of any.
+
+    See gitrepository-layout(5): `.git` may be a file that names the directory, and its `commondir` the shared one. A
+    file, or a link, may have come with somebody else's files: it is followed only if what it names points back, as git
+    checks for worktrees. One that does not is a repository of its own.
+    """
     for parent in (directory, *directory.parents):
         dot_git = parent / ".git"
         try:
+            if dot_git.is_symlink():
+                return dot_git
             if dot_git.is_dir():
-                git_directory = dot_git
+                if (dot_git / "HEAD").is_file():
+                    return dot_git.resolve()
             elif dot_git.is_file():
                 mark, _, named = os.fsdecode(dot_git.read_bytes()).partition(":")
                 if mark != "gitdir":
                     continue
-                git_directory = (parent / named.strip()).resolve()
-            else:
-                continue
-            common = git_directory / "commondir"
-            if common.is_file():
-                git_directory = git_directory / os.fsdecode(common.read_bytes()).strip()
-            if (git_directory / "HEAD").is_file():
-                return git_directory.resolve()
+                target = (parent / named.strip()).resolve()
+                if not (target / "HEAD").is_file():
+                    continue
+                return _shared_by(target, dot_git) or dot_git
         except (OSError, ValueError, RuntimeError):  # unreadable, a NUL in a path, a loop of symbolic links
             continue
+    return None
+
+
+def _shared_by(target: Path, dot_git: Path) -> Path | None:
+    """The directory that worktrees share, of a git directory that a `.git` file names; None if it names another tree.
+
+    A worktree's has `gitdir`, the path of that file; a submodule's has its working tree in its configuration.
+    """
+    back = target / "gitdir"
+    if back.is_file():
+        if (target / os.fsdecode(back.read_bytes()).strip()).resolve() != dot_git.resolve():
+            return None
+        common = (target / os.fsdecode((target / "commondir").read_bytes()).strip()).resolve()
+        return common if target.parent == common / "worktrees" and (common / "HEAD").is_file() else None
+    for line in os.fsdecode((target / "config").read_bytes()).splitlines():
+        name, _, value = line.partition("=")
+        if name.strip() == "worktree":
+            return target if (target / value.strip().strip('"')).resolve() == dot_git.parent.resolve() else None
     return None

@@ -133,3 +133,16 @@ def _read_id(written: bytes | None) -> int | str | None:
     except ValueError:
         return None
     return value
+
+
+_MEMBER = rb'\s*"(?:jsonrpc|method)"\s*:\s*' + _STRING + rb"\s*"
+_CUT_ID = rb'\s*"id"\s*:\s*(' + _STRING + rb"|-?\d{1,18})\s*"
+
+
+def id_of_cut(head: bytes, tail: bytes) -> int | str | None:
+    """The request id of a line of which only its beginning and its end were kept: before its parameters, or behind."""
+    import re
+
+    found = re.match(rb"\s*\{(?:" + _MEMBER + rb",)*" + _CUT_ID + rb"[,}]", head)
+    found = found or re.search(rb"[\]}\"\w]\s*," + _CUT_ID + rb"(?:," + _MEMBER + rb")*\}\s*\Z", tail)
+    return None if found is None else _read_id(found[1])

@@ -19,6 +19,7 @@ from remembrancer.actors.gateway.hello import path_of_uri
         ("file:relative", None),
         ("file:///a%00b", None),
         ("", None),
+        ("file://[::1", None),
     ],
 )
 def test_a_root_is_a_file_uri_of_this_host(uri: str, path: Path | None) -> None:

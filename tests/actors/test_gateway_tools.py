@@ -15,8 +15,9 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.protocol.control import PeerFailed
 from remembrancer.protocol.reads import NoteAccess, Notice, Recall, Refused
+from remembrancer.protocol.session_life import StartSession
 from remembrancer.protocol.writes import EntityRef, StoreMemory, memory_id_of
-from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig
+from tests.actors.gateway_rig import PATIENT, QUICK, PlayedStore, RawClient, Rig, content_of
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
@@ -338,6 +339,39 @@ async def test_a_client_that_does_not_say_its_roots_is_not_waited_for_long(rig: 
             await client.store("x")
         (operation,) = store.applied.values()
     assert operation.project == project_of(rig.paths.home)
+
+
+async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(rig: Rig, tmp_path: Path) -> None:
+    late, other = tmp_path / "late", tmp_path / "other"
+    late.mkdir()
+    other.mkdir()
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client() as client:
+        await client.initialize(roots={"listChanged": True})
+        await client.store("before")
+        (asked,) = client.requests
+        await client.send(id=asked["id"], result={"roots": [{"uri": "file://[::1"}, {"uri": late.as_uri()}]})
+        await until(lambda: StartSession("session:test", "test", str(late)) in store.life)
+        (warning,) = (await client.store("after"))["warnings"]
+        assert warning["code"] == "project_changed"
+        client.answers_roots = [other.as_uri()]
+        await client.send(method="notifications/roots/list_changed")
+        assert "error" not in await client.call("get_memory_status")
+        await until(lambda: StartSession("session:test", "test", str(other)) in store.life)
+        await client.store("elsewhere")
+        projects = {content_of(each): each.project for each in store.applied.values()}
+    assert projects["before"] == project_of(rig.paths.home)
+    assert projects["after"] == project_of(late)
+    assert projects["elsewhere"] == project_of(other)
+
+
+async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(rig: Rig) -> None:
+    async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
+        tags = b",".join([b'"a"'] * 3_000_000)
+        call = b'{"name":"store_memory","arguments":{"content":"x","tags":[' + tags + b"]}}"
+        await client.say(b'{"jsonrpc":"2.0","id":77,"method":"tools/call","params":' + call + b"}")
+        answer = await client.hear()
+        assert (answer["id"], answer["error"]["code"]) == (77, -32600)
+        assert "values at most" in answer["error"]["message"]
 
 
 @pytest.mark.parametrize(

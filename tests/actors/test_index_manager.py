@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import EmbeddedMemory
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
@@ -50,7 +51,7 @@ async def test_near_duplicates_are_found_while_the_index_is_being_opened(tmp_pat
         with anyio.fail_after(PATIENCE_S), ThreadPoolExecutor(1) as threads:
             await opening.wait()
             await keeper.check_now(records.name, numbers[1], threads)
-        assert records.similar_ids(numbers[1], SESSION) == (f"memory:{len(TEXTS[0])}",)
+        assert near_duplicates(records, numbers[1], SESSION) == (f"memory:{len(TEXTS[0])}",)
     finally:
         await keeper.aclose()
         may_open.set()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, KeywordHit, Phrase, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
@@ -366,8 +366,8 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     lantern = files.store("A lantern of brass.")
     search, searched = files.project.keyword_hits, threading.Event()
 
-    def search_and_say(match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-        hits = search(match, filters, limit)
+    def search_and_say(phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
+        hits = search(phrases, filters, limit)
         searched.set()
         return hits
 

@@ -32,7 +32,7 @@ class Mortal(SqliteRecords):
     def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
         return self._die_after("received", super().receive_move(operation, memory))
 
-    def end_move(self, operation: Operation, reply: Applied) -> tuple[int, ...]:
+    def end_move(self, operation: Operation, reply: Applied | None) -> tuple[int, ...]:
         return self._die_after("ended", super().end_move(operation, reply))
 
     def _die_after(self, step: str, result: T) -> T:

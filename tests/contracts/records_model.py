@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase, Records
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import Counts
@@ -292,7 +292,7 @@ def check_searches(records: Records, model: Model, session: str, include_forgott
     }
     filters = Filters(session, include_forgotten=include_forgotten)
     for word in (*WORDS, *TAGS):
-        found = {hit.number for hit in records.keyword_hits(f'"{word}"', filters, 1000)}
+        found = {hit.number for hit in records.keyword_hits([Phrase(word)], filters, 1000)}
         assert found == {number for number, now in seen.items() if word in now.content.split() or word in now.tags}
     for tag in TAGS:
         matching = records.matching(tagged(filters, tag), 1000)

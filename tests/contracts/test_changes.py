@@ -9,9 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, NearDuplicate, Outcome, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.retrieval.keywords import match_expression
+from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.changes import MAX_ENTITIES, MAX_METADATA_BYTES, MAX_TAGS
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.work import Passage
@@ -106,7 +107,7 @@ def refusal(records: Records, change: Change, session_id: str = SESSION) -> Reme
 
 
 def everything(records: Records) -> list[object]:
-    return [shown(records), records.counts(None), records.pending(), records.session(SESSION)]
+    return [shown(records), records.counts(None), records.pending(), records.session_story(SESSION)]
 
 
 def shown(records: Records, memory_id: str = ID) -> PortableMemory:
@@ -116,9 +117,7 @@ def shown(records: Records, memory_id: str = ID) -> PortableMemory:
 
 
 def hits(records: Records, query: str, filters: Filters = ALL) -> list[int]:
-    expression = match_expression(query)
-    assert expression is not None
-    return [hit.number for hit in records.keyword_hits(expression, filters, 50)]
+    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, 50)]
 
 
 def number_of(records: Records, memory_id: str = ID) -> int:
@@ -268,14 +267,14 @@ def test_a_new_content_has_none_of_the_old_ones_vectors_and_near_duplicates(reco
     mine, theirs = embed(records, one, "the first lantern"), embed(records, two, "the other lantern")
     link = NearDuplicate(two, one, 0.97, (mine[0], theirs[0]))
     records.link_similar([link])
-    assert records.similar_ids(two, SESSION) == (ID,)
+    assert near_duplicates(records, two, SESSION) == (ID,)
     outcome = records.apply([operation_of(UpdateMemory(ID, content="a candle"))])[0]
     assert (outcome.to_embed, outcome.removed_passages) == (one, tuple(mine))
     assert records.passage_numbers(MODEL) == theirs
     assert records.pending() == [one]
-    assert records.similar_ids(two, SESSION) == ()
+    assert near_duplicates(records, two, SESSION) == ()
     records.link_similar([link])
-    assert records.similar_ids(two, SESSION) == (), "what was compared is not there any more"
+    assert near_duplicates(records, two, SESSION) == (), "what was compared is not there any more"
 
 
 def test_vectors_of_a_text_that_has_been_changed_since_are_not_kept(records: Records) -> None:
@@ -287,7 +286,7 @@ def test_vectors_of_a_text_that_has_been_changed_since_are_not_kept(records: Rec
     assert (saved.kept.numbers, saved.outdated) == ([], [number])
     assert records.pending() == [number]
     assert not records.is_embedded(MODEL, number)
-    records.fail_embedding(number, digest_of("the first lantern"), "the old text", final=True)
+    records.fail_embedding(number, digest_of("the first lantern"))
     assert records.pending() == [number], "nor is the new text given up with the old"
     assert embed(records, number, "a candle") != []
     assert records.is_embedded(MODEL, number)

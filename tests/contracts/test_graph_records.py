@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.graph.sqlite_graph import MOST_ROWS
-from remembrancer.actors.store.records.contract import EdgeRow, EntityRow, Filters, GraphRecords, Records
+from remembrancer.actors.store.records.contract import EdgeRow, EntityRow, Filters, GraphRecords, Phrase, Records
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -129,7 +129,7 @@ def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(records: 
     assert graph.entities_named("Secret", SESSION) == []
     assert graph.entities_keyed(["secret"], SESSION) == []
     assert graph.entities_beginning("se", SESSION, 9) == []
-    assert graph.entities_matching('"secret"', SESSION, 9) == []
+    assert graph.entities_matching([Phrase("secret")], SESSION, 9) == []
     assert graph.entity_uses("", SESSION) == [("A", "a", 1), ("B", "b", 1)]
     assert graph.tag_uses("", SESSION) == {}
     assert graph.memory_counts([numbers(graph, "A")], SESSION) == [1]
@@ -148,9 +148,9 @@ def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(recor
     assert named(graph.entities_named("AuthService", SESSION)) == ["AuthService"]
     assert graph.entities_named("authservice", SESSION) == []
     assert named(graph.entities_keyed(["authservice", "nothing"], SESSION)) == ["AuthService", "auth-service"]
-    assert named(graph.entities_matching('"harbours"', SESSION, 9)) == ["Harbour Master"], "words are stemmed"
-    assert set(named(graph.entities_matching('"service"', SESSION, 9))) == {"AuthService", "auth-service"}
-    assert len(graph.entities_matching('"service"', SESSION, 1)) == 1
+    assert named(graph.entities_matching([Phrase("harbours")], SESSION, 9)) == ["Harbour Master"], "words are stemmed"
+    assert set(named(graph.entities_matching([Phrase("service")], SESSION, 9))) == {"AuthService", "auth-service"}
+    assert len(graph.entities_matching([Phrase("service")], SESSION, 1)) == 1
     assert named(graph.entities_beginning("auth", SESSION, 9)) == ["Authors", "AuthService", "auth-service"]
     assert len(graph.entities_beginning("auth", SESSION, 2)) == 2
 

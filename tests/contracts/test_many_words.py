@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import Filters
-from remembrancer.actors.store.records.search import BM25, ENOUGH, WIDE_ROWS, narrowed, phrases_of
+from remembrancer.actors.store.records.contract import Filters, Phrase
+from remembrancer.actors.store.records.search import BM25, ENOUGH, WIDE_ROWS, expression_of, narrowed
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_SESSION, SESSION, store_operation
 
 COUNT = WIDE_ROWS + 2_000
-QUESTION = '"rare" OR "seldom" OR "common" OR "usual"'
+QUESTION = [Phrase("rare"), Phrase("seldom"), Phrase("common"), Phrase("usual")]
 OTHERS = Filters(OTHER_SESSION)
 OWN = 40
 TAGGED = 5
@@ -42,11 +42,12 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRecords]
 
 
 def scored_by_all(records: SqliteRecords) -> dict[int, float]:
-    return dict(records._file.read(f"SELECT rowid, {BM25} FROM memories_text WHERE memories_text MATCH ?", (QUESTION,)))
+    scored = f"SELECT rowid, {BM25} FROM memories_text WHERE memories_text MATCH ?"
+    return dict(records._file.read(scored, (expression_of(QUESTION),)))
 
 
 def test_the_question_is_one_that_is_narrowed() -> None:
-    assert narrowed(phrases_of(QUESTION), {'"rare"': 30, '"seldom"': 133, '"common"': COUNT, '"usual"': COUNT * 3 // 4})
+    assert narrowed(dict.fromkeys(QUESTION, 1), dict(zip(QUESTION, (30, 133, COUNT, COUNT * 3 // 4), strict=True)))
 
 
 def test_the_best_are_found_with_the_scores_that_all_words_give(records: SqliteRecords) -> None:
@@ -75,4 +76,4 @@ def test_filters_that_leave_few_leave_them_all(records: SqliteRecords) -> None:
 
 
 def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: SqliteRecords) -> None:
-    assert len(records.keyword_hits('"rare" OR "common"', OTHERS, ENOUGH + 20)) >= ENOUGH
+    assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)) >= ENOUGH

@@ -51,10 +51,10 @@ def pruned(records: Records, edit: Prune) -> int:
 
 
 def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: RecordsFactory, records: Records) -> None:
-    assert records.prunable(nothing(sessions_before=factory.clock.now)) == 0, "not before the time"
+    assert records.upkeep(0, nothing(sessions_before=factory.clock.now))[1] == 0, "not before the time"
     edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
-    assert records.prunable(edit) == pruned(records, edit) == 7
-    assert records.prunable(edit) == 0
+    assert records.upkeep(0, edit)[1] == pruned(records, edit) == 7
+    assert records.upkeep(0, edit)[1] == 0
     closed, running = records.session_read(SESSION, 50), records.session_read(OTHER_SESSION, 50)
     assert (closed.turn_count, closed.tools) == (0, ())
     assert closed.entry is not None
@@ -65,7 +65,7 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
     factory: RecordsFactory, records: Records
 ) -> None:
     edit = nothing(runs_before=factory.clock.now + 1, limit=1)
-    assert records.prunable(edit) == 4, "two runs, and two changes of one"
+    assert records.upkeep(0, edit)[1] == 4, "two runs, and two changes of one"
     factory.clock.now += 10
     assert pruned(records, edit) == 4
     (outcome,) = records.apply([undo_operation("undo")])
@@ -83,7 +83,7 @@ def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
     records.begin_move(moving)
     before = factory.clock.now + 1
     factory.clock.now += 10
-    count = records.prunable(nothing(operations_before=before))
+    count = records.upkeep(0, nothing(operations_before=before))[1]
     assert count == pruned(records, nothing(operations_before=before)) > 5
     assert records.outcome_of("end") is None
     assert records.moves() == [moving]

@@ -13,17 +13,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     Filters,
     NearDuplicate,
     Outcome,
+    Phrase,
     RankingFacts,
     Records,
     SavedEmbeddings,
+    SessionStory,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.actors.store.retrieval.keywords import match_expression
+from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import Counts
@@ -67,9 +70,7 @@ def store(records: Records, *operations: Operation) -> list[int]:
 
 
 def hits(records: Records, query: str, filters: Filters = ALL, limit: int = 50) -> list[int]:
-    expression = match_expression(query)
-    assert expression is not None
-    return [hit.number for hit in records.keyword_hits(expression, filters, limit)]
+    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, limit)]
 
 
 # Applying
@@ -165,7 +166,7 @@ def test_an_operation_that_cannot_be_applied_changes_nothing_and_does_not_hurt_t
     assert [type(outcome.reply) for outcome in outcomes] == [Applied, InvalidInput, Applied]
     assert outcomes[1].to_embed is None
     assert records.counts(None) == Counts(2, {"project": 2}, {"semantic": 2}, 0, 0, 0)
-    assert records.session(OTHER_SESSION) == (None, 0)
+    assert records.session_story(OTHER_SESSION) == SessionStory(None, {}, {}, {})
     assert len(records.pending()) == 2
     assert hits(records, "never kept") == []
     good = _with(store_operation("bad", "kept now"), content="kept now")
@@ -320,11 +321,11 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
         assert len(matching) == len(set(matching))
         assert set(matching) == expected
         assert set(hits(records, "lantern", filters, 1000)) == expected
-        own, others = records.keyword_hits_apart('"lantern"', filters, 1000)
+        own, others = records.keyword_hits_apart([Phrase("lantern")], filters, 1000)
         mine = {stored.number for stored in library if change_of(stored.operation).scope == "session"}
         assert {hit.number for hit in own} == expected & mine
         assert {hit.number for hit in others} == expected - mine
-        together = records.keyword_hits('"lantern"', filters, 1000)
+        together = records.keyword_hits([Phrase("lantern")], filters, 1000)
         assert sorted(own + others, key=lambda hit: (-hit.bm25, -hit.number)) == together, "each side the best first"
         assert records.ranking_facts(numbers, filters).keys() == expected
         assert records.load(numbers, filters).keys() == expected
@@ -348,7 +349,7 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
             seen = {each.number for each in library if passes(each, filters)} - forgotten
             mine = {each.number for each in library if change_of(each.operation).scope == "session"}
             assert set(hits(records, "lantern", filters, 1000)) == seen
-            own, others = records.keyword_hits_apart('"lantern"', filters, 1000)
+            own, others = records.keyword_hits_apart([Phrase("lantern")], filters, 1000)
             assert ({hit.number for hit in own}, {hit.number for hit in others}) == (seen & mine, seen - mine)
     assert sum(records.sizes().values()) == len(library) - len(forgotten)
 
@@ -383,7 +384,7 @@ def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(record
     assert hits(records, "deployed")[0] == many
     assert set(hits(records, "deployed")) == {many, one, tagged}
     assert hits(records, "deployed", limit=1) == [many]
-    found = records.keyword_hits('"deploy"', ALL, 10)
+    found = records.keyword_hits([Phrase("deploy")], ALL, 10)
     assert [hit.bm25 for hit in found] == sorted((hit.bm25 for hit in found), reverse=True)
     assert all(hit.bm25 > 0 for hit in found)
 
@@ -398,9 +399,9 @@ def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, t
     number = records.number_of(result_of(applied(outcome)).memory_id)
     assert number is not None
     assert records.texts([number])[number] == text
-    expression = match_expression(text)
-    if expression is not None:
-        records.keyword_hits(expression, ALL, 5)
+    phrases = phrases_of(text)
+    if phrases:
+        records.keyword_hits(phrases, ALL, 5)
 
 
 # Vectors
@@ -479,7 +480,7 @@ def test_only_memories_without_vectors_of_the_model_are_required(records: Record
 def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Records) -> None:
     one, two, three = store(records, *(store_operation(name, name) for name in ("a", "b", "c")))
     save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    records.fail_embedding(two, embedded(records, two).digest, "too odd", final=True)
+    records.fail_embedding(two, embedded(records, two).digest)
     assert records.pending() == [three]
     records.require_embeddings(MODEL)
     assert records.pending() == [two, three]
@@ -487,20 +488,18 @@ def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Record
     save(records, three, [0, 0, 0, 1])
     update = UpdateMemory(memory_id_of(store_operation("a", "a")), content="anew")
     records.apply([change_operation("update", update)])
-    records.fail_embedding(one, embedded(records, one).digest, "too odd", final=True)
+    records.fail_embedding(one, embedded(records, one).digest)
     assert records.pending() == []
     records.require_embeddings(MODEL)
     assert records.pending() == [one]
 
 
-def test_a_memory_that_cannot_be_embedded_is_tried_again_until_that_is_final(records: Records) -> None:
+def test_a_memory_that_cannot_be_embedded_waits_no_longer(records: Records) -> None:
     (one,) = store(records, store_operation("a", "x"))
-    records.fail_embedding(one, digest_of("x"), "not now", final=False)
-    assert records.pending() == [one]
-    records.fail_embedding(one, digest_of("x"), "never", final=True)
+    records.fail_embedding(one, digest_of("x"))
     assert records.pending() == []
     assert not records.is_embedded(MODEL, one)
-    records.fail_embedding(999, digest_of("x"), "gone", final=True)
+    records.fail_embedding(999, digest_of("x"))
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:
@@ -514,11 +513,11 @@ def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(recor
     ids = dict(zip((a, b, mine, theirs), map(memory_id_of, ops), strict=True))
     pairs = [(b, a, 0.96), (mine, a, 0.99), (theirs, a, 0.98), (999, a, 0.99), (b, a, 0.97)]
     records.link_similar([NearDuplicate(*pair) for pair in pairs])
-    assert records.similar_ids(a, SESSION) == (ids[mine], ids[b]), "the nearest first"
-    assert records.similar_ids(b, SESSION) == (ids[a],)
-    assert records.similar_ids(a, OTHER_SESSION) == (ids[theirs], ids[b])
-    assert records.similar_ids(mine, OTHER_SESSION) == ()
-    assert records.similar_ids(999, SESSION) == ()
+    assert near_duplicates(records, a, SESSION) == (ids[mine], ids[b]), "the nearest first"
+    assert near_duplicates(records, b, SESSION) == (ids[a],)
+    assert near_duplicates(records, a, OTHER_SESSION) == (ids[theirs], ids[b])
+    assert near_duplicates(records, mine, OTHER_SESSION) == ()
+    assert near_duplicates(records, 999, SESSION) == ()
     loaded = records.load([a, b, mine], ALL)
     assert {number: found.near_duplicates for number, found in loaded.items()} == {
         a: (ids[mine], ids[b]),
@@ -551,11 +550,12 @@ def test_accesses_are_counted(records: Records) -> None:
 
 
 def test_a_session_is_known_from_its_first_memory_on(factory: RecordsFactory, records: Records) -> None:
-    assert records.session(SESSION) == (None, 0)
+    assert records.session_story(SESSION) == SessionStory(None, {}, {}, {})
     store(records, store_operation("a", "x"), store_operation("b", "y", scope="session"))
     factory.clock.now += 50
     store(records, store_operation("c", "z"))
-    assert records.session(SESSION) == (REQUESTED_AT, 3)
+    story = records.session_story(SESSION)
+    assert (story.started_at, sum(story.stored.values())) == (REQUESTED_AT, 3)
 
 
 def test_counts_agree_with_a_scan_for_each_session_and_for_all(records: Records) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.actors.store.records.contract import Filters, Phrase, Records
 from remembrancer.protocol.consolidation import ReadMemories
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
@@ -79,7 +79,7 @@ def records(factory: RecordsFactory) -> Records:
 
 def reachable(records: Records) -> set[str]:
     """The contents that the session finds by their own words."""
-    found = {hit.number for word in WORDS for hit in records.keyword_hits(f'"{word}"', EVERYTHING, 100)}
+    found = {hit.number for word in WORDS for hit in records.keyword_hits([Phrase(word)], EVERYTHING, 100)}
     return {record.content for record in records.load(sorted(found), EVERYTHING).values()}
 
 
@@ -117,8 +117,10 @@ def test_a_run_does_all_that_it_says(records: Records) -> None:
     assert (four.scope, four.promotion_chain[0].session_id, four.history[-1].change) == ("project", SESSION, "promoted")
     assert records.portable(FOUR, OTHER_SESSION) is not None
     assert two.history[-1].details == {"run": "run", "score": 0.75, "fields": ["importance", "confidence"]}
-    assert [entry.merged_into for entry in records.promotions_of(TWO)] == [TWO]
-    assert [(entry.score, entry.merged_into) for entry in records.promotions_of(FOUR)] == [(0.875, None)]
+    assert [entry.merged_into for entry in records.surroundings(TWO, None).promotions] == [TWO]
+    assert [(entry.score, entry.merged_into) for entry in records.surroundings(FOUR, None).promotions] == [
+        (0.875, None)
+    ]
 
 
 def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: Records) -> None:
@@ -126,7 +128,7 @@ def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: R
     assert isinstance(first, Applied)
     assert again == msgspec.structs.replace(first, replayed=True)
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
-    assert len(records.promotions_of(FOUR)) == 1
+    assert len(records.surroundings(FOUR, None).promotions) == 1
     assert records.merged_into([ONE, THREE, FOUR]) == {THREE: TWO}
     assert records.merged_into([]) == {}
 
@@ -158,8 +160,8 @@ def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_
         Skipped(FOUR, "its scope is project already", "ReviseMemory"),
     )
     assert (shown(records, TWO).importance, shown(records, THREE).status) == (0.25, "active")
-    assert records.promotions_of(TWO) == ()
-    assert records.observed_in(TWO) == ()
+    assert records.surroundings(TWO, None).promotions == ()
+    assert records.surroundings(TWO, None).observed_in == ()
 
 
 def test_links_that_are_there_or_lack_an_end_are_passed_over(records: Records) -> None:
@@ -217,10 +219,10 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFa
             "INSERT INTO entities (name, type, created_at, key) VALUES (?, 'service', ?, ?)",
             [("old", 1.0, "old"), ("new", 100.0, "new")],
         )
-    assert records.orphans(50.0) == 1
+    assert records.upkeep(50.0, None)[0] == 1
     topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
     assert carry_out(records, DropOrphans(50.0), topics) == RunResult("run", 2, orphans=1)
-    assert records.orphans(1e12) == 1
+    assert records.upkeep(1e12, None)[0] == 1
     assert records.topics() == topics.topics
     carry_out(records, SaveTopics(topics.topics[1:]), part=1)
     assert records.topics() == topics.topics[1:]
@@ -337,8 +339,8 @@ def test_undoing_leaves_everything_as_it_was_and_is_done_once(records: Records) 
     assert summary.forgotten_at is not None
     assert [entry.change for entry in shown(records, FOUR).history] == ["stored", "promoted", "undone"]
     assert records.portable(FOUR, OTHER_SESSION) is None
-    assert records.promotions_of(FOUR) == records.promotions_of(TWO) == ()
-    assert records.observed_in(ONE) == ()
+    assert records.surroundings(FOUR, None).promotions == records.surroundings(TWO, None).promotions == ()
+    assert records.surroundings(ONE, None).observed_in == ()
     again = undo(records, name="undo again")
     assert again.already
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [3, 3, 3, 3]
@@ -568,7 +570,7 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
         deaths += 1
         assert whole(records) == before
         assert records.portable(SUMMARY, None) is None
-        assert records.promotions_of(FOUR) == ()
+        assert records.surroundings(FOUR, None).promotions == ()
         records.close()
     assert deaths > 3
     assert shown(records, SUMMARY).forgotten_at is None

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, RankingFacts, Records, Told
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Neighbours, RankingFacts, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
-from remembrancer.actors.store.retrieval.keywords import expressions_of, match_expression
+from remembrancer.actors.store.retrieval.keywords import phrase_groups, phrases_of
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
 from tests.contracts.records_factories import FACTORIES
@@ -85,7 +85,7 @@ def test_each_of_several_memories_has_its_own_neighbours_also_where_they_are_tol
 
 def test_nothing_was_told_around_no_memory_or_an_unknown_one(records: Records) -> None:
     tell(records, {}, {})
-    assert records.neighbours([], ALL) == records.neighbours([999], ALL) == Told({}, {})
+    assert records.neighbours([], ALL) == records.neighbours([999], ALL) == Neighbours({}, {})
 
 
 def test_what_other_sessions_told_in_between_is_no_neighbour_and_does_not_part_those_that_are(
@@ -100,7 +100,7 @@ def test_what_other_sessions_told_in_between_is_no_neighbour_and_does_not_part_t
 
 def test_memories_of_no_session_were_not_told_together(records: Records) -> None:
     numbers = tell(records, *[{"session_id": ""}] * 3)
-    assert records.neighbours(numbers, Filters("")) == Told({}, {})
+    assert records.neighbours(numbers, Filters("")) == Neighbours({}, {})
 
 
 def test_memories_of_another_scope_are_no_neighbours(records: Records) -> None:
@@ -111,8 +111,8 @@ def test_memories_of_another_scope_are_no_neighbours(records: Records) -> None:
 def test_another_sessions_own_memories_are_never_named_not_even_around_one_of_them(records: Records) -> None:
     theirs = {"session_id": OTHER_SESSION, "scope": "session"}
     numbers = tell(records, theirs, theirs, {}, theirs)
-    assert records.neighbours(numbers, ALL) == Told({}, {})
-    assert records.neighbours(numbers, replace(ALL, include_forgotten=True, scopes=("session",))) == Told({}, {})
+    assert records.neighbours(numbers, ALL) == Neighbours({}, {})
+    assert records.neighbours(numbers, replace(ALL, include_forgotten=True, scopes=("session",))) == Neighbours({}, {})
     assert set(records.neighbours(numbers, Filters(OTHER_SESSION)).facts) == {numbers[0], numbers[1], numbers[3]}
 
 
@@ -231,11 +231,15 @@ def test_the_beginning_of_a_memory_is_its_first_passage_where_it_has_several(rec
     short, long, unembedded = tell(records, {}, {}, {})
     save(records, short, [1, 0, 0, 0])
     save(records, long, [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1])
-    heads = records.head_vectors(MODEL, [long, short, unembedded, unembedded])
+    heads = records.memory_vectors(MODEL, [long, short, unembedded, unembedded], heads=True)
     assert (heads.memories, heads.ordinals) == ([long], [0])
     assert heads.vectors.dtype == np.float32
     assert np.array_equal(heads.vectors, np.array([[0, 1, 0, 0]], dtype=np.float32))
-    assert records.head_vectors(MODEL, [short]).numbers == records.head_vectors(MODEL, []).numbers == []
+    assert (
+        records.memory_vectors(MODEL, [short], heads=True).numbers
+        == records.memory_vectors(MODEL, [], heads=True).numbers
+        == []
+    )
 
 
 def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) -> None:
@@ -243,15 +247,15 @@ def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) ->
     save(records, long, [0, 1, 0, 0], [0, 0, 1, 0])
     records.require_embeddings(OTHER_MODEL)
     save(records, long, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert records.head_vectors(MODEL, [long]).memories == [long]
-    assert records.head_vectors(OTHER_MODEL, [long]).memories == [], "for that one it is short"
+    assert records.memory_vectors(MODEL, [long], heads=True).memories == [long]
+    assert records.memory_vectors(OTHER_MODEL, [long], heads=True).memories == [], "for that one it is short"
 
 
 # The words in memories
 
 
 def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
-    return records.words_in(expressions_of(question), list(numbers))
+    return records.words_in(phrase_groups(question), list(numbers))
 
 
 def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records: Records) -> None:
@@ -303,10 +307,10 @@ def test_a_quoted_phrase_counts_beside_its_words(records: Records) -> None:
 def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_search_by_words_finds_it(
     records: Records, text: str
 ) -> None:
-    expressions = expressions_of(text)
+    groups = phrase_groups(text)
     number = records.number_of(memory_id_of(operation := store_operation(f"op-{text.encode().hex()}", text)))
     number = keep(records, operation) if number is None else number
-    found = records.words_in(expressions, [number])
-    assert found.get(number, 0) <= len(expressions)
-    hits = records.keyword_hits(match_expression(text) or '"lantern"', ALL, 1000) if expressions else []
+    found = records.words_in(groups, [number])
+    assert found.get(number, 0) <= len(groups)
+    hits = records.keyword_hits(phrases_of(text), ALL, 1000) if groups else []
     assert (number in found) == (number in {hit.number for hit in hits})

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.store.records.search import expression_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.retrieval.keywords import (
     MAX_TERMS,
     QUOTED_WEIGHT,
     STOP_WORDS,
-    expressions_of,
-    match_expression,
+    phrase_groups,
+    phrases_of,
 )
 
 DOCUMENTS = (
@@ -32,6 +33,15 @@ DOCUMENTS = (
     "การทดสอบระบบ และ ការធ្វើតេស្ត",
     "हिन्दी में लिखा है, Пётр и замо́к",
 )
+
+
+def match_expression(query: str) -> str | None:
+    """What the records make of a question."""
+    return expression_of(phrases_of(query)) or None
+
+
+def expressions_of(query: str) -> list[str]:
+    return [expression_of(group) for group in phrase_groups(query)]
 
 
 def table_of(texts: Sequence[str]) -> sqlite3.Connection:

@@ -8,7 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, narrowed, phrases_of
+from remembrancer.actors.store.records.contract import Phrase
+from remembrancer.actors.store.records.search import ROWS, TIMES, WIDE_ROWS, expression_of, narrowed
 
 
 @pytest.fixture
@@ -27,30 +28,36 @@ def scores(table: sqlite3.Connection, expression: str) -> dict[int, float]:
     return dict(table.execute("SELECT rowid, -bm25(t) FROM t WHERE t MATCH ?", (expression,)))
 
 
-def test_the_phrases_of_an_expression_are_counted() -> None:
-    assert phrases_of('"a b" OR "a b" OR "c"* OR "or"') == {'"a b"': 2, '"c"*': 1, '"or"': 1}
+def counted(**counts: int) -> dict[Phrase, int]:
+    return {Phrase(words.replace("_", " ")): count for words, count in counts.items()}
+
+
+def test_an_expression_finds_any_of_the_phrases_or_all_of_them() -> None:
+    phrases = [Phrase("a b"), Phrase("a b"), Phrase("c", begins=True), Phrase("or")]
+    assert expression_of(phrases) == '"a b" OR "a b" OR "c"* OR "or"'
+    assert expression_of(phrases[1:], "AND") == '"a b" AND "c"* AND "or"'
 
 
 def test_a_question_of_rare_words_is_left_as_it_is() -> None:
-    assert narrowed({'"a"': 1, '"b"': 1}, {'"a"': ROWS - 1, '"b"': 1}) is None
-    assert narrowed({'"a"': 1}, {'"a"': 10 * ROWS}) is None
-    assert narrowed({'"a"': 1, '"none"': 1}, {'"a"': 10 * ROWS, '"none"': 0}) is None
+    assert narrowed(counted(a=1, b=1), counted(a=ROWS - 1, b=1)) is None
+    assert narrowed(counted(a=1), counted(a=10 * ROWS)) is None
+    assert narrowed(counted(a=1, none=1), counted(a=10 * ROWS, none=0)) is None
 
 
 def test_rare_words_are_required_and_common_ones_count_for_what_has_a_rare_one() -> None:
-    rows = {'"a"': 5, '"b"': ROWS - 5, '"c"': 9 * ROWS, '"d"': 0}
+    rows = counted(a=5, b=ROWS - 5, c=9 * ROWS, d=0)
     assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
 
 
 def test_a_second_word_may_be_in_more_memories_than_a_third() -> None:
-    rows = {'"a"': 5, '"b"': WIDE_ROWS - 5, '"c"': WIDE_ROWS}
+    rows = counted(a=5, b=WIDE_ROWS - 5, c=WIDE_ROWS)
     assert narrowed(dict.fromkeys(rows, 1), rows) == '("a" OR "b") AND ("a" OR "b" OR "c" OR "c")'
 
 
 def test_a_memory_has_the_same_score_in_the_narrower_expression(table: sqlite3.Connection) -> None:
-    phrases = {'"rare words"': 3, '"scarce"': 1, '"often"': 2, '"common"': 1}
-    rows = {'"rare words"': 43, '"scarce"': 28, '"often"': 5 * ROWS, '"common"': 6 * ROWS}
-    expression = " OR ".join(phrase for phrase, times in phrases.items() for _ in range(times))
+    phrases = counted(rare_words=3, scarce=1, often=2, common=1)
+    rows = counted(rare_words=43, scarce=28, often=5 * ROWS, common=6 * ROWS)
+    expression = expression_of(phrase for phrase, times in phrases.items() for _ in range(times))
     narrower = narrowed(phrases, rows)
     assert narrower is not None
     every, few = scores(table, expression), scores(table, narrower)

@@ -101,3 +101,23 @@ def test_a_path_that_is_not_utf_8_has_a_project_that_can_be_sent(tmp_path: Path)
     main = repository(tree / "main")
     git(main, "worktree", "add", "--quiet", str(tmp_path / "tree"))
     assert project_of(tmp_path / "tree") == project_of(main)
+
+
+def test_a_git_file_or_link_that_points_into_another_s_repository_is_not_followed(tmp_path: Path) -> None:
+    """As git itself checks a worktree: what is named has to point back."""
+    theirs = repository(tmp_path / "theirs")
+    git(theirs, "worktree", "add", "--quiet", str(tmp_path / "tree"))
+    for number, content in enumerate((theirs / ".git", theirs / ".git" / "worktrees" / "tree")):
+        ours = tmp_path / f"ours {number}"
+        ours.mkdir()
+        (ours / ".git").write_text(f"gitdir: {content}\n")
+        assert project_of(ours).id != project_of(theirs).id
+        assert project_of(ours) == project_of(ours / "deep")
+    link = tmp_path / "link"
+    link.mkdir()
+    (link / ".git").symlink_to(theirs / ".git")
+    assert project_of(link).id != project_of(theirs).id
+    made = tmp_path / "made"
+    git(made.parent, "init", "--quiet", str(made))
+    (made / ".git" / "commondir").write_text(str(theirs / ".git"))
+    assert project_of(made).id != project_of(theirs).id

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.search import padded
+from remembrancer.actors.store.records.sqlite_file import padded
 
 
 @given(st.lists(st.integers(), max_size=70))

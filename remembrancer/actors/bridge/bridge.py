@@ -86,7 +86,6 @@ class Bridge:
         self._client_out = client_out
         self._chunk = _prepare_output(client_out)
         self._from_client = LineBuffer(MAX_LINE_BYTES)
-        self._overlong = 0
         self._to_client = bytearray()
         self._gateway: socket.socket | None = None
         self._from_gateway = LineBuffer(4 * MAX_LINE_BYTES)
@@ -204,9 +203,10 @@ class Bridge:
                 self._to_gateway += to_gateway
             if to_client is not None:
                 self._tell_client([to_client])
-        while self._overlong < self._from_client.overlong:
-            self._overlong += 1
-            self._tell_client([error_line(None, INVALID_REQUEST, f"a line may have {MAX_LINE_BYTES} bytes at most")])
+        while self._from_client.overlong:
+            request_id = self._from_client.overlong.pop(0)
+            message = f"a line may have {MAX_LINE_BYTES} bytes at most"
+            self._tell_client([error_line(request_id, INVALID_REQUEST, message)])
         if not data:
             self._ended = True
             self._leave_soon()

@@ -36,6 +36,8 @@ MAX_OPEN_REQUESTS = 1024
 MAX_OPEN_BYTES = 32 * 1024 * 1024
 _ANSWER_START = b'{"jsonrpc":"2.0","id":'
 _HEAD_BYTES = 512
+CUT_BYTES = 4096
+"""What is kept of the beginning and of the end of a line that is too long."""
 
 
 class OpenRequest:
@@ -307,14 +309,16 @@ def _kind_and_id(line: bytes) -> tuple[str, RequestId | None]:
 
 
 class LineBuffer:
-    """Collects bytes and gives back whole lines. A line over `limit` bytes is thrown away, and counted."""
+    """Collects bytes and gives back whole lines. Of a line over `limit` bytes only its request id is kept."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
         self._skipping = False
-        self.overlong = 0
-        """Lines thrown away so far."""
+        self._head = b""
+        self._tail = b""
+        self.overlong: list[RequestId | None] = []
+        """The request ids of lines that were thrown away, where they can be told. Whoever answers takes them out."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The lines that `data` completes, without their newlines."""
@@ -324,7 +328,10 @@ class LineBuffer:
         first, *lines, rest = data.split(b"\n")
         self._keep(first)
         if self._skipping:
+            from remembrancer.protocol.gateway_link import id_of_cut
+
             self._skipping = False
+            self.overlong.append(id_of_cut(self._head, self._tail))
         else:
             lines.insert(0, bytes(self._rest))
         self._rest = bytearray()
@@ -338,10 +345,12 @@ class LineBuffer:
 
     def _keep(self, data: bytes) -> None:
         if self._skipping:
+            self._tail = (self._tail + data)[-CUT_BYTES:]
             return
         if len(self._rest) + len(data) > self._limit:
+            whole = bytes(self._rest) + data
+            self._head, self._tail = whole[:CUT_BYTES], whole[-CUT_BYTES:]
             self._rest = bytearray()
             self._skipping = True
-            self.overlong += 1
             return
         self._rest += data

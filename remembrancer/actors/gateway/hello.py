@@ -83,7 +83,10 @@ def working_tree_of(directory: Path) -> Path:
 
 def path_of_uri(uri: str) -> Path | None:
     """The absolute path of a `file://` URI of this host (RFC 8089), None for any other."""
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError:  # brackets that are no address
+        return None
     path = unquote(parts.path, errors="surrogateescape")
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not path.startswith("/") or "\0" in path:
         return None

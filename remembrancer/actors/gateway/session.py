@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from remembrancer.actors.gateway.hello import Hello, directory_of, working_tree_of
 from remembrancer.actors.gateway.transport import Received, Transport
 from remembrancer.config.project import project_of
-from remembrancer.protocol.gateway_link import INVALID_REQUEST, PARSE_ERROR, id_of_unread
+from remembrancer.protocol.gateway_link import INVALID_REQUEST, PARSE_ERROR, id_of_cut, id_of_unread
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.tracing import NO_TRACE, Trace, Traces
 from remembrancer.protocol.writes import ProjectRef
@@ -37,8 +37,12 @@ ROOTS_WAIT_S: Final = 1.0
 """How long a tool call waits for the client to say which directories it works on."""
 MAX_IN_FLIGHT: Final = 512
 """Requests of one session that are worked on at once; more wait on its connection."""
+MAX_VALUES: Final = 300_000
+"""Values in one message, counted by what separates them: more would keep every session waiting for seconds."""
 OUTBOX_MESSAGES: Final = 64
 MAX_CLIENT_NAME: Final = 100
+CUT_BYTES: Final = 4096
+"""So much of the beginning and of the end of a message is looked at for its id when it is not read."""
 
 logger = logging.getLogger(__name__)
 _json = msgspec.json.Encoder()
@@ -92,6 +96,8 @@ class Session:
         self._roots_request = f"remembrancer-roots-{key}"
         self._roots_known = anyio.Event()
         self._expects_roots = False
+        self._awaits_roots = False
+        """Whether the client has been asked for its roots and has not answered yet."""
         self._roots: list[str] = []
         self._caller: Caller | None = None
         self._in_flight: set[int | str] = set()
@@ -103,7 +109,7 @@ class Session:
         self._at_end.append(callback)
 
     def when_known(self, callback: Callable[[Caller], None]) -> None:
-        """Have a function called, once, when the session's project is known."""
+        """Have a function called when the session's project is known, and again whenever it is another."""
         self._when_known.append(callback)
 
     async def serve(self, server: Server[Any]) -> None:
@@ -137,17 +143,30 @@ class Session:
             if self._expects_roots:
                 with anyio.move_on_after(ROOTS_WAIT_S):
                     await self._roots_known.wait()
-            directory = directory_of(self.hello, self._roots)
-            project = await anyio.to_thread.run_sync(project_of, directory)
-            tree = await anyio.to_thread.run_sync(working_tree_of, directory)
-            if self._caller is None:
-                known = ProjectRef(project.id, _as_text(project.path))
-                self._caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at)
-                self.directory = _as_text(str(tree))
-                callbacks, self._when_known = self._when_known, []
-                for callback in callbacks:
-                    callback(self._caller)
+            await self._settle()
+        assert self._caller is not None
         return self._caller
+
+    async def _settle(self) -> None:
+        """Find out which project the session works on, from what is known of its directory by now."""
+        roots = self._roots
+        directory = directory_of(self.hello, roots)
+        project = await anyio.to_thread.run_sync(project_of, directory)
+        tree = await anyio.to_thread.run_sync(working_tree_of, directory)
+        before = self._caller
+        if roots is not self._roots or (before is not None and before.project.id == project.id):
+            return
+        known = ProjectRef(project.id, _as_text(project.path))
+        self._caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at)
+        self.directory = _as_text(str(tree))
+        if before is not None:
+            text = (
+                f"The client has named its directory late, or another one: from now on this session works in "
+                f"{known.path}. What it did until now belongs to {before.project.path}."
+            )
+            self._notices.append(Notice("project_changed", text))
+        for callback in self._when_known:
+            callback(self._caller)
 
     # --- messages in ---
 
@@ -167,6 +186,10 @@ class Session:
     def _parse(self, received: Received) -> SessionMessage | None:
         """The message, with what has to travel beside it; None when it is not for the server."""
         read_at = time.monotonic()
+        if received.text.count(b",") + received.text.count(b"[") + received.text.count(b"{") > MAX_VALUES:
+            head, tail = received.text[:CUT_BYTES], received.text[-CUT_BYTES:]
+            self._refuse(id_of_cut(head, tail), INVALID_REQUEST, f"a message may have {MAX_VALUES} values at most")
+            return None
         try:
             message = _decode(received.text)
         except (ValueError, RecursionError) as error:
@@ -194,8 +217,11 @@ class Session:
             case mcp.JSONRPCError(id=self._roots_request):
                 self._take_roots({})
                 return None
-            case mcp.JSONRPCNotification(method="notifications/initialized") if self._expects_roots:
+            case mcp.JSONRPCNotification(method="notifications/initialized" | "notifications/roots/list_changed") if (
+                self._expects_roots
+            ):
                 request = {"jsonrpc": "2.0", "id": self._roots_request, "method": "roots/list"}
+                self._awaits_roots = True
                 self.transport.send([_json.encode(request)])
             case mcp.JSONRPCNotification(method="notifications/initialized"):
                 self._tasks.start_soon(self.caller)
@@ -212,13 +238,16 @@ class Session:
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
 
     def _take_roots(self, result: dict[str, Any]) -> None:
+        if not self._awaits_roots:
+            return
+        self._awaits_roots = False
         roots = result.get("roots")
         if isinstance(roots, list):
             uris = [root.get("uri") for root in roots if isinstance(root, dict)]
             self._roots = [uri for uri in uris if isinstance(uri, str)]
         self._roots_known.set()
         # Not before: a project that is settled without the roots would be the wrong one. A call waits only so long.
-        self._tasks.start_soon(self.caller)
+        self._tasks.start_soon(self._settle)
 
     def _forget(self, request_id: int | str) -> Callable[[], Any]:
         async def forget() -> None:

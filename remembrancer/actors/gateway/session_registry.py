@@ -130,6 +130,9 @@ class SessionRegistry:
             await self._changed.wait()
 
     def _connected(self, session: Session, caller: Caller) -> None:
+        before = self._callers.get(session.key)
+        if before is not None and self._attendance.leave(session.key, has_said_end=True):  # it works elsewhere now
+            self._put(self._operation(session, before, EndSession(before.session_id)), None)
         self._callers[session.key] = caller
         is_first = self._attendance.arrive(session.key, caller.project, caller.session_id)
         self._connection.set()
@@ -141,7 +144,7 @@ class SessionRegistry:
         """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
         which changes nothing for one that has not ended."""
         which = "start" if isinstance(change, StartSession) else "end"
-        operation_id = derive_operation_id(caller.bridge, session.key, which, caller.session_id)
+        operation_id = derive_operation_id(caller.bridge, session.key, which, [caller.project.id, caller.session_id])
         return Operation(operation_id, caller.project, caller.session_id, self._clock(), change)
 
     def _put(self, operation: Operation | None, newcomer: Caller | None) -> None:

@@ -20,12 +20,11 @@ import msgspec
 
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
-from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sessions import describe_session
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
 from remembrancer.actors.store.retrieval.recalls import recall
@@ -47,6 +46,7 @@ from remembrancer.protocol.reads import (
     DescribeStore,
     EmbeddingState,
     EmbeddingSummary,
+    Filters,
     GatherContext,
     GetMemory,
     GraphFound,
@@ -235,7 +235,7 @@ class ReadHandlers:
                 with anyio.CancelScope(deadline=answer_at):  # the search itself goes on
                     comparing = asyncio.ensure_future(self._index.check_now(records.name, number, self._threads))
                     await asyncio.shield(comparing)
-            similar = await self._read(partial(records.similar_ids, number, request.session_id))
+            similar = await self._read(partial(near_duplicates, records, number, request.session_id))
             return EmbeddingState(request.memory_id, embedded, similar, error)
         error = "there is no such memory" if question.error is None else question.error.message
         return EmbeddingState(request.memory_id, embedded=False, error=error)
@@ -261,7 +261,7 @@ class ReadHandlers:
 
     def _description(self, files: Sequence[Records], request: DescribeStore) -> StoreDescription:
         counts = total_counts([records.counts(request.session_id) for records in files])
-        sessions = [records.session(request.session_id) for records in files]
+        stories = [records.session_story(request.session_id) for records in files]
         return StoreDescription(
             counts=counts,
             embedding=self._embedding(),
@@ -269,8 +269,10 @@ class ReadHandlers:
             database_path=str(self._paths.project_database(request.project.id)),
             uptime_s=time.monotonic() - self._started_at,
             schema_version=SCHEMA_VERSION,
-            memories_this_session=sum(stored for _, stored in sessions),
-            session_started_at=min((started for started, _ in sessions if started is not None), default=None),
+            memories_this_session=sum(sum(story.stored.values()) for story in stories),
+            session_started_at=min(
+                (story.started_at for story in stories if story.started_at is not None), default=None
+            ),
         )
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -324,23 +326,29 @@ def _shown(
     rules: Rules,
 ) -> MemoryShown:
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
-    incoming = records.incoming_links(memory.id, request.session_id)
-    promotions = promotions_known(memory, records.promotions_of(memory.id))
+    known = records.surroundings(memory.id, request.session_id)
+    promotions = promotions_known(memory, known.promotions)
     session = records.session_read(memory.session_id, 0).entry if memory.scope == "session" else None
-    around = Circumstances(embedded, incoming, promotions, session)
+    around = Circumstances(embedded, known.incoming, promotions, session)
     return MemoryShown(
         memory,
         embedded,
-        records.similar_ids(number, request.session_id),
+        near_duplicates(records, number, request.session_id),
         strength=memory_strength(
             memory.importance, memory.confidence, memory.access_count, accessed_at, memory.scope, now
         ),
         is_stale=is_stale(memory.status, accessed_at, memory.access_count, now),
-        incoming=incoming,
+        incoming=known.incoming,
         promotions=promotions,
-        observed_in=records.observed_in(memory.id),
+        observed_in=known.observed_in,
         reasons=explain(memory, around, now, rules),
     )
+
+
+def near_duplicates(records: Records, number: int, session_id: str) -> tuple[str, ...]:
+    """Ids of the nearest near-duplicates of a memory that a session may see, in either direction."""
+    found = records.load([number], Filters(session_id, include_forgotten=True)).get(number)
+    return () if found is None else found.near_duplicates
 
 
 def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tuple[Promotion, ...]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph, Node
-from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, match_expression
+from remembrancer.actors.store.records.contract import Phrase
+from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, phrases_of
 from remembrancer.memory.names import name_key, name_words
 
 MOST_WORDS: Final = 4
@@ -124,8 +125,8 @@ def find(graph: JoinedGraph, name: str) -> Found:
     nodes = list(dict.fromkeys([*exact, *alike]))
     if nodes:
         return Found(tuple(nodes[:MOST_STARTS]))
-    parts = [f'"{part}"' for part in _PART.findall(name_words(name))]
-    likely = graph.matching(" AND ".join(dict.fromkeys(parts)), WORDED) if parts else []
+    parts = [Phrase(part) for part in dict.fromkeys(_PART.findall(name_words(name)))]
+    likely = graph.matching(parts, WORDED, every=True)
     if likely and len({node.key for node in likely}) == 1:
         return Found(tuple(likely[:MOST_STARTS]), guessed=True)
     return Found(suggestions=tuple(suggest(graph, name, likely)))
@@ -134,8 +135,7 @@ def find(graph: JoinedGraph, name: str) -> Found:
 def suggest(graph: JoinedGraph, name: str, likely: Sequence[Node]) -> list[str]:
     """Known names like this one, the likeliest first."""
     key = name_key(name)
-    match = match_expression(name_words(name))
-    worded = dict.fromkeys([*likely, *(graph.matching(match, WORDED) if match else [])])
+    worded = dict.fromkeys([*likely, *graph.matching(phrases_of(name_words(name)), WORDED)])
     beginning = graph.beginning(key[:COMMON_BEGINNING], ALPHABETIC)
     alike = {node: difflib.SequenceMatcher(None, key, node.key).ratio() for node in [*worded, *beginning]}
     chosen = [node for node, ratio in alike.items() if node in worded or ratio >= LIKENESS]
@@ -169,6 +169,6 @@ def named_in(graph: JoinedGraph, text: str) -> list[Node]:
     taken = {place for mention in chosen for place in range(mention.begin, mention.end)}
     rest = [part for place, part in enumerate(reading.parts) if place not in taken and part not in STOP_WORDS]
     if rest:
-        match = " OR ".join(f'"{part}"' for part in dict.fromkeys(rest))
-        found += [node for node in graph.matching(match, WORDED) if is_paraphrased(graph.name(node), rest)]
+        words = [Phrase(part) for part in dict.fromkeys(rest)]
+        found += [node for node in graph.matching(words, WORDED) if is_paraphrased(graph.name(node), rest)]
     return list(dict.fromkeys(found))[:MOST_STARTS]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, RankingFacts
+from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, Phrase, RankingFacts
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 
@@ -139,17 +139,13 @@ def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
     return {edge: Support(live[edge], forgotten[edge]) for edge in order}
 
 
-def nearness(reached: Reached) -> float:
-    """What an entity's distance is worth: 1 for one that was asked for, falling with the hops. In (0, 1]."""
-    return (STALE_WORTH if reached.stale else 1.0) / (1 + reached.distance)
-
-
 def connection(entities: Iterable[Reached]) -> float:
     """What a memory's entities make it worth, in [0, 1]: its nearest counts, and how many there are as near as that.
 
-    Up to three hops a memory with a nearer entity is never worth less than one whose entities are farther.
+    One that was asked for is worth 1, and the others less with each hop. Up to three hops a memory with a nearer entity
+    is never worth less than one whose entities are farther.
     """
-    worths = [nearness(each) for each in entities]
+    worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
     if not worths:
         return 0.0
     best = max(worths)
@@ -185,9 +181,13 @@ class JoinedGraph:
         """The nodes with these keys."""
         return self._adopt_all([file.entities_keyed(keys, self._session_id) for file in self._files])
 
-    def matching(self, match: str, limit: int) -> list[Node]:
-        """The best `limit` nodes of each file for a full-text expression over the words of names."""
-        return self._adopt_all([file.entities_matching(match, self._session_id, limit) for file in self._files])
+    def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
+        """The best `limit` nodes of each file whose names have any of the phrases (or `every` one)."""
+        if not phrases:
+            return []
+        return self._adopt_all(
+            [file.entities_matching(phrases, self._session_id, limit, every=every) for file in self._files]
+        )
 
     def beginning(self, key: str, limit: int) -> list[Node]:
         """At most `limit` nodes of each file whose keys begin so."""

@@ -16,10 +16,11 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     GraphSummary,
     Link,
+    Phrase,
     RankingFacts,
 )
-from remembrancer.actors.store.records.search import condition_of, padded, places_for
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.search import condition_of, expression_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.memory.names import name_key
 
 AT_ONCE: Final = 5000
@@ -61,12 +62,14 @@ class SqliteGraph:
     def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
         return self._entities("e.key >= ? AND e.key < ?", (key, key + AFTER_ALL, session_id), limit)
 
-    def entities_matching(self, match: str, session_id: str, limit: int) -> list[EntityRow]:
+    def entities_matching(
+        self, phrases: Sequence[Phrase], session_id: str, limit: int, *, every: bool = False
+    ) -> list[EntityRow]:
         rows = self._file.read(
             f"""SELECT e.number, e.name, e.key, e.type
                 FROM entities_text CROSS JOIN entities AS e ON e.number = entities_text.rowid
                 WHERE entities_text MATCH ? AND {IS_VISIBLE} ORDER BY entities_text.rank, e.number LIMIT ?""",  # noqa: S608
-            (match, session_id, limit),
+            (expression_of(phrases, "AND" if every else "OR"), session_id, limit),
         )
         return [EntityRow._make(row) for row in rows]
 

@@ -60,6 +60,20 @@ class Promotable(NamedTuple):
     """As far as they count in the score."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is known of a memory beside itself.
+
+    `incoming` are links of other memories that are not forgotten, each with the other memory as its `target`, the
+    strongest first; `promotions` is what the promotion log says of it and of those that were merged into it, the first
+    one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first.
+    """
+
+    incoming: tuple[MemoryLink, ...] = ()
+    promotions: tuple[Promotion, ...] = ()
+    observed_in: tuple[str, ...] = ()
+
+
 class BackgroundRecords(Protocol):
     """What is asked of one file for the consolidator's sake, and to explain what it did. Errors are as in `Records`."""
 
@@ -75,11 +89,12 @@ class BackgroundRecords(Protocol):
     def entity_edges(self, after: int = 0) -> EntityEdges:
         """Which entities a page of the memories of the project or the user name together, the best supported first."""
 
-    def orphans(self, before: float) -> int:
-        """How many entities no memory names that were made before a time (seconds since the epoch)."""
+    def upkeep(self, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
+        """How many entities no memory names that were made before a time (seconds since the epoch), and how many rows
+        there are to be pruned."""
 
-    def prunable(self, edit: Prune) -> int:
-        """How many rows there are to be pruned."""
+    def surroundings(self, memory_id: str, session_id: str | None) -> Surroundings:
+        """What is around a memory, so far as the session (None: anybody) may see it."""
 
     def session_read(self, session_id: str, turns: int) -> SessionRead:
         """What is known of a session, with its last so many turns."""
@@ -111,18 +126,6 @@ class BackgroundRecords(Protocol):
     def note_maintenance(self, what: str, at: float) -> None:
         """A sort of maintenance has been done. Writes: from the writer thread."""
 
-    def promotions_of(self, memory_id: str) -> tuple[Promotion, ...]:
-        """What the promotion log says of a memory and of those that were merged into it, the first one first."""
-
-    def incoming_links(self, memory_id: str, session_id: str | None) -> tuple[MemoryLink, ...]:
-        """Links of other memories to this one, as far as the session (None: anybody) may see those others.
-
-        Each has the other memory as its `target`; the strongest are first, and forgotten ones are left out.
-        """
-
-    def observed_in(self, memory_id: str) -> tuple[str, ...]:
-        """Ids of the projects in which a memory of the user was observed, the one that it came from first."""
-
     def topics(self) -> tuple[Topic, ...]:
         """The communities of entities that were found last."""
 
@@ -137,6 +140,16 @@ class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
     number: int
     updated_at: float = 0.0
     last_accessed_at: float | None = None
+
+
+class Phrase(NamedTuple):
+    """Words that are looked for one after the other, in small letters with spaces between them.
+
+    With `begins` the last of them may be the beginning of a word.
+    """
+
+    words: str
+    begins: bool = False
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
@@ -222,8 +235,8 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What was told around some memories: for each its neighbours by how many steps they are away (from 1), and what
+class Neighbours:
+    """What was stored around some memories: for each its neighbours by how many steps they are away (from 1), and what
     ranks these."""
 
     steps: dict[int, dict[int, int]]
@@ -277,11 +290,9 @@ class Records(BackgroundRecords, Protocol):
         what was embedded any more, which stays on the list.
         """
 
-    def fail_embedding(self, number: int, digest: bytes, error: str, *, final: bool) -> None:
-        """Note that a memory could not be embedded; `final` takes it off the list of those to try.
-
-        One whose content has not the `digest` of what was tried is passed over.
-        """
+    def fail_embedding(self, number: int, digest: bytes) -> None:
+        """Take a memory that cannot be embedded off the pending list, if its content has the `digest` of what was
+        tried."""
 
     def require_embeddings(self, model: str) -> None:
         """Put every memory that has no passages of `model` on the pending list."""
@@ -313,11 +324,11 @@ class Records(BackgroundRecords, Protocol):
     def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
         """The second step, in the other file: take the memory in under the promotion's scope. Done once."""
 
-    def end_move(self, operation: Operation, reply: Applied) -> tuple[int, ...]:
-        """The third step: let the memory go, but for its history. Returns its passages, which are gone."""
+    def end_move(self, operation: Operation, reply: Applied | None) -> tuple[int, ...]:
+        """The third step: let the memory go, but for its history. Returns its passages, which are gone.
 
-    def cancel_move(self, operation: Operation) -> None:
-        """Undo the first step."""
+        Without a reply the first step is undone.
+        """
 
     def moves(self) -> list[Operation]:
         """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
@@ -335,14 +346,19 @@ class Records(BackgroundRecords, Protocol):
         of this project may.
         """
 
-    def keyword_hits(self, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-        """The best `limit` memories for a full-text expression, best first."""
+    def keyword_hits(self, phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
+        """The best `limit` memories that have any of the phrases (at least one), best first.
 
-    def keyword_hits_apart(self, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
+        A phrase that is there several times counts as often.
+        """
+
+    def keyword_hits_apart(
+        self, phrases: Sequence[Phrase], filters: Filters, limit: int
+    ) -> tuple[list[KeywordHit], list[KeywordHit]]:
         """As `keyword_hits`, of the session's own memories and of all others apart: up to `limit` of each."""
 
-    def words_in(self, expressions: Sequence[str], numbers: Sequence[int]) -> dict[int, int]:
-        """How many of the full-text expressions each of these memories matches, of those that match any."""
+    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
+        """Of how many of the groups each of these memories has a phrase, of those that have any."""
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""
@@ -357,7 +373,7 @@ class Records(BackgroundRecords, Protocol):
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """What ranks those of the memories that pass the filters."""
 
-    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Told:
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
         """What passes the filters and was told just before or after these memories, in their session and scope.
 
         Of episodic memories alone."""
@@ -368,11 +384,8 @@ class Records(BackgroundRecords, Protocol):
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
 
-    def memory_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
-        """All passages of these memories."""
-
-    def head_vectors(self, model: str, numbers: Sequence[int]) -> PassageVectors:
-        """The first passage of those of these memories that have several."""
+    def memory_vectors(self, model: str, numbers: Sequence[int], *, heads: bool = False) -> PassageVectors:
+        """All passages of these memories; or (`heads`) the first passage of those of them that have several."""
 
     def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Which characters of its memory each passage of these memories is, by the passage's number."""
@@ -383,14 +396,12 @@ class Records(BackgroundRecords, Protocol):
     def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
         """The memory that each passage belongs to, and its ordinal there; one that is gone is left out."""
 
-    def has_passages(self, model: str) -> bool:
-        """Whether there is any passage of this model."""
-
     def passage_numbers(self, model: str) -> list[int]:
         """Every passage's number, ascending."""
 
-    def last_passage(self) -> int:
-        """The number of the newest passage: at least as many as there are, and known at once."""
+    def last_passage(self, model: str | None = None) -> int:
+        """The number of the newest passage (of a model), 0 without any: at least as many as there are, and known at
+        once."""
 
     def passage_count(self, model: str) -> int:
         """How many passages there are."""
@@ -398,17 +409,11 @@ class Records(BackgroundRecords, Protocol):
     def is_embedded(self, model: str, number: int) -> bool:
         """Whether a memory has its vectors."""
 
-    def similar_ids(self, number: int, session_id: str) -> tuple[str, ...]:
-        """Ids of the nearest near-duplicates of a memory that a session may see, in either direction."""
-
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""
 
     def sizes(self) -> dict[Scope, int]:
         """How many memories there are in each scope that has any, whosever they are; forgotten ones not counted."""
-
-    def session(self, session_id: str) -> tuple[float | None, int]:
-        """When a session began (None: unknown), and how many memories it has stored."""
 
     def session_story(self, session_id: str) -> SessionStory:
         """What a session has stored and changed here, forgotten memories included (but not in its topics)."""
@@ -482,8 +487,10 @@ class GraphRecords(Protocol):
     def entities_keyed(self, keys: Sequence[str], session_id: str) -> list[EntityRow]:
         """Entities with one of these keys."""
 
-    def entities_matching(self, match: str, session_id: str, limit: int) -> list[EntityRow]:
-        """The best `limit` entities for a full-text expression over the words of names, best first."""
+    def entities_matching(
+        self, phrases: Sequence[Phrase], session_id: str, limit: int, *, every: bool = False
+    ) -> list[EntityRow]:
+        """The best `limit` entities whose names have any of the phrases (or `every` one), best first."""
 
     def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
         """At most `limit` entities whose keys begin so."""

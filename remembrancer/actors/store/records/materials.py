@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import PassageVectors, Vectors
-from remembrancer.actors.store.records.history import Query, encode_json
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.protocol.consolidation import FindNear, Material, MemoriesRead, ReadMemories
 from remembrancer.protocol.writes import EntityRef
 

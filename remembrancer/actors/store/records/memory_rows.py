@@ -1,19 +1,23 @@
-"""A memory as rows: how it is found, made, changed and revived. Each function runs inside the caller's transaction."""
+"""A memory as rows, with its history and its entities: how it is found, made, changed and revived.
+
+Each function runs inside the caller's transaction.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
-from remembrancer.actors.store.records.entity_rows import entities_of, link_entities, relink_entities, remove_unlinked
-from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, unknown_memory
+from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
@@ -110,7 +114,7 @@ def decoded(columns: dict[str, Any]) -> dict[str, Any]:
 
 def memory_to_change(connection: sqlite3.Connection, operation: Operation, memory_id: str) -> MemoryRow:
     """The memory that an operation changes. Raises `NotFound` when its session sees no such memory."""
-    found = read_memory(lambda query, values: connection.execute(query, values).fetchall(), memory_id)
+    found = read_memory(query_of(connection), memory_id)
     if found is None or not is_visible(found.now.scope, found.now.session_id, operation.session_id):
         raise unknown_memory(memory_id)
     return found
@@ -331,7 +335,7 @@ def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) ->
         (encode_json(sorted(set(numbers))).decode(),),
     ).fetchall()
     for (memory_id,) in rows:
-        memory = read_memory(lambda query, values: connection.execute(query, values).fetchall(), memory_id)
+        memory = read_memory(query_of(connection), memory_id)
         assert memory is not None, "it was there in this transaction"
         version = memory.version + 1
         connection.execute(
@@ -355,3 +359,147 @@ def archived_since(memory: PortableMemory) -> float | None:
             break
         since = entry.changed_at
     return since
+
+
+_decode_snapshot = msgspec.json.Decoder(Snapshot).decode
+_decode_details = msgspec.json.Decoder(dict[str, Any]).decode
+_HISTORY: Final = "version, change, changed_at, session_id, operation_id, record, details"
+
+
+def note_version(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    memory_id: str,
+    version: int,
+    change: str,
+    after: Snapshot,
+    now: float,
+    details: dict[str, Any] | None = None,
+) -> None:
+    """Add what a memory is after one of its changes."""
+    entry = HistoryEntry(
+        version=version,
+        change=change,
+        changed_at=now,
+        session_id=operation.session_id,
+        operation_id=operation.operation_id,
+        record=after,
+        details=details or {},
+    )
+    add_entry(connection, memory_id, entry)
+
+
+def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntry) -> None:
+    """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
+    connection.execute(
+        f"INSERT OR IGNORE INTO history (memory_id, {_HISTORY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - fixed names
+        (
+            memory_id,
+            entry.version,
+            entry.change,
+            entry.changed_at,
+            entry.session_id,
+            entry.operation_id,
+            encode_json(entry.record).decode(),
+            encode_json(entry.details).decode(),
+        ),
+    )
+
+
+def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
+    """All versions of a memory, the first one first. Raises `ValueError` for what cannot be decoded."""
+    rows = query(
+        f"SELECT {_HISTORY} FROM history WHERE memory_id = ? ORDER BY version, changed_at",  # noqa: S608 - fixed names
+        (memory_id,),
+    )
+    return tuple(
+        HistoryEntry(
+            version=version,
+            change=change,
+            changed_at=changed_at,
+            session_id=session_id,
+            operation_id=operation_id,
+            record=_decode_snapshot(record),
+            details=_decode_details(details),
+        )
+        for version, change, changed_at, session_id, operation_id, record, details in rows
+    )
+
+
+def snapshot_of(connection: sqlite3.Connection, memory_id: str, version: int) -> Snapshot | None:
+    """What a memory was in a version; None when that is not known."""
+    row = connection.execute(
+        "SELECT record FROM history WHERE memory_id = ? AND version = ? ORDER BY changed_at DESC LIMIT 1",
+        (memory_id, version),
+    ).fetchone()
+    return None if row is None else _decode_snapshot(row[0])
+
+
+def relink_entities(connection: sqlite3.Connection, memory: int, entities: Sequence[EntityRef], now: float) -> None:
+    """Make these the entities of a memory. Those that nothing is linked to any more are gone."""
+    rows = connection.execute(
+        "DELETE FROM memory_entities WHERE memory = ? RETURNING entity, relationship, created_at", (memory,)
+    ).fetchall()
+    link_entities(connection, memory, entities, now, {(entity, relation): at for entity, relation, at in rows})
+    remove_unlinked(connection, {entity for entity, _, _ in rows})
+
+
+def entities_of(connection: sqlite3.Connection, memory: int) -> set[int]:
+    """The numbers of the entities that a memory is linked to."""
+    return {row[0] for row in connection.execute("SELECT entity FROM memory_entities WHERE memory = ?", (memory,))}
+
+
+def remove_unlinked(connection: sqlite3.Connection, entities: set[int]) -> None:
+    """Delete those of the entities that no memory is linked to."""
+    connection.executemany(
+        "DELETE FROM entities WHERE number = ? AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)",
+        [(entity,) for entity in entities],
+    )
+
+
+def link_entities(
+    connection: sqlite3.Connection,
+    memory: int,
+    entities: Sequence[EntityRef],
+    now: float,
+    made_at: Mapping[tuple[int, str], float] = MappingProxyType({}),
+) -> int:
+    """Make a memory's edges to its entities, and the entities that are new. Returns how many edges were made.
+
+    The first entity is the subject, to which the others are related. `made_at`: when edges that were here were made.
+    """
+    edges = 0
+    subject: int | None = None
+    for ordinal, entity in enumerate(entities):
+        number = _number_of(connection, entity, now)
+        subject = number if subject is None else subject
+        edges += connection.execute(
+            """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject)
+               VALUES (?, ?, ?, ?, ?, nullif(?, ?))""",
+            (
+                memory,
+                number,
+                entity.relationship,
+                made_at.get((number, entity.relationship), now),
+                ordinal,
+                subject,
+                number,
+            ),
+        ).rowcount
+    return edges
+
+
+def _number_of(connection: sqlite3.Connection, entity: EntityRef, now: float) -> int:
+    """The number of an entity, which is made when it is new."""
+    found = connection.execute(
+        "SELECT number FROM entities WHERE name = ? AND type = ?", (entity.name, entity.type)
+    ).fetchone()
+    if found is not None:
+        return int(found[0])
+    number = connection.execute(
+        "INSERT INTO entities (name, type, created_at, key) VALUES (?, ?, ?, ?)",
+        (entity.name, entity.type, now, name_key(entity.name)),
+    ).lastrowid
+    assert number is not None
+    connection.execute("INSERT INTO entities_text (rowid, words) VALUES (?, ?)", (number, name_words(entity.name)))
+    return number

@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.history import read_history
 from remembrancer.actors.store.records.memory_rows import (
     Done,
     MemoryRow,
     memory_to_change,
+    read_history,
     register_session,
     revise,
     store_memory,
@@ -25,6 +25,7 @@ from remembrancer.actors.store.records.promotion_rows import log_entry, log_prom
 from remembrancer.actors.store.records.run_rows import apply_run
 from remembrancer.actors.store.records.run_undo import undo_run
 from remembrancer.actors.store.records.sessions import end_session, record_events, start_session
+from remembrancer.actors.store.records.sqlite_file import Query, query_of
 from remembrancer.actors.store.records.transfer import import_memory
 from remembrancer.memory.changes import (
     check_broader,
@@ -147,7 +148,7 @@ def _restore_validity(
 ) -> None:
     """What the history says that this link set, unless something else has set it since."""
     target = memory_to_change(connection, operation, target_id)
-    history = read_history(lambda query, values: connection.execute(query, values).fetchall(), target.id)
+    history = read_history(query_of(connection), target.id)
     ended = [entry for entry in history if entry.change == SUPERSEDED and entry.details.get("by") == source_id]
     if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
         after = msgspec.structs.replace(target.now, valid_until=None)
@@ -211,7 +212,7 @@ def _earlier(connection: sqlite3.Connection, operation: Operation, memory: Memor
     """
     known = {
         entry.version: entry.record
-        for entry in read_history(lambda query, values: connection.execute(query, values).fetchall(), memory.id)
+        for entry in read_history(query_of(connection), memory.id)
         if is_version_visible(
             entry.record, memory.now.scope, memory.source_project, operation.session_id, operation.project.id
         )
@@ -248,7 +249,7 @@ def promote_memory(connection: sqlite3.Connection, operation: Operation, change:
 
 
 _encode_result: Final = msgspec.msgpack.Encoder().encode
-_result_decoder: Final = msgspec.msgpack.Decoder(Result)
+_decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
 def apply_operation(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
@@ -266,14 +267,16 @@ def apply_operation(connection: sqlite3.Connection, operation: Operation, now: f
     return record_done(connection, operation, done, now)
 
 
+def read_applied(query: Query, operation_id: str) -> Applied | None:
+    """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
+    rows = query("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
+    return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
+
+
 def replay_operation(connection: sqlite3.Connection, operation: Operation) -> Outcome | None:
     """What came of the operation when it was applied; None when it has not been."""
-    earlier = connection.execute(
-        "SELECT result FROM applied_operations WHERE operation_id = ?", (operation.operation_id,)
-    ).fetchone()
-    if earlier is None:
-        return None
-    return Outcome(Applied(operation.operation_id, decode_result(earlier[0]), replayed=True))
+    earlier = read_applied(query_of(connection), operation.operation_id)
+    return None if earlier is None else Outcome(earlier)
 
 
 def record_done(connection: sqlite3.Connection, operation: Operation, done: Done, now: float) -> Outcome:
@@ -283,12 +286,6 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
     )
     reply = Applied(operation.operation_id, done.result)
     return Outcome(reply, done.to_embed, done.removed_passages, done.also_to_embed)
-
-
-def decode_result(encoded: bytes) -> Result:
-    """A result as it was recorded."""
-    result: Result = _result_decoder.decode(encoded)
-    return result
 
 
 def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float) -> Done:

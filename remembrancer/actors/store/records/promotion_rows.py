@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.store.records.history import Query, encode_json
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import Promotion
 from remembrancer.protocol.runs import ChainLink, LogPromotion, NotePattern
@@ -72,7 +72,7 @@ def unlog_promotions(connection: sqlite3.Connection, run_id: str) -> None:
 
 def note_pattern(connection: sqlite3.Connection, edit: NotePattern, now: float) -> bool:
     """Count an observation of a pattern. Whether it is the first one in that project."""
-    projects = _projects(lambda query, values: connection.execute(query, values).fetchall(), edit.memory_id)
+    projects = _projects(query_of(connection), edit.memory_id)
     is_new = edit.project_id not in projects
     if is_new:
         projects = (*projects, edit.project_id)
@@ -87,7 +87,7 @@ def note_pattern(connection: sqlite3.Connection, edit: NotePattern, now: float) 
 
 def unnote_pattern(connection: sqlite3.Connection, edit: NotePattern, *, was_new: bool) -> None:
     """Take back an observation, and with it the project when it was the first one there."""
-    projects = _projects(lambda query, values: connection.execute(query, values).fetchall(), edit.memory_id)
+    projects = _projects(query_of(connection), edit.memory_id)
     left = tuple(each for each in projects if not was_new or each != edit.project_id)
     connection.execute(
         """UPDATE cross_project_patterns SET source_projects = ?, observation_count = observation_count - 1

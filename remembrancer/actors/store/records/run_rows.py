@@ -10,11 +10,11 @@ from typing import Final, assert_never
 import msgspec
 
 from remembrancer.actors.store.records.background import prune
-from remembrancer.actors.store.records.history import encode_json
 from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, insert_memory, read_memory, revise
 from remembrancer.actors.store.records.promotion_rows import log_promotion, note_pattern
 from remembrancer.actors.store.records.run_undo import Added, Deed, Linked, Observed, Revised, note_deed
 from remembrancer.actors.store.records.sessions import close_session
+from remembrancer.actors.store.records.sqlite_file import encode_json
 from remembrancer.memory.changes import BREADTH, MAX_TAGS
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (

@@ -8,9 +8,9 @@ from typing import Final, assert_never
 
 import msgspec
 
-from remembrancer.actors.store.records.history import encode_json, snapshot_of
-from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, read_memory, revise
+from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, read_memory, revise, snapshot_of
 from remembrancer.actors.store.records.promotion_rows import unlog_promotions, unnote_pattern, without_steps
+from remembrancer.actors.store.records.sqlite_file import encode_json, query_of
 from remembrancer.memory.changes import is_visible, kind_of
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import ChainLink, NotePattern, Skipped, UndoneResult, UndoRun
@@ -256,4 +256,4 @@ def _is_visible(connection: sqlite3.Connection, memory_id: str, session_id: str 
 
 
 def _read(connection: sqlite3.Connection, memory_id: str) -> MemoryRow | None:
-    return read_memory(lambda query, values: connection.execute(query, values).fetchall(), memory_id)
+    return read_memory(query_of(connection), memory_id)

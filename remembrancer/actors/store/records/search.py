@@ -2,37 +2,219 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from remembrancer.actors.store.records.contract import Filters, KeywordHit, Order, RankingFacts, Told
-from remembrancer.actors.store.records.history import Query
-from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
+from remembrancer.actors.store.records.contract import (
+    Filters,
+    KeywordHit,
+    MemoryRecord,
+    Neighbours,
+    Order,
+    Phrase,
+    RankingFacts,
+)
+from remembrancer.actors.store.records.memory_rows import decoded
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
+from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, Scope
 from remembrancer.protocol.reads import Counts
 
-T = TypeVar("T")
+NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5}
+"""Ids that an answer names; more would only cost tokens."""
+LISTED_COLUMNS: Final = (
+    "number",
+    *(name for name in MemoryRecord.__struct_fields__ if name not in (*NAMED, "number", "forgotten")),
+)
+_LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
+_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until"
 
 
-def places_for(values: Sequence[object]) -> str:
-    """`(?,?,…)`, one for each value."""
-    return f"({','.join('?' * len(values))})"
+class SqliteSearch:
+    """The part of `Records` that finds memories and shows lists of them."""
+
+    _file: SqliteFile
+
+    def keyword_hits(self, phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
+        match, read = expression_of(phrases), self._file.read
+        return _among_few(read, match, _narrowed(read, Counter(phrases)), _Among(_passing(filters)), limit)
+
+    def keyword_hits_apart(
+        self, phrases: Sequence[Phrase], filters: Filters, limit: int
+    ) -> tuple[list[KeywordHit], list[KeywordHit]]:
+        passing, match, read = _passing(filters), expression_of(phrases), self._file.read
+        narrow = _narrowed(read, Counter(phrases))
+        if narrow is not None:
+            own = _hits(read, match, _Among(passing, passing.is_own, _numbers_of(read, filters.session_id)), limit)
+            return own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)
+        rows = read(
+            f"""WITH hits AS MATERIALIZED (
+                    SELECT memories_text.rowid AS number, {BM25} AS score, {passing.is_own} AS own
+                    FROM memories_text {passing.join} WHERE memories_text MATCH ? AND {passing.condition})
+                SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
+                UNION ALL
+                SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
+            (match, *passing.arguments, limit, limit),
+        )
+        own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
+        return own, others
+
+    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
+        found: Counter[int] = Counter()
+        asked = padded(numbers)
+        for phrases in groups:
+            rows = self._file.read(
+                f"SELECT rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(asked)}",  # noqa: S608
+                (expression_of(phrases), *asked),
+            )
+            found.update(number for (number,) in rows)
+        return found
+
+    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+        def read(query: Query) -> list[int] | None:
+            timed = filters.after is not None or filters.before is not None
+            parts: Iterator[_Part] = _parts(filters, "memories_by_time" if timed else "memories_by_sort")
+            if filters.tags and _are_few(query, filters.tags):
+                parts = iter([_tagged(filters)])
+            found: list[int] = []
+            for part in parts:
+                rows = query(
+                    f"SELECT m.number FROM {part.table} WHERE {part.condition} LIMIT ?",  # noqa: S608 - fixed clauses
+                    (*part.arguments, limit + 1 - len(found)),
+                )
+                found += [number for (number,) in rows]
+                if len(found) > limit:
+                    return None
+            return found
+
+        return self._file.read_together(read)
+
+    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+        index, keys = _ORDERS[order]
+        descending = ", ".join(f"{key} DESC" for key in keys)
+
+        def read(query: Query) -> list[tuple[float, ...]]:
+            return [
+                row
+                for part in _parts(filters, index)
+                for row in query(
+                    f"""SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}
+                        ORDER BY {descending} LIMIT ?""",  # noqa: S608 - fixed clauses
+                    (*part.arguments, limit),
+                )
+            ]
+
+        return [int(row[-1]) for row in sorted(self._file.read_together(read), reverse=True)[:limit]]
+
+    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+        if not names:
+            return []
+        condition, arguments = condition_of(filters)
+        named = " OR ".join(["instr(file, ?)"] * len(names))
+        rows = self._file.read(
+            f"""WITH files AS (SELECT DISTINCT {SOURCE_FILE} AS file FROM memories AS m INDEXED BY memories_from_files
+                               WHERE {SOURCE_FILE} IS NOT NULL),
+                    named AS MATERIALIZED (SELECT file FROM files WHERE {named})
+                SELECT m.number FROM named CROSS JOIN memories AS m INDEXED BY memories_from_files
+                WHERE {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
+                ORDER BY {_HAPPENED} DESC, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+            (*names, *arguments, limit),
+        )
+        return [number for (number,) in rows]
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        asked, (condition, arguments) = padded(numbers), condition_of(filters)
+        rows = self._file.read(
+            f"SELECT m.number, {_RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+            (*asked, *arguments),
+        )
+        return {row[0]: RankingFacts(*row[1:]) for row in rows}
+
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
+        asked, (condition, arguments) = padded(numbers), condition_of(filters)
+        rows = self._file.read(
+            f"""SELECT its.number, m.number, {_RANKING}
+                FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
+                    AND m.number != its.number AND m.session_id = its.session_id AND m.scope = its.scope
+                    AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
+                WHERE its.number IN {places_for(asked)} AND its.session_id != '' AND its.type = 'episodic'
+                    AND m.type = 'episodic' AND {condition}
+                ORDER BY its.number, m.number""",  # noqa: S608 - fixed clauses
+            (INTERLEAVED, INTERLEAVED, TOGETHER_S, *asked, *arguments),
+        )
+        around: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
+        for row in rows:
+            around[row[0]].append(row[1:])
+        found = Neighbours({}, {})
+        for number, others in around.items():
+            before = [row for row in others if row[0] < number][::-1][:REACH]
+            after = [row for row in others if row[0] > number][:REACH]
+            found.steps[number] = {row[0]: step for side in (before, after) for step, row in enumerate(side, 1)}
+            found.facts.update({row[0]: RankingFacts(*row[1:]) for row in (*before, *after)})
+        return found
+
+    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
+        asked, (condition, arguments) = padded(numbers), condition_of(filters)
+
+        def read(query: Query) -> dict[int, MemoryRecord]:
+            rows = query(
+                f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+                (*asked, *arguments),
+            )
+            linked = _links_of(query, [row[0] for row in rows], filters.session_id)
+            return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
+
+        return self._file.read_together(read)
+
+    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        asked = padded(memory_ids)
+        rows = self._file.read(
+            f"""SELECT memory_id, merged_into FROM promotion_log
+                WHERE memory_id IN {places_for(asked)} AND merged_into IS NOT NULL ORDER BY sequence""",  # noqa: S608 - only "?"
+            asked,
+        )
+        return dict(rows)
+
+    def counts(self, session_id: str | None) -> Counts:
+        return self._file.read_together(lambda query: _counts(query, session_id))
+
+    def sizes(self) -> dict[Scope, int]:
+        return dict(self._file.read("SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope"))
 
 
-def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
-    """The values for an `IN`, of which the last (or `filler`) is repeated until there are a power of two.
+def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:
+    """Ids that each memory is linked to, by the field that names them: of what the session may see and is not
+    forgotten, the strongest links first."""
+    places = places_for(asked := padded(numbers))
+    rows = query(
+        f"""SELECT l.memory, l.field, o.id FROM (
+                SELECT source AS memory, target AS other, strength,
+                       iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
+                FROM memory_links WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
+                UNION ALL SELECT target, source, strength,
+                       iif(relation = 'similar_to', 'near_duplicates', 'possibly_superseded_by') FROM memory_links
+                WHERE target IN {places} AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
+            JOIN memories AS o ON o.number = l.other
+            WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)
+            ORDER BY l.strength DESC, o.number""",  # noqa: S608 - only "?"
+        (*asked, *asked, session_id),
+    )
+    linked: dict[int, dict[str, list[str]]] = {}
+    for memory, field, other in rows:
+        named = linked.setdefault(memory, {}).setdefault(field, [])
+        if len(named) < NAMED[field] and other not in named:
+            named.append(other)
+    return linked
 
-    Statements of few different lengths stay prepared: to prepare one takes longer than to run it.
-    """
-    if not values:
-        return []
-    missing = (1 << (len(values) - 1).bit_length()) - len(values)
-    return [*values, *[values[-1] if filler is None else filler] * missing]
+
+def _record(row: Sequence[Any], linked: Mapping[str, Sequence[str]]) -> MemoryRecord:
+    fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
+    links = {name: tuple(ids) for name, ids in linked.items()}
+    return MemoryRecord(**fields | links, forgotten=fields["forgotten_at"] is not None)
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
@@ -84,15 +266,13 @@ ENOUGH: Final = 20
 TIMES: Final = 2
 """How many times the score of the expression a narrowed one gives."""
 
-_PHRASE: Final = re.compile(r'"[^"]*"\*?')
+
+def expression_of(phrases: Iterable[Phrase], operator: str = "OR") -> str:
+    """The FTS5 expression that finds any of the phrases, or (`AND`) all of them."""
+    return f" {operator} ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
 
 
-def phrases_of(match: str) -> Counter[str]:
-    """The phrases of an expression that `match_expression` made, and how often each counts."""
-    return Counter(_PHRASE.findall(match))
-
-
-def narrowed(phrases: Mapping[str, int], rows: Mapping[str, int]) -> str | None:
+def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str | None:
     """An expression that scores fewer rows; None where there is nothing to gain. `rows`: how many have each phrase.
 
     FTS5 scores a row by every phrase in the expression that it has, as often as the phrase is there. With the rare ones
@@ -112,7 +292,7 @@ def narrowed(phrases: Mapping[str, int], rows: Mapping[str, int]) -> str | None:
     rare, common = known[:taken], known[taken:]
     again = [phrase for phrase in rare for _ in range(TIMES * phrases[phrase] - 1)]
     twice = [phrase for phrase in common for _ in range(TIMES * phrases[phrase])]
-    return f"({' OR '.join(rare)}) AND ({' OR '.join(again + twice)})"
+    return f"({expression_of(rare)}) AND ({expression_of(again + twice)})"
 
 
 BM25: Final = "-bm25(memories_text, 3.0, 1.5, 0.9, 1.5)"
@@ -125,46 +305,6 @@ LoCoMo 61.6 in 100 have evidence among the first five then by words alone, and 5
 APART: Final = """LEFT JOIN memories AS a INDEXED BY memories_apart
     ON a.number = memories_text.rowid AND (a.forgotten_at IS NOT NULL OR a.scope = 'session')"""
 
-Read = Callable[[str, Sequence[object]], list[Any]]
-
-
-def read_keyword_hits(read: Read, match: str, filters: Filters, limit: int) -> list[KeywordHit]:
-    """As `Records.keyword_hits`."""
-    return _among_few(read, match, _narrowed(read, match), _Among(_passing(filters)), limit)
-
-
-def read_hits_apart(read: Read, match: str, filters: Filters, limit: int) -> tuple[list[KeywordHit], list[KeywordHit]]:
-    """As `Records.keyword_hits_apart`."""
-    passing = _passing(filters)
-    narrow = _narrowed(read, match)
-    if narrow is not None:
-        own = _hits(read, match, _Among(passing, passing.is_own, _numbers_of(read, filters.session_id)), limit)
-        return own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)
-    rows = read(
-        f"""WITH hits AS MATERIALIZED (
-                SELECT memories_text.rowid AS number, {BM25} AS score, {passing.is_own} AS own
-                FROM memories_text {passing.join} WHERE memories_text MATCH ? AND {passing.condition})
-            SELECT * FROM (SELECT * FROM hits WHERE own ORDER BY score DESC, number DESC LIMIT ?)
-            UNION ALL
-            SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
-        (match, *passing.arguments, limit, limit),
-    )
-    own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
-    return own, others
-
-
-def read_words_in(read: Read, expressions: Sequence[str], numbers: Sequence[int]) -> dict[int, int]:
-    """As `Records.words_in`."""
-    found: dict[int, int] = {}
-    for expression in expressions:
-        rows = read(
-            f"SELECT rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(numbers)}",  # noqa: S608
-            (expression, *numbers),
-        )
-        for (number,) in rows:
-            found[number] = found.get(number, 0) + 1
-    return found
-
 
 @dataclass(frozen=True, slots=True)
 class _Among:
@@ -175,7 +315,7 @@ class _Among:
     numbers: tuple[int, int] | None = None
 
 
-def _among_few(read: Read, match: str, narrow: str | None, among: _Among, limit: int) -> list[KeywordHit]:
+def _among_few(read: Query, match: str, narrow: str | None, among: _Among, limit: int) -> list[KeywordHit]:
     """The best hits, from a narrower expression if there is one and the filters leave enough of what it finds."""
     if narrow is not None:
         hits = _hits(read, narrow, among, limit)
@@ -184,7 +324,7 @@ def _among_few(read: Read, match: str, narrow: str | None, among: _Among, limit:
     return _hits(read, match, among, limit)
 
 
-def _hits(read: Read, match: str, among: _Among, limit: int) -> list[KeywordHit]:
+def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit]:
     passing, numbers = among.passing, among.numbers or ()
     within = "AND memories_text.rowid BETWEEN ? AND ?" if numbers else ""
     rows = read(
@@ -196,18 +336,18 @@ def _hits(read: Read, match: str, among: _Among, limit: int) -> list[KeywordHit]
     return [KeywordHit(number, score) for number, score in rows]
 
 
-def _narrowed(read: Read, match: str) -> str | None:
+def _narrowed(read: Query, phrases: Counter[Phrase]) -> str | None:
     """A narrower expression for one that would be scored in many memories. In a small file none is looked for."""
-    phrases = phrases_of(match)
     ((last,),) = read("SELECT max(number) FROM memories", ())
-    if not phrases or (last or 0) <= ROWS:
+    if (last or 0) <= ROWS:
         return None
     counts = " UNION ALL ".join(["SELECT ?, count(*) FROM memories_text WHERE memories_text MATCH ?"] * len(phrases))
-    rows = dict(read(counts, [phrase for each in phrases for phrase in (each, each)]))
-    return narrowed(phrases, rows)
+    known = list(phrases)
+    arguments = [value for place, phrase in enumerate(known) for value in (place, expression_of([phrase]))]
+    return narrowed(phrases, {known[place]: count for place, count in read(counts, arguments)})
 
 
-def _numbers_of(read: Read, session_id: str) -> tuple[int, int]:
+def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:
     """The first and the last of a session's own memories, which usually are close together."""
     ((first, last),) = read(
         "SELECT min(number), max(number) FROM memories WHERE session_id = ? AND scope = 'session'", (session_id,)
@@ -260,56 +400,6 @@ class _Part(NamedTuple):
     arguments: list[object]
 
 
-def read_top(query: Query, filters: Filters, order: Order, limit: int) -> list[int]:
-    """As `Records.top`."""
-    index, keys = _ORDERS[order]
-    descending = ", ".join(f"{key} DESC" for key in keys)
-    first: list[tuple[float, ...]] = []
-    for part in _parts(filters, index):
-        first += query(
-            f"""SELECT {", ".join(keys)} FROM {part.table} WHERE {part.condition}
-                ORDER BY {descending} LIMIT ?""",  # noqa: S608 - fixed clauses
-            (*part.arguments, limit),
-        )
-    return [int(row[-1]) for row in sorted(first, reverse=True)[:limit]]
-
-
-def read_matching(query: Query, filters: Filters, limit: int) -> list[int] | None:
-    """As `Records.matching`."""
-    timed = filters.after is not None or filters.before is not None
-    parts: Iterator[_Part] = _parts(filters, "memories_by_time" if timed else "memories_by_sort")
-    if filters.tags and _are_few(query, filters.tags):
-        parts = iter([_tagged(filters)])
-    found: list[int] = []
-    for part in parts:
-        rows = query(
-            f"SELECT m.number FROM {part.table} WHERE {part.condition} LIMIT ?",  # noqa: S608 - fixed clauses
-            (*part.arguments, limit + 1 - len(found)),
-        )
-        found += [number for (number,) in rows]
-        if len(found) > limit:
-            return None
-    return found
-
-
-def read_from_files(query: Query, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
-    """As `Records.from_files`. Each file is held against the names once, however many memories are from it."""
-    if not names:
-        return []
-    condition, arguments = condition_of(filters)
-    named = " OR ".join(["instr(file, ?)"] * len(names))
-    rows = query(
-        f"""WITH files AS (SELECT DISTINCT {SOURCE_FILE} AS file FROM memories AS m INDEXED BY memories_from_files
-                           WHERE {SOURCE_FILE} IS NOT NULL),
-                named AS MATERIALIZED (SELECT file FROM files WHERE {named})
-            SELECT m.number FROM named CROSS JOIN memories AS m INDEXED BY memories_from_files
-            WHERE {SOURCE_FILE} IS NOT NULL AND {SOURCE_FILE} = named.file AND {condition}
-            ORDER BY {_HAPPENED} DESC, m.number DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-        (*names, *arguments, limit),
-    )
-    return [number for (number,) in rows]
-
-
 def _parts(filters: Filters, index: str) -> Iterator[_Part]:
     """All that passes the filters: the session's own memories, and each sort of the others in the order of an index."""
     scopes = filters.scopes or SCOPES
@@ -347,40 +437,7 @@ INTERLEAVED: Final = 4
 """Numbers looked at on each side: other sessions may have stored theirs in between."""
 
 
-def read_neighbours(read: Query, numbers: Sequence[int], filters: Filters) -> Told:
-    """For each of the memories those that pass the filters and were told within `REACH` before or after it.
-
-    What happened has a before and an after; facts and procedures stand for themselves, however they follow each other.
-    """
-    if not numbers:
-        return Told({}, {})
-    condition, arguments = condition_of(filters)
-    rows = read(
-        f"""SELECT its.number, m.number, m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope,
-                   m.valid_until
-            FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
-                AND m.number != its.number AND m.session_id = its.session_id AND m.scope = its.scope
-                AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
-            WHERE its.number IN {places_for(padded(numbers))} AND its.session_id != '' AND its.type = 'episodic'
-                AND m.type = 'episodic' AND {condition}
-            ORDER BY its.number, m.number""",  # noqa: S608 - fixed clauses
-        (INTERLEAVED, INTERLEAVED, TOGETHER_S, *padded(numbers), *arguments),
-    )
-    around: defaultdict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in rows:
-        around[row[0]].append(row[1:])
-    steps: dict[int, dict[int, int]] = {}
-    facts: dict[int, RankingFacts] = {}
-    for number, others in around.items():
-        before = [row for row in others if row[0] < number][::-1][:REACH]
-        after = [row for row in others if row[0] > number][:REACH]
-        steps[number] = {row[0]: step for side in (before, after) for step, row in enumerate(side, 1)}
-        facts |= {row[0]: RankingFacts(*row[1:]) for row in (*before, *after)}
-    return Told(steps, facts)
-
-
-def read_counts(query: Query, session_id: str | None) -> Counts:
-    """The counts; of session memories, and of what these name, only those of `session_id` (None: all of them)."""
+def _counts(query: Query, session_id: str | None) -> Counts:
     by_scope: Counter[str] = Counter()
     by_type: Counter[str] = Counter()
     forgotten = 0

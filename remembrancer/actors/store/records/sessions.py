@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from remembrancer.actors.store.records.contract import SessionStory
-from remembrancer.actors.store.records.history import Query, encode_json
 from remembrancer.actors.store.records.memory_rows import Done, register_session
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.consolidation import ToolUse
 from remembrancer.protocol.reads import EarlierSession, SessionDescription

@@ -1,4 +1,7 @@
-"""One SQLite file: its one writing connection, a reading one for each thread, and its errors as ours."""
+"""One SQLite file: its one writing connection, a reading one for each thread, and its errors as ours.
+
+WAL and `synchronous=FULL`: readers see the last commit and never wait for the writer (https://sqlite.org/wal.html).
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from remembrancer.actors.store.records.schema import migrate, refuse_newer
 from remembrancer.protocol.errors import (
@@ -41,6 +46,32 @@ DAMAGED: Final = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
+
+
+Query = Callable[[str, Sequence[object]], list[Any]]
+"""All rows of a query with its arguments."""
+encode_json: Final = msgspec.json.Encoder().encode
+
+
+def places_for(values: Sequence[object]) -> str:
+    """`(?,?,…)`, one for each value."""
+    return f"({','.join('?' * len(values))})"
+
+
+def padded(values: Sequence[T], filler: T | None = None) -> list[T]:
+    """The values for an `IN`, of which the last (or `filler`) is repeated until there are a power of two.
+
+    Statements of few different lengths stay prepared: to prepare one takes longer than to run it.
+    """
+    if not values:
+        return []
+    missing = (1 << (len(values) - 1).bit_length()) - len(values)
+    return [*values, *[values[-1] if filler is None else filler] * missing]
+
+
+def query_of(connection: sqlite3.Connection) -> Query:
+    """What reads inside a transaction of that connection."""
+    return lambda query, values: connection.execute(query, values).fetchall()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,25 +132,29 @@ class SqliteFile:
 
     def read(self, query: str, arguments: Sequence[object] = ()) -> list[Any]:
         """All rows of a query, as of the last commit. From any thread."""
-        try:
-            reader = self._reader
-            with reader.lock:
-                return reader.connection.execute(query, arguments).fetchall()
-        except sqlite3.Error as error:
-            raise as_error(self.path, error) from error
+        with self._reading() as connection:
+            return connection.execute(query, arguments).fetchall()
 
-    def read_together(self, work: Callable[[Callable[[str, Sequence[object]], list[Any]]], T]) -> T:
+    def read_together(self, work: Callable[[Query], T]) -> T:
         """What `work` makes of several queries, all as of one commit. From any thread."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                return work(query_of(connection))
+            finally:
+                connection.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        """This thread's connection. What cannot be decoded is a damaged file."""
         try:
             reader = self._reader
             with reader.lock:
-                reader.connection.execute("BEGIN")
-                try:
-                    return work(lambda query, arguments: reader.connection.execute(query, arguments).fetchall())
-                finally:
-                    reader.connection.execute("ROLLBACK")
+                yield reader.connection
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
+        except ValueError as error:
+            raise unusable(self.path, error) from error
 
     @property
     def _reader(self) -> _Reader:

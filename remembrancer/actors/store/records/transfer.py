@@ -15,23 +15,26 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.store.records.contract import Outcome, Records
-from remembrancer.actors.store.records.entity_rows import link_entities
-from remembrancer.actors.store.records.history import Query, add_entry, encode_json, note_version, read_history
 from remembrancer.actors.store.records.memory_rows import (
     SAVED_FIELDS,
     Done,
+    add_entry,
     add_tags,
     archived_since,
     columns_of,
     delete_memory,
     insert_row,
+    link_entities,
     memory_to_change,
+    note_version,
+    read_history,
     read_memory,
     register_session,
     want_embedding,
 )
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, note_pattern, step_of
 from remembrancer.actors.store.records.run_undo import note_departure
+from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.memory.changes import check_broader, check_remembered, is_version_visible, is_visible
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.kinds import kind_of_type
@@ -200,7 +203,7 @@ def begin_move(
     connection.execute(
         "INSERT OR IGNORE INTO moves VALUES (?, ?, ?)", (operation.operation_id, _encode_operation(operation), now)
     )
-    portable = read_portable(lambda query, values: connection.execute(query, values).fetchall(), memory.id, None)
+    portable = read_portable(query_of(connection), memory.id, None)
     assert portable is not None
     return portable
 
@@ -242,18 +245,18 @@ def end_move(connection: sqlite3.Connection, operation: Operation, result: Promo
     removed = () if row is None else delete_memory(connection, row[0])
     if isinstance(operation.change, PromoteMemory) and operation.change.run_id is not None:
         note_departure(connection, operation.change.run_id, result.memory_id, operation.requested_at)
-    cancel_move(connection, operation)
+    forget_move(connection, operation)
     return Done(result, removed_passages=removed)
 
 
-def cancel_move(connection: sqlite3.Connection, operation: Operation) -> None:
+def forget_move(connection: sqlite3.Connection, operation: Operation) -> None:
     """In the project's file: the move is over."""
     connection.execute("DELETE FROM moves WHERE operation_id = ?", (operation.operation_id,))
 
 
-def read_moves(connection: sqlite3.Connection) -> list[Operation]:
+def read_moves(query: Query) -> list[Operation]:
     """The moves that were begun and not ended, oldest first."""
-    rows = connection.execute("SELECT operation FROM moves ORDER BY begun_at").fetchall()
+    rows = query("SELECT operation FROM moves ORDER BY begun_at", ())
     return [_decode_operation(row[0]) for row in rows]
 
 
@@ -286,7 +289,7 @@ class Move:
             if isinstance(outcome.reply, RemembrancerError):
                 if outcome.reply.retry_possible:
                     raise outcome.reply
-                self.source.cancel_move(operation)
+                self.source.end_move(operation, None)
             logger.info("a move was finished", extra={"file": self.source.name, "operation": operation.operation_id})
         return bool(moves)
 
@@ -310,5 +313,5 @@ class Move:
         except RemembrancerError as error:
             received = Outcome(error)
         if not isinstance(received.reply, Applied):
-            self.source.cancel_move(operation)
+            self.source.end_move(operation, None)
         return received

@@ -17,8 +17,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.store.records.contract import Filters, KeywordHit, RankingFacts, Records, Told, Vectors
-from remembrancer.actors.store.records.search import padded
+from remembrancer.actors.store.records.contract import (
+    Filters,
+    KeywordHit,
+    Neighbours,
+    Phrase,
+    RankingFacts,
+    Records,
+    Vectors,
+)
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
 from remembrancer.memory.ranking import Signals, first_of
 from remembrancer.protocol.kinds import SCOPES, Scope
@@ -91,7 +98,7 @@ class Question:
     """What is looked for: the full-text expression (None: no word in it), the unit vector (None: not to be had)."""
 
     strategy: Strategy
-    match: str | None
+    phrases: Sequence[Phrase]
     vector: Vectors | None
 
 
@@ -123,7 +130,7 @@ class WordsFound:
     hits: Sequence[list[KeywordHit]] | None
 
 
-def find_words(records: Records, match: str | None, strategy: Strategy, filters: Filters) -> WordsFound:
+def find_words(records: Records, phrases: Sequence[Phrase], strategy: Strategy, filters: Filters) -> WordsFound:
     """What one file has by words, and all else that can be known without the question's vector.
 
     The filters are divided into two searches where the session has memories of its own: for these, and for all others.
@@ -137,7 +144,7 @@ def find_words(records: Records, match: str | None, strategy: Strategy, filters:
             searches = [(own, few)]
         elif few != []:
             searches = [(own, few), (msgspec.structs.replace(filters, scopes=others), None)]
-    hits = None if strategy == "vector" else _by_words(records, match, filters, len(searches))
+    hits = None if strategy == "vector" else _by_words(records, phrases, filters, len(searches))
     return WordsFound(records.sizes(), searches, hits)
 
 
@@ -149,13 +156,15 @@ def find_candidates(source: Source, question: Question, filters: Filters, words:
     """
     records = source.records
     if words is None:
-        words = find_words(records, question.match, question.strategy, filters)
+        words = find_words(records, question.phrases, question.strategy, filters)
     searches, sizes, hits = words.searches, words.sizes, words.hits
     if len(searches) > 1:
         source = searched_once(source)
     nearest = [_by_meaning(source, question, own, few, sizes) for own, few in searches]
     if hits is None:
-        hits = _by_words(records, question.match, filters, len(searches)) if None in nearest else [[] for _ in searches]
+        hits = (
+            _by_words(records, question.phrases, filters, len(searches)) if None in nearest else [[] for _ in searches]
+        )
     found = Found(None not in nearest, {}, {}, sizes, {})
     for (own, _), near, its in zip(searches, nearest, hits, strict=True):
         signals, facts, around = _fused(source, question, own, near, its)
@@ -165,13 +174,15 @@ def find_candidates(source: Source, question: Question, filters: Filters, words:
     return found
 
 
-def _by_words(records: Records, match: str | None, filters: Filters, searches: int) -> Sequence[list[KeywordHit]]:
+def _by_words(
+    records: Records, phrases: Sequence[Phrase], filters: Filters, searches: int
+) -> Sequence[list[KeywordHit]]:
     """What has words of the question, for each of the searches into which `filters` were divided."""
-    if match is None:
+    if not phrases:
         return [[] for _ in range(searches)]
     if searches == 1:
-        return [records.keyword_hits(match, filters, CANDIDATES)]
-    return records.keyword_hits_apart(match, filters, CANDIDATES)
+        return [records.keyword_hits(phrases, filters, CANDIDATES)]
+    return records.keyword_hits_apart(phrases, filters, CANDIDATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +239,7 @@ def _searched(
         hits = passages.search(query, limit)
         for hit in hits:
             best.setdefault(hit.memory, hit.cosine)
-        allowed = records.ranking_facts(padded(list(best)), filters) if best else {}
+        allowed = records.ranking_facts(list(best), filters) if best else {}
         passing = {number: cosine for number, cosine in best.items() if number in allowed}
         if len(passing) >= CANDIDATES:
             return passing, allowed
@@ -253,10 +264,10 @@ def _fused(
     records, passages = source.records, source.passages
     bm25 = {hit.number: hit.bm25 for hit in hits}
     cosines = {} if nearest is None else dict(nearest.best)
-    told = Told({}, {})
+    around = Neighbours({}, {})
     if question.strategy in ("hybrid", "graph") and question.vector is not None:
-        told = records.neighbours(list(dict.fromkeys((*first_of(cosines), *first_of(bm25)))), filters)
-    others = dict.fromkeys((*bm25, *told.facts))
+        around = records.neighbours(list(dict.fromkeys((*first_of(cosines), *first_of(bm25)))), filters)
+    others = dict.fromkeys((*bm25, *around.facts))
     heads: dict[int, float] = {}
     if question.vector is not None and passages is not None:
         seen = cosines if nearest is None else nearest.compared
@@ -265,11 +276,11 @@ def _fused(
         cosines |= cosines_of(records, passages.model, question.vector, unseen)
         heads = cosines_of(records, passages.model, question.vector, list(cosines), heads=True)
     numbers = list({**others, **cosines})
-    known = told.facts if nearest is None else {**told.facts, **nearest.facts}
+    known = around.facts if nearest is None else {**around.facts, **nearest.facts}
     missing = [number for number in numbers if number not in known]
-    facts = {**known, **records.ranking_facts(padded(missing), filters)} if missing else known
+    facts = {**known, **records.ranking_facts(missing, filters)} if missing else known
     signals = {number: Signals(cosines.get(number), bm25.get(number), head=heads.get(number)) for number in numbers}
-    return signals, {number: facts[number] for number in numbers if number in facts}, told.steps
+    return signals, {number: facts[number] for number in numbers if number in facts}, around.steps
 
 
 def cosines_of(
@@ -281,7 +292,7 @@ def cosines_of(
     """
     if not numbers:
         return {}
-    known = (records.head_vectors if heads else records.memory_vectors)(model, padded(numbers))
+    known = records.memory_vectors(model, numbers, heads=heads)
     return best_cosines(known.memories, known.vectors, query)
 
 

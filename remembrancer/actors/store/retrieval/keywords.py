@@ -1,4 +1,4 @@
-"""From a person's question to a full-text expression. Pure, and total: no text can break the syntax of FTS5."""
+"""From a person's question to the phrases that are looked for. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
+from remembrancer.actors.store.records.contract import Phrase
 from remembrancer.actors.store.records.subword_tokens import (
     bare,
     joined_names,
@@ -46,27 +47,27 @@ _QUOTED = re.compile(
 )
 
 
-def match_expression(query: str) -> str | None:
-    """An FTS5 expression that finds any of the query's words; None when there is no word in it.
+def phrases_of(query: str) -> tuple[Phrase, ...]:
+    """What finds any of the query's words; nothing when there is no word in it.
 
-    It is phrases in quotation marks with OR between them; a phrase that counts for more is there several times. A piece
-    with punctuation inside (`src/app.py`, `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts
-    and in its other spellings; so does what is quoted. Stop words are left out unless there is nothing else. Of a long
-    question it has `MAX_TERMS`: what is quoted first, then names, then other words, the longest of them.
+    A phrase that counts for more is there several times. A piece with punctuation inside (`src/app.py`,
+    `ECONNRESET-104`) or with parts (`poolSize`) counts as a phrase, by its parts and in its other spellings; so does
+    what is quoted. Stop words are left out unless there is nothing else. Of a long question it has `MAX_TERMS`: what is
+    quoted first, then names, then other words, the longest of them.
     """
     groups, quoted = _groups(query)
     chosen = list(dict.fromkeys(term for group in groups for term in group))[:MAX_TERMS]
     counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
-    return " OR ".join(counted) if counted else None
+    return tuple(counted)
 
 
-def expressions_of(query: str) -> list[str]:
-    """For each word or name of a question the FTS5 expression that finds it in any of its spellings.
+def phrase_groups(query: str) -> list[tuple[Phrase, ...]]:
+    """For each word or name of a question the phrases that find it in any of its spellings.
 
     No more than `MAX_TERMS` of them, none of more terms than that: a long text without a space is one of them.
     """
     groups, _ = _groups(query)
-    return [" OR ".join(group) for group in list(dict.fromkeys(groups))[:MAX_TERMS]]
+    return list(dict.fromkeys(groups))[:MAX_TERMS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +77,20 @@ class _Piece:
     That is one with parts, digits or punctuation inside.
     """
 
-    terms: tuple[str, ...]
+    terms: tuple[Phrase, ...]
     length: int
     is_name: bool
 
 
-def _groups(query: str) -> tuple[list[tuple[str, ...]], list[str]]:
+def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
     """The terms of a question, those of a piece of it together, and the phrases in it that are quoted.
 
-    In the order of the text where all of them have room, else in the order in which they are worth having.
+    In the order of the text where all of them fit, else in the order in which they are worth having.
     """
     text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
-    pieces: dict[tuple[str, ...], _Piece] = {}
-    stop: list[tuple[str, ...]] = []
+    pieces: dict[tuple[Phrase, ...], _Piece] = {}
+    stop: list[tuple[Phrase, ...]] = []
     for written in dict.fromkeys(_PIECE.findall(text)):
         piece, words = _piece(written)
         stop.extend((_phrase([word]),) for word in words)
@@ -123,22 +124,22 @@ def _piece(written: str) -> tuple[_Piece | None, list[str]]:
     return _Piece(tuple(dict.fromkeys(terms))[:MAX_TERMS], len(bare_word), is_name), stop
 
 
-def _worthiest(quoted: Sequence[str], pieces: Sequence[_Piece]) -> list[tuple[str, ...]]:
+def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple[Phrase, ...]]:
     """The groups of a long question that fit into `MAX_TERMS`, the most telling first.
 
     After what is quoted come the names, those at either end of the text first, since what is asked stands before or
     after what was pasted. Where they are many each has fewer spellings, so that other words have up to half of the
-    room: the long ones, which are the rare ones.
+    places: the long ones, which are the rare ones.
     """
     names = [piece for piece in pieces if piece.is_name]
     words = sorted((piece for piece in pieces if not piece.is_name), key=lambda piece: -piece.length)
-    room = MAX_TERMS - len(quoted)
-    spellings = max(1, (room - min(len(words), room // 2)) // max(1, len(names)))
-    ranked: list[tuple[str, ...]] = [(phrase,) for phrase in quoted]
+    left = MAX_TERMS - len(quoted)
+    spellings = max(1, (left - min(len(words), left // 2)) // max(1, len(names)))
+    ranked: list[tuple[Phrase, ...]] = [(phrase,) for phrase in quoted]
     ranked += [_shortened(piece.terms, spellings) for piece in _from_both_ends(names)]
     ranked += [piece.terms for piece in words]
-    seen: set[str] = set()
-    chosen: list[tuple[str, ...]] = []
+    seen: set[Phrase] = set()
+    chosen: list[tuple[Phrase, ...]] = []
     for group in ranked:
         if len(seen) >= MAX_TERMS:
             break
@@ -154,14 +155,14 @@ def _from_both_ends(pieces: Sequence[_Piece]) -> list[_Piece]:
     return [piece for pair in ends for piece in pair if piece is not None]
 
 
-def _shortened(terms: tuple[str, ...], most: int) -> tuple[str, ...]:
+def _shortened(terms: tuple[Phrase, ...], most: int) -> tuple[Phrase, ...]:
     """The whole name first, then its longest spellings."""
     if len(terms) <= most:
         return terms
-    return (terms[0], *sorted(terms[1:], key=lambda term: -len(term))[: most - 1])
+    return (terms[0], *sorted(terms[1:], key=lambda term: -len(term.words))[: most - 1])
 
 
-def _spellings(piece: str) -> Iterator[str]:
+def _spellings(piece: str) -> Iterator[Phrase]:
     """The other terms for a piece of a question, as `subword_tokens` has them for what is stored."""
     words = words_of(piece)
     parts = [part.lower() for part in name_parts(words)]
@@ -172,14 +173,14 @@ def _spellings(piece: str) -> Iterator[str]:
     for run in runs_of(piece):
         pairs = pairs_of(run)
         if len(run) == 1:
-            yield f"{_phrase(pairs)}*"  # all pairs that it begins
+            yield Phrase(pairs[0], begins=True)  # all pairs that it begins
             continue
         yield _phrase(pairs)
         yield from (_phrase([pair]) for pair in pairs)
     yield from (_phrase([word]) for word in pictographs(piece))
 
 
-def _quoted(text: str) -> Iterator[str]:
+def _quoted(text: str) -> Iterator[Phrase]:
     for found in _QUOTED.finditer(text):
         inside = next(group for group in found.groups() if group is not None)
         words = [word.lower() for word in words_of(inside)]
@@ -189,5 +190,5 @@ def _quoted(text: str) -> Iterator[str]:
             yield _phrase(words)
 
 
-def _phrase(words: Sequence[str]) -> str:
-    return f'"{" ".join(words[:MAX_PHRASE_WORDS])}"'
+def _phrase(words: Sequence[str]) -> Phrase:
+    return Phrase(" ".join(words[:MAX_PHRASE_WORDS]))

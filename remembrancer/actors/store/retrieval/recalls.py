@@ -17,7 +17,6 @@ import msgspec
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
 from remembrancer.actors.store.records.contract import RankingFacts, Vectors
-from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Found,
@@ -28,7 +27,7 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
-from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, expressions_of, match_expression
+from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, phrase_groups, phrases_of
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.memory.profiles import PROFILES, choose_profile
@@ -122,7 +121,7 @@ class _Recall:
         self._asked_at = now if request.reference_time is None else request.reference_time
         self._weights = weights.asked()
         self._filters = request.filters
-        self._match = match_expression(request.query)
+        self._phrases = phrases_of(request.query)
         self._strategy = request.strategy
         self._profile: ProfileName | None = None
         self._below = 0
@@ -139,7 +138,7 @@ class _Recall:
         """What each file has by words."""
         began = time.monotonic()
         strategy = self._request.strategy
-        found = [find_words(source.records, self._match, strategy, self._filters) for source in self._sources]
+        found = [find_words(source.records, self._phrases, strategy, self._filters) for source in self._sources]
         self.trace.part("words searched", began)
         return found
 
@@ -212,7 +211,7 @@ class _Recall:
     def _candidates(self, words: Sequence[WordsFound | None]) -> list[Found]:
         """Each file's candidates. A large file is searched beside the first one: most of the work is SQLite's and the
         index's, which let others run."""
-        question = Question(self._request.strategy, self._match, self.vector)
+        question = Question(self._request.strategy, self._phrases, self.vector)
         begun = {
             place: self._threads.submit(find_candidates, source, question, self._filters, words[place])
             for place, source in enumerate(self._sources[1:], 1)
@@ -260,7 +259,7 @@ class _Recall:
             )
             all_of_it = records.matching(within, CANDIDATES)
             numbers |= dict.fromkeys(records.top(within, "important", CANDIDATES) if all_of_it is None else all_of_it)
-        facts = records.ranking_facts(padded(list(numbers)), filters) if numbers else {}
+        facts = records.ranking_facts(list(numbers), filters) if numbers else {}
         cosines = self._cosines(source, list(facts))
         signals = {number: Signals(cosines.get(number), None) for number in facts}
         return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {})
@@ -324,12 +323,12 @@ class _Recall:
 
     def _words_tell(self, found: Sequence[Found]) -> bool:
         """Whether words may speak where nothing answers by meaning: one of the candidates must have most of them."""
-        expressions = expressions_of(self._request.query)
+        groups = phrase_groups(self._request.query)
         for source, each in zip(self._sources, found, strict=True):
             hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
             if hits:
-                matched = source.records.words_in(expressions, padded(first_of(hits)))
-                if any(words_tell(count, len(expressions)) for count in matched.values()):
+                matched = source.records.words_in(groups, first_of(hits))
+                if any(words_tell(count, len(groups)) for count in matched.values()):
                     return True
         return False
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
-from remembrancer.actors.store.records.search import padded
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
 from remembrancer.memory.decay import DAY_S, memory_strength
@@ -80,7 +79,7 @@ def load_records(sources: Sequence[Source], ranked: Ranked, filters: Filters) ->
         (place, number): record
         for place, source in enumerate(sources)
         if (wanted := [number for (own, number), _ in ranked if own == place])
-        for number, record in source.records.load(padded(wanted), filters).items()
+        for number, record in source.records.load(wanted, filters).items()
     }
 
 
@@ -101,7 +100,7 @@ def _loaded(sources: Sequence[Source], page: Ranked, filters: Filters, now: floa
     for place, source in enumerate(sources if len(compared) > 1 else ()):
         numbers = [number for each, number in compared if each == place]
         if numbers and source.passages is not None and source.passages.model == models[0]:
-            means = mean_vectors(source.records.memory_vectors(models[0], padded(numbers)))
+            means = mean_vectors(source.records.memory_vectors(models[0], numbers))
             vectors |= {(place, number): mean for number, mean in zip(*means, strict=True)}
     return [
         Entry(
@@ -318,8 +317,8 @@ def _with_cosines(
         numbers = [number for each, number in contents if each == place]
         if not numbers or source.passages is None:
             continue
-        known = source.records.memory_vectors(source.passages.model, padded(numbers))
-        ranges = source.records.passage_ranges(source.passages.model, padded(numbers))
+        known = source.records.memory_vectors(source.passages.model, numbers)
+        ranges = source.records.passage_ranges(source.passages.model, numbers)
         cosines = (known.vectors @ vector).tolist() if known.numbers else []
         for memory, passage, cosine in sorted(zip(known.memories, known.numbers, cosines, strict=True)):
             within = ranges.get(passage)

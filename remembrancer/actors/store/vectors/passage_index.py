@@ -162,7 +162,7 @@ class PassageIndex:
         self.records = records
         self.model = model
         self._collection: Collection | None = None
-        self._all_are_newest = not records.has_passages(model)
+        self._all_are_newest = records.last_passage(model) == 0
         self._collection_is_filled = False
         self._newest = ExactCollection()
         self._unchecked: list[_Unchecked] = []

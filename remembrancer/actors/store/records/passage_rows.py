@@ -1,0 +1,182 @@
+"""Embeddings in a SQLite file of records: the memories that wait for vectors, passages with theirs, near-duplicates."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from remembrancer.actors.store.records.contract import (
+    EmbeddedMemory,
+    NearDuplicate,
+    PassageVectors,
+    SavedEmbeddings,
+)
+from remembrancer.actors.store.records.materials import passage_vectors
+from remembrancer.actors.store.records.memory_rows import SIMILAR
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
+
+
+class SqlitePassages:
+    """The part of `Records` that the embedding and the index need."""
+
+    _file: SqliteFile
+    _clock: Callable[[], float]
+
+    def pending(self) -> list[int]:
+        return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        asked = padded(numbers)
+        rows = f"SELECT number, content FROM memories WHERE number IN {places_for(asked)}"  # noqa: S608 - only "?"
+        return dict(self._file.read(rows, asked))
+
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        with self._file.transaction() as connection:
+            return _save_embeddings(connection, model, embedded)
+
+    def fail_embedding(self, number: int, digest: bytes) -> None:
+        with self._file.transaction() as connection:
+            connection.execute(
+                """DELETE FROM pending_embeddings WHERE memory = ?
+                   AND EXISTS (SELECT 1 FROM memories WHERE number = memory AND content_digest = ?)""",
+                (number, digest),
+            )
+
+    def require_embeddings(self, model: str) -> None:
+        with self._file.transaction() as connection:
+            _require_embeddings(connection, model)
+
+    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
+        now = self._clock()
+        with self._file.transaction() as connection:
+            _link_similar(connection, links, now)
+
+    def memory_vectors(self, model: str, numbers: Sequence[int], *, heads: bool = False) -> PassageVectors:
+        asked = padded(numbers)
+        only = """AND ordinal = 0 AND EXISTS (SELECT 1 FROM passages AS next WHERE next.memory = passages.memory
+                  AND next.model = passages.model AND next.ordinal = 1)"""
+        return self._read_vectors(
+            f"WHERE memory IN {places_for(asked)} AND model = ? {only if heads else ''}", (*asked, model)
+        )
+
+    def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        asked = padded(numbers)
+        rows = self._file.read(
+            f'SELECT number, start, "end" FROM passages WHERE memory IN {places_for(asked)} AND model = ?',  # noqa: S608
+            (*asked, model),
+        )
+        return {number: (start, end) for number, start, end in rows}
+
+    def passages(self, numbers: Sequence[int]) -> PassageVectors:
+        asked = padded(numbers)
+        return self._read_vectors(f"WHERE number IN {places_for(asked)}", asked)
+
+    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
+        asked = padded(numbers)
+        rows = self._file.read(
+            f"""SELECT number, memory, ordinal FROM passages INDEXED BY passages_owned
+                WHERE number IN {places_for(asked)}""",  # noqa: S608 - only "?"
+            asked,
+        )
+        return {number: (memory, ordinal) for number, memory, ordinal in rows}
+
+    def passage_numbers(self, model: str) -> list[int]:
+        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
+        return [row[0] for row in rows]
+
+    def last_passage(self, model: str | None = None) -> int:
+        ((last,),) = self._file.read(
+            f"SELECT max(number) FROM passages {'' if model is None else 'WHERE model = ?'}",  # noqa: S608 - fixed
+            () if model is None else (model,),
+        )
+        return last or 0
+
+    def passage_count(self, model: str) -> int:
+        ((count,),) = self._file.read("SELECT count(*) FROM passages WHERE model = ?", (model,))
+        return int(count)
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        rows = self._file.read(
+            """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
+               AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
+            (number, model, number),
+        )
+        return bool(rows[0][0])
+
+    def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
+        whole = f"SELECT number, memory, ordinal, vector FROM passages {query}"  # noqa: S608 - fixed clauses
+        return self._file.read_together(lambda read: passage_vectors(read(whole, arguments)))
+
+
+def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+    replaced: list[int] = []
+    outdated: list[int] = []
+    numbers: list[int] = []
+    memories: list[int] = []
+    ordinals: list[int] = []
+    rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
+    for memory in embedded:
+        waiting = connection.execute(
+            """SELECT m.content_digest FROM pending_embeddings AS p JOIN memories AS m ON m.number = p.memory
+               WHERE p.memory = ?""",
+            (memory.number,),
+        ).fetchone()
+        if waiting is None:
+            continue
+        if waiting[0] != memory.digest:
+            outdated.append(memory.number)
+            continue
+        connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (memory.number,))
+        older = connection.execute(
+            "DELETE FROM passages WHERE memory = ? AND model = ? RETURNING number", (memory.number, model)
+        )
+        replaced.extend(row[0] for row in older)
+        for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
+            inserted = connection.execute(
+                'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
+                (memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
+            ).lastrowid
+            assert inserted is not None
+            numbers.append(inserted)
+            memories.append(memory.number)
+            ordinals.append(ordinal)
+            rows.append(vector)
+    vectors = np.vstack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
+    return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), replaced, outdated)
+
+
+def _require_embeddings(connection: sqlite3.Connection, model: str) -> None:
+    """Where every memory has its passages or waits for them, counts tell."""
+    ((missing,),) = connection.execute(
+        """SELECT coalesce((SELECT sum(count) FROM tallies), 0)
+                  - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",
+        (model,),
+    )
+    ((waiting,),) = connection.execute(
+        """SELECT count(*) FROM pending_embeddings AS p
+           WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = p.memory AND model = ?)""",
+        (model,),
+    )
+    if missing > waiting:
+        connection.execute(
+            """INSERT OR IGNORE INTO pending_embeddings (memory)
+               SELECT number FROM memories
+               WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
+               ORDER BY number""",
+            (model,),
+        )
+
+
+def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:
+    for link in links:
+        if all(connection.execute("SELECT 1 FROM passages WHERE number = ?", (each,)).fetchone() for each in link.seen):
+            connection.execute(
+                """INSERT INTO memory_links
+                   SELECT later.number, earlier.number, ?, ?, ? FROM memories AS later, memories AS earlier
+                   WHERE later.number = ? AND earlier.number = ?
+                   ON CONFLICT DO UPDATE SET strength = excluded.strength""",
+                (SIMILAR, link.cosine, now, link.later, link.earlier),
+            )
