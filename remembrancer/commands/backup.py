@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any, Final, Literal
+from typing import IO, Final, Literal
 
 import msgspec
 
@@ -64,6 +64,17 @@ MAX_MANIFEST_BYTES: Final = 16 * 1024 * 1024
 CHUNK_BYTES: Final = 1024 * 1024
 COMPRESSION_LEVEL: Final = 1
 """Vectors, the greater part, hardly become smaller however long one tries."""
+COUNTED: Final = {
+    CATALOG: {"projects": "SELECT count(*) FROM projects"},
+    QUEUE: {"queued": "SELECT count(*) FROM queued", "rejected": "SELECT count(*) FROM rejected"},
+}
+COUNTED_IN_RECORDS: Final = {"memories": "SELECT count(*) FROM memories"}
+STAGING: Final = "restore.staging"
+LOCK_WAIT_S: Final = 3.0
+"""How long to wait for locks: a status takes one for a moment, and what a crashed runtime left is about to die."""
+LOOK_S: Final = 0.02
+BESIDE_A_DATABASE: Final = ("-wal", "-shm", "-journal")
+SPARE_BYTES: Final = 16 * 1024 * 1024
 _UNREADABLE: Final = (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
@@ -97,50 +108,35 @@ class _FormatOnly(msgspec.Struct):
     version: int
 
 
+# --- the archive ---
+
+
 def make_manifest(home: Path, files: tuple[ArchivedFile, ...], now: float) -> Manifest:
     """The manifest of a backup that is made at `now` (seconds since the epoch)."""
     made_at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     return Manifest(FORMAT, FORMAT_VERSION, __version__, made_at, str(home), files)
 
 
-def decode_manifest(content: bytes) -> Manifest:
-    """The manifest.
-
-    Raises:
-        SchemaTooNew: a newer release made the archive.
-        FileUnusable: it is no manifest of a backup, or names what has no place in one.
-    """
-    try:
-        head = msgspec.json.decode(content, type=_FormatOnly)
-        if head.format == FORMAT and head.version > FORMAT_VERSION:
-            raise SchemaTooNew(
-                f"the backup has format {head.version}, and this release reads up to {FORMAT_VERSION}: "
-                "install the newer release that made it"
-            )
-        manifest = msgspec.json.decode(content, type=Manifest)
-    except UNDECODABLE as error:
-        raise FileUnusable(f"it is no backup of Remembrancer: {error}") from error
-    names = [file.name for file in manifest.files]
-    strange = [name for name in names if not is_known(name)]
-    if strange or len(set(names)) < len(names):
-        raise FileUnusable(f"it is no backup of Remembrancer: it names {', '.join(map(repr, strange or names))}")
-    return manifest
-
-
 def write_archive(file: IO[bytes], staged: Path, manifest: Manifest, *, compress: bool) -> None:
     """Write the manifest, then the files that it names from the directory `staged`."""
+    content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
+    seal = hashlib.sha256(content).hexdigest().encode()
     with (
         tarfile.open(fileobj=file, mode="w:gz", compresslevel=COMPRESSION_LEVEL, format=tarfile.PAX_FORMAT)
         if compress
         else tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as archive
     ):
-        content = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
-        seal = hashlib.sha256(content).hexdigest().encode()
         archive.addfile(_member(MANIFEST, len(content)), io.BytesIO(content))
         archive.addfile(_member(SEAL, len(seal)), io.BytesIO(seal))
         for each in manifest.files:
             with (staged / each.name).open("rb") as source:
                 archive.addfile(_member(each.name, each.size_bytes), source)
+
+
+def _member(name: str, size: int) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = size, 0o600, int(time.time())
+    return member
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -166,22 +162,18 @@ def read_archive(path: Path, unpack: Callable[[ArchivedFile], IO[bytes]] | None 
             source = archive.extractfile(member) if member.isreg() else None
             if expected is None or source is None or member.size != expected.size_bytes:
                 raise FileUnusable(f"{path} is damaged: {member.name!r} is not what its manifest says")
-            if unpack is None:
-                digest = _digest(source)
-            else:
-                with unpack(expected) as target:
-                    digest = _digest(source, target)
-            if digest != expected.sha256:
+            digest = hashlib.sha256()
+            with ExitStack() as stack:
+                target = None if unpack is None else stack.enter_context(unpack(expected))
+                while chunk := source.read(CHUNK_BYTES):
+                    digest.update(chunk)
+                    if target is not None:
+                        target.write(chunk)
+            if digest.hexdigest() != expected.sha256:
                 raise FileUnusable(f"{path} is damaged: the checksum of {member.name} is wrong")
         if awaited:
             raise FileUnusable(f"{path} is damaged: {', '.join(awaited)} is missing from it")
         return manifest
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return _digest(file)
 
 
 @contextmanager
@@ -200,7 +192,20 @@ def _opened(path: Path) -> Iterator[tarfile.TarFile]:
 def _first_member(archive: tarfile.TarFile) -> Manifest:
     """The manifest, which may be damaged like anything else: the seal says."""
     content = _small_member(archive, MANIFEST)
-    manifest = decode_manifest(content)
+    try:
+        head = msgspec.json.decode(content, type=_FormatOnly)
+        if head.format == FORMAT and head.version > FORMAT_VERSION:
+            raise SchemaTooNew(
+                f"the backup has format {head.version}, and this release reads up to {FORMAT_VERSION}: "
+                "install the newer release that made it"
+            )
+        manifest = msgspec.json.decode(content, type=Manifest)
+    except UNDECODABLE as error:
+        raise FileUnusable(f"it is no backup of Remembrancer: {error}") from error
+    names = [file.name for file in manifest.files]
+    strange = [name for name in names if not is_known(name)]
+    if strange or len(set(names)) < len(names):
+        raise FileUnusable(f"it is no backup of Remembrancer: it names {', '.join(map(repr, strange or names))}")
     if _small_member(archive, SEAL) != hashlib.sha256(content).hexdigest().encode():
         raise FileUnusable(f"{archive.name!s} is damaged: the checksum of its manifest is wrong")
     return manifest
@@ -214,29 +219,7 @@ def _small_member(archive: tarfile.TarFile, name: str) -> bytes:
     return source.read()
 
 
-def _digest(source: IO[bytes], target: IO[bytes] | None = None) -> str:
-    """The SHA-256 of what is read, which is written to `target` as well."""
-    digest = hashlib.sha256()
-    while chunk := source.read(CHUNK_BYTES):
-        digest.update(chunk)
-        if target is not None:
-            target.write(chunk)
-    return digest.hexdigest()
-
-
-def _member(name: str, size: int) -> tarfile.TarInfo:
-    member = tarfile.TarInfo(name)
-    member.size = size
-    member.mode = 0o600
-    member.mtime = int(time.time())
-    return member
-
-
-COUNTED: Final = {
-    CATALOG: {"projects": "SELECT count(*) FROM projects"},
-    QUEUE: {"queued": "SELECT count(*) FROM queued", "rejected": "SELECT count(*) FROM rejected"},
-}
-IN_RECORDS: Final = {"memories": "SELECT count(*) FROM memories"}
+# --- backup ---
 
 
 def main(argv: list[str]) -> int:
@@ -258,8 +241,23 @@ def main(argv: list[str]) -> int:
     now = time.time()
     target = target_of(arguments.file, f"remembrancer-{stamp(now)}.tar.gz", force=arguments.force)
     manifest = back_up(paths_here(), target, force=arguments.force, now=now)
-    said = summary(target, manifest)
-    print(json.dumps(said) if arguments.json else _in_words(target, manifest), flush=True)
+    memories, queued, size = manifest.total("memories"), manifest.total("queued"), target.stat().st_size
+    if arguments.json:
+        files = [
+            {"name": file.name, "size_bytes": file.size_bytes, "schema_version": file.schema_version, **file.counts}
+            for file in manifest.files
+        ]
+        said = {"file": str(target), "size_bytes": size, "made_at": manifest.made_at, "memories": memories}
+        print(json.dumps({**said, "queued": queued, "files": files, "left_out": ["keys", "logs", "vectors"]}))
+        return exit_codes.OK
+    waiting = f" and {queued:,} queued writes" if queued else ""
+    projects = sum(file.name.startswith("projects/") for file in manifest.files)
+    print(
+        f"{target}: {memories:,} memories of {projects} projects and the user{waiting}, {size / 2**20:.1f} MiB, "
+        "read back and checked.\n"
+        "Not in it: keys/ (the keys of sockets), logs, and the vector index, which is made again from the records.\n"
+        "It is readable by you alone, and not encrypted: keep it as private as the memories."
+    )
     return exit_codes.OK
 
 
@@ -296,242 +294,18 @@ def _copy(file: HomeFile, staged: Path, paths: RuntimePaths) -> ArchivedFile:
             found = copy.execute("PRAGMA quick_check(1)").fetchone()[0]
             if found != "ok":
                 raise RecordsUnusable(f"{paths.home / file.name} is damaged ({found}): nothing was written")
-            queries = COUNTED.get(file.name, IN_RECORDS)
+            queries = COUNTED.get(file.name, COUNTED_IN_RECORDS)
             counts = {what: copy.execute(query).fetchone()[0] for what, query in queries.items()}
+        with path.open("rb") as written:
+            digest = hashlib.file_digest(written, "sha256").hexdigest()
     except sqlite3.Error as error:
         raise unreadable(paths.home / file.name, error) from error
     except OSError as error:
         raise cannot("written", path, error) from error
-    return ArchivedFile(file.name, sha256_of(path), path.stat().st_size, file.version, counts)
+    return ArchivedFile(file.name, digest, path.stat().st_size, file.version, counts)
 
 
-def summary(target: Path, manifest: Manifest) -> dict[str, Any]:
-    """The object that `--json` prints."""
-    return {
-        "file": str(target),
-        "size_bytes": target.stat().st_size,
-        "made_at": manifest.made_at,
-        "memories": manifest.total("memories"),
-        "queued": manifest.total("queued"),
-        "files": [
-            {"name": file.name, "size_bytes": file.size_bytes, "schema_version": file.schema_version, **file.counts}
-            for file in manifest.files
-        ],
-        "left_out": ["keys", "logs", "vectors"],
-    }
-
-
-def _in_words(target: Path, manifest: Manifest) -> str:
-    queued = manifest.total("queued")
-    waiting = f" and {queued:,} queued writes" if queued else ""
-    projects = sum(file.name.startswith("projects/") for file in manifest.files)
-    return (
-        f"{target}: {manifest.total('memories'):,} memories of {projects} projects and the user{waiting}, "
-        f"{target.stat().st_size / 2**20:.1f} MiB, read back and checked.\n"
-        "Not in it: keys/ (the keys of sockets), logs, and the vector index, which is made again from the records.\n"
-        "It is readable by you alone, and not encrypted: keep it as private as the memories."
-    )
-
-
-STAGING: Final = "restore.staging"
-LOCK_WAIT_S: Final = 3.0
-"""How long to wait for locks: a status takes one for a moment, and what a crashed runtime left is about to die."""
-LOOK_S: Final = 0.02
-BESIDE_A_DATABASE: Final = ("-wal", "-shm", "-journal")
-SPARE_BYTES: Final = 16 * 1024 * 1024
-
-
-@contextmanager
-def locked(paths: RuntimePaths) -> Iterator[None]:
-    """The home to ourselves: no runtime is up, none starts, and no process of a crashed one has the files open.
-
-    Raises:
-        AlreadyRunning: a runtime is up.
-        HomeUnusable: the home cannot be made or locked.
-    """
-    prepare_home(paths)
-    with ExitStack() as stack:
-        runtime = _wait_for_home(paths)
-        if runtime is None:
-            record = read_record(paths)
-            raise already_running(paths, None if record is None else record.pid)
-        stack.callback(runtime.release)
-        for path in (paths.store_lock, paths.gateway_lock):
-            lock = stack.enter_context(FileLock(path))
-            if not _wait_for(lock):
-                raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait for its end")
-        yield
-
-
-def check_manifest(archive: Path) -> Manifest:
-    """What an archive says of itself, if this release can restore it. Raises as `read_archive`."""
-    manifest = read_manifest(archive)
-    for file in manifest.files:
-        if file.schema_version > newest_version(file.name):
-            raise SchemaTooNew(
-                f"{archive}: {file.name} has schema version {file.schema_version}, and this release "
-                f"({manifest.release} made it) reads up to {newest_version(file.name)}: install that release"
-            )
-    return manifest
-
-
-def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, Path | None]:
-    """Put the files of an archive in place; returns its manifest, and where the files are that were there before.
-
-    `now` is seconds since the epoch. Only inside `locked`.
-
-    Raises:
-        FileUnusable: the archive is damaged, or the home has no room for it: nothing was changed.
-        SchemaTooNew: a newer release made it: nothing was changed.
-    """
-    staging = paths.home / STAGING
-    try:
-        _remove_tree(staging)
-        manifest = _unpack(archive, staging)
-        aside = _unused(paths.home / f"before-restore-{stamp(now)}")
-        return manifest, _put_in_place(paths, archive, staging, manifest, aside)
-    except OSError as error:
-        raise cannot("changed", paths.home, error) from error
-    finally:
-        with suppress(OSError):
-            _remove_tree(staging)
-
-
-def _unpack(archive: Path, staging: Path) -> Manifest:
-    """Everything from the archive, checked and durable. Its names are ours alone: see `is_known`."""
-    manifest = check_manifest(archive)
-    staging.mkdir(mode=0o700)
-    needed = sum(file.size_bytes for file in manifest.files) + SPARE_BYTES
-    if (free := shutil.disk_usage(staging).free) < needed:
-        raise FileUnusable(f"{staging.parent} has {free / 2**20:,.0f} MiB free, and {needed / 2**20:,.0f} are needed")
-    read_archive(archive, lambda file: _new(staging / file.name))
-    for file in manifest.files:
-        _check_database(staging / file.name, file, archive)
-    for directory in sorted({(staging / file.name).parent for file in manifest.files}):
-        sync_directory(directory)
-    return manifest
-
-
-def _new(path: Path) -> IO[bytes]:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path.open("xb")
-
-
-def _check_database(path: Path, file: ArchivedFile, archive: Path) -> None:
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
-    try:
-        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-            version = connection.execute("PRAGMA user_version").fetchone()[0]
-    except sqlite3.Error as error:
-        found, version = str(error), file.schema_version
-    if found != "ok" or version != file.schema_version:
-        raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({found})")
-
-
-def _put_in_place(paths: RuntimePaths, archive: Path, staging: Path, manifest: Manifest, aside: Path) -> Path | None:
-    """From the mark on, a kill leaves work for the next restore; each file is whole at any moment."""
-    home = paths.home
-    _mark(paths, {"archive": str(archive.absolute()), "set_aside": str(aside)})
-    aside.mkdir(mode=0o700)
-    _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
-    restored = {file.name for file in manifest.files}
-    for name in sorted({*names_in(paths), *restored}):
-        _set_aside(home, aside, name, stays=name in restored)
-    for name in sorted(restored):
-        (home / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (staging / name).replace(home / name)
-    for directory in {home, paths.projects, *((home / name).parent for name in restored)}:
-        if directory.is_dir():
-            sync_directory(directory)
-    kept = any(aside.iterdir())
-    if not kept:
-        aside.rmdir()
-    paths.restore_mark.unlink()
-    sync_directory(home)
-    return aside if kept else None
-
-
-def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
-    """Keep a database that is there, with all that lies beside it: a log of the old one would spoil the new one.
-
-    One that `stays` has its name in the home until the new one takes it.
-    """
-    if (home / name).exists():
-        _fold_log(home / name, newest_version(name))
-        if stays:
-            (aside / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _link_or_copy(home / name, aside / name)
-        else:
-            _rename(home / name, aside / name)
-    for ending in BESIDE_A_DATABASE:
-        _rename(home / f"{name}{ending}", aside / f"{name}{ending}")
-
-
-def _fold_log(path: Path, newest: int) -> None:
-    """Move a database's write-ahead log into it, so that the file alone is whole. What is damaged stays as it is."""
-    with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        if connection.execute("PRAGMA user_version").fetchone()[0] <= newest:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _mark(paths: RuntimePaths, content: dict[str, Any]) -> None:
-    fresh = paths.restore_mark.with_suffix(".new")
-    with fresh.open("wb") as file:
-        file.write(msgspec.json.encode(content))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(paths.restore_mark)
-    sync_directory(paths.home)
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    """Two names for one file: the next renaming takes the first one away. A copy where there are no hard links."""
-    try:
-        os.link(source, target)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
-            raise
-        shutil.copy2(source, target)
-
-
-def _rename(source: Path, target: Path) -> None:
-    if os.path.lexists(source):
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        source.rename(target)
-
-
-def _unused(directory: Path) -> Path:
-    """That path, or with a number behind it when it is taken."""
-    found, number = directory, 2
-    while os.path.lexists(found):
-        found, number = directory.with_name(f"{directory.name}-{number}"), number + 1
-    return found
-
-
-def _remove_tree(directory: Path) -> None:
-    if os.path.lexists(directory):
-        shutil.rmtree(directory)
-
-
-def _wait_for_home(paths: RuntimePaths) -> FileLock | None:
-    give_up_at = time.monotonic() + LOCK_WAIT_S / 10
-    while (lock := try_lock_home(paths)) is None and time.monotonic() < give_up_at:
-        time.sleep(LOOK_S)  # flock has no event to wait for
-    return lock
-
-
-def _wait_for(lock: FileLock) -> bool:
-    give_up_at = time.monotonic() + LOCK_WAIT_S
-    try:
-        while not lock.try_acquire():
-            if time.monotonic() >= give_up_at:
-                return False
-            time.sleep(LOOK_S)
-    except OSError as error:
-        raise unusable(lock.path.parent, error) from error
-    return True
+# --- restore ---
 
 
 def restore_main(argv: list[str]) -> int:
@@ -559,8 +333,19 @@ def restore_main(argv: list[str]) -> int:
         return exit_codes.FAILED
     with locked(paths):
         manifest, aside = restore(paths, archive, time.time())
-    said = _restored_summary(paths, archive, manifest, aside)
-    print(json.dumps(said) if arguments.json else _restored_in_words(paths, manifest, aside), flush=True)
+    memories = manifest.total("memories")
+    if arguments.json:
+        said = {"home": str(paths.home), "archive": str(archive), "made_at": manifest.made_at, "memories": memories}
+        files = [file.name for file in manifest.files]
+        print(
+            json.dumps({**said, "queued": manifest.total("queued"), "files": files, "set_aside": aside and str(aside)})
+        )
+        return exit_codes.OK
+    kept = "" if aside is None else f"\nWhat was there before is in {aside}: delete it when you do not need it."
+    print(
+        f"{paths.home} has the {memories:,} memories of the backup of {manifest.made_at}. "
+        f"The vector index is made again at the next start.{kept}"
+    )
     return exit_codes.OK
 
 
@@ -569,30 +354,185 @@ def _confirmed(paths: RuntimePaths, manifest: Manifest) -> bool:
         raise InvalidInput("there is no terminal to ask on: say --yes to restore")
     there = names_in(paths)
     kept = f" The {len(there)} databases that are there now are kept beside them." if there else ""
-    print(
-        f"The backup of {manifest.made_at} has {manifest.total('memories'):,} memories. "
-        f"They take the place of what {paths.home} has.{kept}",
-        file=sys.stderr,
-    )
-    print("Restore it? [y/N] ", end="", file=sys.stderr, flush=True)
+    said = f"The backup of {manifest.made_at} has {manifest.total('memories'):,} memories. They take the place of what "
+    print(f"{said}{paths.home} has.{kept}\nRestore it? [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().casefold() in ("y", "yes")
 
 
-def _restored_summary(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path | None) -> dict[str, Any]:
-    return {
-        "home": str(paths.home),
-        "archive": str(archive),
-        "made_at": manifest.made_at,
-        "memories": manifest.total("memories"),
-        "queued": manifest.total("queued"),
-        "files": [file.name for file in manifest.files],
-        "set_aside": None if aside is None else str(aside),
-    }
+def check_manifest(archive: Path) -> Manifest:
+    """What an archive says of itself, if this release can restore it. Raises as `read_archive`."""
+    manifest = read_manifest(archive)
+    for file in manifest.files:
+        if file.schema_version > newest_version(file.name):
+            raise SchemaTooNew(
+                f"{archive}: {file.name} has schema version {file.schema_version}, and this release "
+                f"({manifest.release} made it) reads up to {newest_version(file.name)}: install that release"
+            )
+    return manifest
 
 
-def _restored_in_words(paths: RuntimePaths, manifest: Manifest, aside: Path | None) -> str:
-    kept = "" if aside is None else f"\nWhat was there before is in {aside}: delete it when you do not need it."
-    return (
-        f"{paths.home} has the {manifest.total('memories'):,} memories of the backup of {manifest.made_at}. "
-        f"The vector index is made again at the next start.{kept}"
-    )
+@contextmanager
+def locked(paths: RuntimePaths) -> Iterator[None]:
+    """The home to ourselves: no runtime is up, none starts, and no process of a crashed one has the files open.
+
+    Raises:
+        AlreadyRunning: a runtime is up.
+        HomeUnusable: the home cannot be made or locked.
+    """
+    prepare_home(paths)
+    with ExitStack() as stack:
+        give_up_at = time.monotonic() + LOCK_WAIT_S / 10
+        while (runtime := try_lock_home(paths)) is None:
+            if time.monotonic() >= give_up_at:
+                record = read_record(paths)
+                raise already_running(paths, None if record is None else record.pid)
+            time.sleep(LOOK_S)  # flock has no event to wait for
+        stack.enter_context(runtime)
+        for path in (paths.store_lock, paths.gateway_lock):
+            if not _acquired(stack.enter_context(FileLock(path))):
+                raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait for its end")
+        yield
+
+
+def _acquired(lock: FileLock) -> bool:
+    give_up_at = time.monotonic() + LOCK_WAIT_S
+    try:
+        while not lock.try_acquire():
+            if time.monotonic() >= give_up_at:
+                return False
+            time.sleep(LOOK_S)
+    except OSError as error:
+        raise unusable(lock.path.parent, error) from error
+    return True
+
+
+def restore(paths: RuntimePaths, archive: Path, now: float) -> tuple[Manifest, Path | None]:
+    """Put the files of an archive in place; returns its manifest, and where the files are that were there before.
+
+    `now` is seconds since the epoch. Only inside `locked`.
+
+    Raises:
+        FileUnusable: the archive is damaged, or the home has no room for it: nothing was changed.
+        SchemaTooNew: a newer release made it: nothing was changed.
+    """
+    staging = paths.home / STAGING
+    try:
+        if os.path.lexists(staging):
+            shutil.rmtree(staging)
+        manifest = _unpack(archive, staging)
+        return manifest, _put_in_place(paths, archive, manifest, _unused(paths.home / f"before-restore-{stamp(now)}"))
+    except OSError as error:
+        raise cannot("changed", paths.home, error) from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _unpack(archive: Path, staging: Path) -> Manifest:
+    """Everything from the archive, checked and durable. Its names are ours alone: see `is_known`."""
+    manifest = check_manifest(archive)
+    staging.mkdir(mode=0o700)
+    needed = sum(file.size_bytes for file in manifest.files) + SPARE_BYTES
+    if (free := shutil.disk_usage(staging).free) < needed:
+        raise FileUnusable(f"{staging.parent} has {free / 2**20:,.0f} MiB free, and {needed / 2**20:,.0f} are needed")
+    read_archive(archive, lambda file: _made_room(staging / file.name).open("xb"))
+    for file in manifest.files:
+        _check_database(staging / file.name, file, archive)
+    for directory in sorted({(staging / file.name).parent for file in manifest.files}):
+        sync_directory(directory)
+    return manifest
+
+
+def _check_database(path: Path, file: ArchivedFile, archive: Path) -> None:
+    with path.open("rb") as written:
+        os.fsync(written.fileno())
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        found, version = str(error), file.schema_version
+    if found != "ok" or version != file.schema_version:
+        raise FileUnusable(f"{archive} is damaged: {file.name} is no sound database ({found})")
+
+
+def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path) -> Path | None:
+    """From the mark on, a kill leaves work for the next restore; each file is whole at any moment."""
+    home = paths.home
+    _mark(paths, {"archive": str(archive.absolute()), "set_aside": str(aside)})
+    aside.mkdir(mode=0o700)
+    _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
+    restored = {file.name for file in manifest.files}
+    for name in sorted({*names_in(paths), *restored}):
+        _set_aside(home, aside, name, stays=name in restored)
+    for name in sorted(restored):
+        (home / STAGING / name).replace(_made_room(home / name))
+    for directory in {home, paths.projects, *((home / name).parent for name in restored)}:
+        if directory.is_dir():
+            sync_directory(directory)
+    kept = any(aside.iterdir())
+    if not kept:
+        aside.rmdir()
+    paths.restore_mark.unlink()
+    sync_directory(home)
+    return aside if kept else None
+
+
+def _set_aside(home: Path, aside: Path, name: str, *, stays: bool) -> None:
+    """Keep a database that is there, with all that lies beside it: a log of the old one would spoil the new one.
+
+    One that `stays` has its name in the home until the new one takes it.
+    """
+    if (home / name).exists():
+        _fold_log(home / name, newest_version(name))
+        if stays:
+            _link_or_copy(home / name, _made_room(aside / name))
+        else:
+            _rename(home / name, aside / name)
+    for ending in BESIDE_A_DATABASE:
+        _rename(home / f"{name}{ending}", aside / f"{name}{ending}")
+
+
+def _fold_log(path: Path, newest: int) -> None:
+    """Move a database's write-ahead log into it, so that the file alone is whole. What is damaged stays as it is."""
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        if connection.execute("PRAGMA user_version").fetchone()[0] <= newest:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _mark(paths: RuntimePaths, content: dict[str, str]) -> None:
+    fresh = paths.restore_mark.with_suffix(".new")
+    with fresh.open("wb") as file:
+        file.write(msgspec.json.encode(content))
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(paths.restore_mark)
+    sync_directory(paths.home)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """Two names for one file: the next renaming takes the first one away. A copy where there are no hard links."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EACCES, errno.EROFS):
+            raise
+        shutil.copy2(source, target)
+
+
+def _rename(source: Path, target: Path) -> None:
+    if os.path.lexists(source):
+        source.rename(_made_room(target))
+
+
+def _made_room(path: Path) -> Path:
+    """The path, whose directory is there now."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def _unused(directory: Path) -> Path:
+    """That path, or with a number behind it when it is taken."""
+    found, number = directory, 2
+    while os.path.lexists(found):
+        found, number = directory.with_name(f"{directory.name}-{number}"), number + 1
+    return found

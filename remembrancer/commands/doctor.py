@@ -25,8 +25,7 @@ import psutil
 
 from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION as QUEUE_VERSION
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
-from remembrancer.actors.store.catalog import CATALOG_VERSION
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import CLIENTS, Client, FileRefused, Place, Surroundings, is_ours, read_object
 from remembrancer.commands.home_files import opened

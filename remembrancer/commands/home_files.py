@@ -7,7 +7,6 @@ it; the projects before the user's file, because a promoted memory is written th
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import re
@@ -16,18 +15,27 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, ClassVar, Final, NamedTuple
 
 from remembrancer.actors.gateway import write_queue
-from remembrancer.actors.store import catalog
 from remembrancer.actors.store.records import schema
 from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.paths import RuntimePaths
 
 PRIVATE_UMASK: Final = 0o077
+QUEUE: Final = "queue.db"
+CATALOG: Final = "catalog.db"
+USER_RECORDS: Final = "user/memory.db"
+PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
+BUSY_S: Final = 2.0
+BUSY_MOMENT_S: Final = 10.0
+"""How long a database may be busy while it is only looked at, and while a moment is taken of it."""
+STEPS_BETWEEN_LOOKS: Final = 100_000
+TRIES: Final = 5
+OPEN_FILES: Final = 65_536
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -40,6 +48,14 @@ class FileUnusable(RemembrancerError):
 def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
     """The error for a file that the system does not let us read or write."""
     return FileUnusable(f"{path} cannot be {what}: {error.strerror or error}")
+
+
+def unreadable(path: Path | str, error: sqlite3.Error) -> RecordsUnusable:
+    """The error for a database that is damaged, or that cannot be opened."""
+    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
+
+
+# --- files for a person ---
 
 
 def stamp(now: float) -> str:
@@ -61,7 +77,7 @@ def target_of(named: str | None, default_name: str, *, force: bool) -> Path:
     return target.absolute()
 
 
-@contextlib.contextmanager
+@contextmanager
 def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     """A file of mode 0600 to write into, which gets its name, durably, at the end of the block. An error leaves none.
 
@@ -74,17 +90,18 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
     with new_directory(target) as directory:
         fresh = directory / "new"
         try:
-            with open(fresh, "xb", opener=_private) as file:
+            with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            _name(fresh, target, force=force)
+            if force or not _linked(fresh, target):
+                fresh.replace(target)
             sync_directory(target.parent)
         except OSError as error:
             raise cannot("written", target, error) from error
 
 
-@contextlib.contextmanager
+@contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
     """A private directory beside `target`, so that what is made in it can be renamed; it is gone after the block."""
     try:
@@ -104,25 +121,16 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
-def _name(fresh: Path, target: Path, *, force: bool) -> None:
-    """Unlike a renaming, a link fails when somebody else has made the file meanwhile."""
-    if force:
-        fresh.replace(target)
-        return
+def _linked(fresh: Path, target: Path) -> bool:
+    """Give a file its name unless somebody else has made one meanwhile; False where there are no hard links."""
     try:
         os.link(fresh, target)
-    except FileExistsError:
-        _refuse_existing(target)
-        raise
     except OSError as error:
+        _refuse_existing(target)
         if error.errno not in _NO_HARD_LINKS:
             raise
-        _refuse_existing(target)
-        fresh.replace(target)
+        return False
+    return True
 
 
 def _refuse_existing(target: Path) -> None:
@@ -130,11 +138,10 @@ def _refuse_existing(target: Path) -> None:
         raise InvalidInput(f"{target} is there already: name another file, or replace it with --force")
 
 
-BUSY_S: Final = 2.0
-STEPS_BETWEEN_LOOKS: Final = 100_000
+# --- the databases of a home ---
 
 
-@contextlib.contextmanager
+@contextmanager
 def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write. After `limit_s` a statement is interrupted (`sqlite3.OperationalError`).
 
@@ -143,31 +150,23 @@ def opened(path: Path, *, limit_s: float | None = None) -> Iterator[sqlite3.Conn
     Raises:
         sqlite3.Error: from here, and from what is done with the connection.
     """
-    address = address_of(path, immutable=is_at_rest(path))
-    with contextlib.closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
+    address = _address(path, immutable=_is_at_rest(path))
+    with closing(sqlite3.connect(address, uri=True, timeout=BUSY_S)) as connection:
         if limit_s is not None:
             give_up_at = time.monotonic() + limit_s
             connection.set_progress_handler(lambda: time.monotonic() > give_up_at, STEPS_BETWEEN_LOOKS)
         yield connection
 
 
-def is_at_rest(path: Path) -> bool:
+def _is_at_rest(path: Path) -> bool:
     """Whether all of a database is in the file itself, and nobody has it open: a log says otherwise."""
     log = path.with_name(path.name + "-wal")
     return not log.exists() or (log.stat().st_size == 0 and not log.with_name(path.name + "-shm").exists())
 
 
-def address_of(path: Path, *, immutable: bool) -> str:
+def _address(path: Path, *, immutable: bool) -> str:
     """The URI that opens a database for reading. `immutable`: without a log or a lock, while nobody writes."""
     return f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if immutable else ''}"
-
-
-QUEUE: Final = "queue.db"
-CATALOG: Final = "catalog.db"
-USER_RECORDS: Final = "user/memory.db"
-PROJECT_RECORDS: Final = re.compile(r"projects/(p_[0-9a-f]{12})/memory\.db")
-BUSY_TIMEOUT_S: Final = 10.0
-TRIES: Final = 5
 
 
 class HomeFile(NamedTuple):
@@ -186,28 +185,18 @@ class HomeFile(NamedTuple):
     @property
     def holds_records(self) -> bool:
         """Whether memories are in it."""
-        return holds_records(self.name)
+        return self.name == USER_RECORDS or self.project_id is not None
 
 
 def is_known(name: str) -> bool:
     """Whether a file of a home may have this name: nothing else gets into a backup, or out of one."""
-    return name in (QUEUE, CATALOG) or holds_records(name)
-
-
-def holds_records(name: str) -> bool:
-    """Whether the file of that name has memories in it."""
-    return name == USER_RECORDS or PROJECT_RECORDS.fullmatch(name) is not None
+    return name in (QUEUE, CATALOG, USER_RECORDS) or PROJECT_RECORDS.fullmatch(name) is not None
 
 
 def newest_version(name: str) -> int:
     """The schema version up to which this release reads the file of that name."""
-    match name:
-        case "queue.db":
-            return write_queue.SCHEMA_VERSION
-        case "catalog.db":
-            return catalog.CATALOG_VERSION
-        case _:
-            return schema.SCHEMA_VERSION
+    versions = {QUEUE: write_queue.SCHEMA_VERSION, CATALOG: schema.CATALOG_VERSION}
+    return versions.get(name, schema.SCHEMA_VERSION)
 
 
 def names_in(paths: RuntimePaths) -> list[str]:
@@ -252,21 +241,22 @@ def open_file(path: Path, name: str) -> HomeFile:
     """
     try:
         try:
-            return _opened(path, name, immutable=False)
+            return _begun(path, name, immutable=False)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not is_at_rest(path):
+            if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(path):
                 raise
-            return _opened(path, name, immutable=True)
+            return _begun(path, name, immutable=True)
     except sqlite3.DatabaseError as error:
         raise unreadable(path, error) from error
 
 
-def _opened(path: Path, name: str, *, immutable: bool) -> HomeFile:
-    address = address_of(path, immutable=immutable)
-    connection = sqlite3.connect(address, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+def _begun(path: Path, name: str, *, immutable: bool) -> HomeFile:
+    """A database with a transaction in it, whose moment is that of its first read."""
+    address = _address(path, immutable=immutable)
+    connection = sqlite3.connect(address, uri=True, timeout=BUSY_MOMENT_S, isolation_level=None)
     try:
         connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # the moment is that of the first read
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version > newest_version(name):
             raise SchemaTooNew(
@@ -279,34 +269,29 @@ def _opened(path: Path, name: str, *, immutable: bool) -> HomeFile:
     return HomeFile(name, connection, version)
 
 
-def unreadable(path: Path | str, error: sqlite3.Error) -> RecordsUnusable:
-    """The error for a database that is damaged, or that cannot be opened."""
-    return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
-
-
 def refuse_unfinished(paths: RuntimePaths) -> None:
     """Raises `FileUnusable` when a restore of this home was interrupted."""
-    mark = paths.restore_mark
-    if mark.exists():
+    if paths.restore_mark.exists():
         raise FileUnusable(
-            f"a restore of {paths.home} was interrupted while it replaced files ({mark} says which): "
+            f"a restore of {paths.home} was interrupted while it replaced files ({paths.restore_mark} says which): "
             "run 'remembrancer restore' again"
         )
 
 
+def memory_ids(file: HomeFile) -> set[str]:
+    """The ids of the memories in a file of records."""
+    return {row[0] for row in file.connection.execute("SELECT id FROM memories")}
+
+
 def _was_promoted_between(files: list[HomeFile]) -> bool:
     """Whether a memory is in a project's file and in the user's: it was promoted between the two moments."""
-    users = {row[0] for file in files if file.name == USER_RECORDS for row in _ids(file)}
-    return bool(users) and any(row[0] in users for file in files if file.project_id for row in _ids(file))
-
-
-def _ids(file: HomeFile) -> sqlite3.Cursor:
-    return file.connection.execute("SELECT id FROM memories")
+    users = next((memory_ids(file) for file in files if file.name == USER_RECORDS), set())
+    return bool(users) and any(users & memory_ids(file) for file in files if file.project_id)
 
 
 def _allow_many_files() -> None:
     """An open database takes three descriptors, and a home may have hundreds of projects."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    wanted = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -13,7 +13,7 @@ import msgspec
 class ModelIdentity(msgspec.Struct, frozen=True):
     """What made a vector. Vectors of two identities are never compared.
 
-    `revision` is the start of the weights' SHA-256, `window_tokens` how many word pieces the model reads at once.
+    `revision` is the start of the weights' SHA-256, `window_tokens` how many subword tokens the model reads at once.
     """
 
     engine: str

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
+from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.protocol.control import PeerGone

@@ -480,7 +480,7 @@ def test_only_memories_without_vectors_of_the_model_are_required(records: Record
 def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Records) -> None:
     one, two, three = store(records, *(store_operation(name, name) for name in ("a", "b", "c")))
     save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    records.fail_embedding(two, embedded(records, two).digest, "too odd", final=True)
+    records.fail_embedding(two, embedded(records, two).digest)
     assert records.pending() == [three]
     records.require_embeddings(MODEL)
     assert records.pending() == [two, three]
@@ -488,20 +488,18 @@ def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Record
     save(records, three, [0, 0, 0, 1])
     update = UpdateMemory(memory_id_of(store_operation("a", "a")), content="anew")
     records.apply([change_operation("update", update)])
-    records.fail_embedding(one, embedded(records, one).digest, "too odd", final=True)
+    records.fail_embedding(one, embedded(records, one).digest)
     assert records.pending() == []
     records.require_embeddings(MODEL)
     assert records.pending() == [one]
 
 
-def test_a_memory_that_cannot_be_embedded_is_tried_again_until_that_is_final(records: Records) -> None:
+def test_a_memory_that_cannot_be_embedded_waits_no_longer(records: Records) -> None:
     (one,) = store(records, store_operation("a", "x"))
-    records.fail_embedding(one, digest_of("x"), "not now", final=False)
-    assert records.pending() == [one]
-    records.fail_embedding(one, digest_of("x"), "never", final=True)
+    records.fail_embedding(one, digest_of("x"))
     assert records.pending() == []
     assert not records.is_embedded(MODEL, one)
-    records.fail_embedding(999, digest_of("x"), "gone", final=True)
+    records.fail_embedding(999, digest_of("x"))
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:

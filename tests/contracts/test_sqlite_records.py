@@ -17,10 +17,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.catalog import CATALOG_VERSION, Catalog
+from remembrancer.actors.store.memory_files import Catalog
 from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, Phrase
-from remembrancer.actors.store.records.schema import SCHEMA_VERSION
+from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew

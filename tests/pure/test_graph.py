@@ -17,7 +17,6 @@ from remembrancer.actors.store.graph.joined_graph import (
     Reached,
     Sighting,
     connection,
-    nearness,
     walk,
 )
 from remembrancer.actors.store.graph.sqlite_graph import fair_share
@@ -139,7 +138,7 @@ def test_a_row_that_is_seen_in_part_from_one_end_counts_as_it_is_seen_whole() ->
 @given(st.lists(st.builds(Reached, st.integers(0, 4), st.integers(0, 5), st.booleans()), max_size=8))
 def test_nearness_makes_a_memory_worth_between_0_and_1(entities: list[Reached]) -> None:
     worth = connection(entities)
-    assert 0.0 <= worth <= max((nearness(each) for each in entities), default=0.0) <= 1.0
+    assert 0.0 <= worth <= max((1.0 / (1 + each.distance) for each in entities), default=0.0) <= 1.0
     assert (worth == 0.0) == (not entities)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.load_gate import IDLE_S, LONGEST_HOLD_S, QUIET_S, LoadGate
+from remembrancer.actors.store.requests import BURST_S, IDLE_S, LONGEST_HOLD_S, LoadGate
 
 moments = st.floats(0.0, 1000.0)
 
@@ -19,10 +19,10 @@ def test_without_a_client_background_work_runs_at_once() -> None:
 def test_embedding_waits_until_the_burst_is_over() -> None:
     gate = LoadGate()
     gate.begin()
-    assert gate.hold_s(10.0, 10.0) == pytest.approx(QUIET_S)
+    assert gate.hold_s(10.0, 10.0) == pytest.approx(BURST_S)
     gate.end(10.1)
-    assert gate.hold_s(10.1, 10.0) == pytest.approx(QUIET_S)
-    assert gate.hold_s(10.1 + QUIET_S, 10.0) == 0.0
+    assert gate.hold_s(10.1, 10.0) == pytest.approx(BURST_S)
+    assert gate.hold_s(10.1 + BURST_S, 10.0) == 0.0
 
 
 def test_the_index_is_tidied_when_nobody_has_been_at_work_for_a_while() -> None:
@@ -39,4 +39,4 @@ def test_a_lasting_burst_does_not_hold_embedding_for_ever(now: float, waited: fl
     gate = LoadGate()
     gate.begin()
     held_s = gate.hold_s(now, now - waited)
-    assert held_s == pytest.approx(max(0.0, min(QUIET_S, LONGEST_HOLD_S - waited)), abs=1e-9)
+    assert held_s == pytest.approx(max(0.0, min(BURST_S, LONGEST_HOLD_S - waited)), abs=1e-9)

@@ -35,10 +35,10 @@ class BatchSize:
 
 
 class Row(NamedTuple):
-    """One passage on its way to the model: number `place` of its job. Ordered by length, then by arrival."""
+    """One passage on its way to the model: number `place` of its job. Ordered by length, then by their order."""
 
     tokens: int
-    arrival: int
+    order: int
     job_id: int
     place: int
     text: str
@@ -60,7 +60,7 @@ class JobQueue:
         """Tokens, by job."""
         self._open: dict[int, tuple[tuple[Passage, ...], dict[int, NDArray[np.float32]]]] = {}
         """The passages of each job, and those of their vectors that have come."""
-        self._arrivals = 0
+        self._taken = 0
         self._oldest_first = False
 
     def __len__(self) -> int:
@@ -74,10 +74,10 @@ class JobQueue:
     def add(self, job_id: int, text: str, passages: Sequence[MeasuredPassage], marks: int = 0) -> None:
         """Take a job in hand: the passages of its text, each with `marks` tokens around it."""
         rows = [
-            Row(tokens + marks, self._arrivals + place, job_id, place, text[start:end])
+            Row(tokens + marks, self._taken + place, job_id, place, text[start:end])
             for place, (start, end, tokens) in enumerate(passages)
         ]
-        self._arrivals += len(rows)
+        self._taken += len(rows)
         self._open[job_id] = (tuple(Passage(start, end) for start, end, _ in passages), {})
         self._rows[job_id] = deque(rows)
         self._left[job_id] = sum(row.tokens for row in rows)

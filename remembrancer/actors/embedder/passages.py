@@ -140,13 +140,13 @@ def _character_ranges(atoms: _Atoms, budget: int, overlap: int, length: int) -> 
     first = reached = 0
     while True:
         # The rest of a word counts one or two tokens more when it stands alone.
-        room = budget if atoms.opens_word[first] else max(1, budget - 2)
-        end = max(bisect_right(before, before[first] + room) - 1, reached + 1)
+        limit = budget if atoms.opens_word[first] else max(1, budget - 2)
+        end = max(bisect_right(before, before[first] + limit) - 1, reached + 1)
         begin_character = 0 if first == 0 else atoms.starts[first]
         if end >= total:
             ranges.append((begin_character, length))
             return ranges
-        cut = _last_sentence(atoms, max(reached, bisect_left(before, before[first] + room // 2)), end) or end
+        cut = _last_sentence(atoms, max(reached, bisect_left(before, before[first] + limit // 2)), end) or end
         ranges.append((begin_character, atoms.starts[cut]))
         first = _step_back(atoms, first, cut, overlap, budget - 2)
         reached = cut
@@ -159,14 +159,14 @@ def _last_sentence(atoms: _Atoms, low: int, high: int) -> int | None:
     return found if found > low else None
 
 
-def _step_back(atoms: _Atoms, first: int, cut: int, overlap: int, room: int) -> int:
+def _step_back(atoms: _Atoms, first: int, cut: int, overlap: int, limit: int) -> int:
     """Where the next passage begins: at a sentence, or else a word, no more than `overlap` tokens before the cut."""
     before = atoms.tokens_before
     lowest = max(bisect_left(before, before[cut] - overlap), first + 1)
     position = bisect_left(atoms.sentences, lowest)
     if position < len(atoms.sentences) and atoms.sentences[position] < cut:
         lowest = atoms.sentences[position]
-    while lowest < cut and before[cut + 1] - before[lowest] > room:
+    while lowest < cut and before[cut + 1] - before[lowest] > limit:
         lowest += 1
     return lowest
 

@@ -19,11 +19,10 @@ from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.explaining import Rules
 from remembrancer.actors.store.job_handlers import JobHandlers
-from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.requests import Dispatcher, Listener
+from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers

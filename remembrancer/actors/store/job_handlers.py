@@ -15,10 +15,9 @@ import msgspec
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.job_finder import MAINTENANCE, Apply, JobFinder
 from remembrancer.actors.store.job_queue import Backlog, FoundJob, JobQueue
-from remembrancer.actors.store.load_gate import LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.requests import Handler, RequestContext
+from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.actors.store.vectors.passage_index import find_near

@@ -1,29 +1,47 @@
-"""Which files of records are open: the user's always, a project's from its first use. Isolation begins here."""
+"""The open files of records: the user's always, a project's from its first use; and which one a write belongs to.
+
+Isolation between projects begins here.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from remembrancer.actors.store.catalog import Catalog
+import msgspec
+
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.schema import CATALOG_VERSION, version_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.records.transfer import Move
+from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import (
     InvalidInput,
+    NotFound,
     RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
 )
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.session_life import EndSession, StartSession
-from remembrancer.protocol.writes import Operation, ProjectRef
+from remembrancer.protocol.runs import ApplyRun, UndoRun
+from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
+from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.writes import (
+    Applied,
+    ImportMemory,
+    Operation,
+    ProjectRef,
+    PromoteMemory,
+    StoreMemory,
+    memory_id_of,
+)
 
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
@@ -31,6 +49,88 @@ PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 MAX_PENDING_SESSIONS: Final = 256
 """Beyond it the oldest are let go: a project that nothing was ever stored in has little to register."""
 logger = logging.getLogger(__name__)
+
+
+_SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS projects (
+    id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS models (
+    key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
+) WITHOUT ROWID;
+"""
+
+
+class Catalog:
+    """The catalogue of a home, a small SQLite file: which projects it has, and which model made vectors last.
+
+    A project's `path` is what its id was made from: its git common directory, or else its directory. `directory` is the
+    root of the working tree that a session worked in last; several worktrees share one project. `last_used_at` (seconds
+    since the epoch) is when a session last began in it. Notes are made on the store's writer thread; one that cannot be
+    written is logged and let go.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        try:
+            found = version_of(path)
+            if found > CATALOG_VERSION:
+                raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
+
+    def register(self, project: ProjectRef) -> None:
+        """Note that there is a project. One that is known is not used by that."""
+        now = self._clock()
+        self._note(
+            """INSERT INTO projects (id, path, created_at, last_used_at) VALUES (?, ?, ?, ?)
+               ON CONFLICT DO UPDATE SET path = excluded.path""",
+            (project.id, project.path, now, now),
+        )
+
+    def note_session(self, project: ProjectRef, directory: str | None) -> None:
+        """Note that a session has begun in a registered project, and (if it is known) in which working tree."""
+        self._note(
+            "UPDATE projects SET last_used_at = ?, directory = coalesce(?, directory) WHERE id = ?",
+            (self._clock(), directory, project.id),
+        )
+
+    def projects(self) -> list[ProjectRef]:
+        """All projects, the last used first."""
+        try:
+            rows = self._connection.execute("SELECT id, path FROM projects ORDER BY last_used_at DESC").fetchall()
+        except sqlite3.Error as error:
+            logger.warning("the catalogue cannot be read", extra={"reason": str(error)})
+            return []
+        return [ProjectRef(*row) for row in rows]
+
+    def note_model(self, identity: ModelIdentity) -> None:
+        """Note that a model makes the vectors from now on."""
+        self._note(
+            "INSERT OR REPLACE INTO models VALUES (?, ?, ?)",
+            (identity.key, msgspec.msgpack.encode(identity), self._clock()),
+        )
+
+    def last_model(self) -> ModelIdentity | None:
+        """The model that made vectors last."""
+        row = self._connection.execute("SELECT identity FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
+        try:
+            return None if row is None else msgspec.msgpack.decode(row[0], type=ModelIdentity)
+        except ValueError:  # of another release: the workers will say which model it is now
+            return None
+
+    def _note(self, statement: str, values: tuple[object, ...]) -> None:
+        try:
+            self._connection.execute(statement, values)
+        except sqlite3.Error as error:  # the catalogue only helps: the memories are elsewhere
+            logger.warning("the catalogue cannot be written", extra={"reason": str(error)})
+
+    def close(self) -> None:
+        """Close. May be called twice."""
+        self._connection.close()
 
 
 class PendingSessions:
@@ -183,3 +283,84 @@ class MemoryFiles:
 
     def _connect(self, path: Path, name: str) -> Records:
         return SqliteRecords(path, name, self._clock, limit_bytes=self._limit_bytes)
+
+
+Target = Records | Move
+"""What an operation is given to."""
+Answer = Applied | RemembrancerError
+
+
+async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
+    """Where an operation belongs, or its answer if it belongs nowhere. Opens the project's file where that is needed.
+
+    A file is made for a new memory only.
+    """
+    if not _is_ready(files, operation):
+        try:
+            await files.project(operation.project)
+        except RemembrancerError as error:
+            return error
+    return _target(files, operation)
+
+
+def find_open_target(files: MemoryFiles, operation: Operation) -> Target | Answer | None:
+    """As `find_target`, with the files that are open: None when one that is needed is not. Some reads of 20 µs."""
+    return _target(files, operation) if _is_ready(files, operation) else None
+
+
+def stays_in(target: Target, operation: Operation) -> bool:
+    """Whether an operation on a memory that the one before left in `target` belongs there too."""
+    if isinstance(target, Move):
+        return False
+    leaves = isinstance(operation.change, PromoteMemory) and operation.change.target_scope == "user"
+    return not leaves and not isinstance(operation.change, StoreMemory)
+
+
+def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
+    """Whether the project's file is open, if it is needed."""
+    if files.open_project(operation.project) is not None:
+        return True
+    match operation.change:
+        case StoreMemory(scope=scope):
+            return scope == "user"
+        case ApplyRun(place="user") | UndoRun(place="user"):
+            return True
+        case RecordEvents():
+            return False
+        case ImportMemory(memory=memory) if memory.scope != "user":
+            return False
+        case _:
+            return not files.exists(operation.project)
+
+
+def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
+    """A memory that is in both files is on its way to the user's, which counts."""
+    project, user = files.open_project(operation.project), files.user
+    match operation.change:
+        case StoreMemory(scope=scope):
+            return user if scope == "user" or project is None else project
+        case ApplyRun(place=place) | UndoRun(place=place):
+            no_project = NotFound(f"the project {operation.project.id} has no memories")
+            return user if place == "user" else project or no_project
+        case StartSession(session_id=session_id) | EndSession(session_id=session_id) if project is None:
+            # A project gets its file with its first memory: nothing is to be remembered of a session before that.
+            return Applied(operation.operation_id, SessionResult(session_id, "active"))
+        case StartSession() | EndSession() | RecordEvents() if project is not None:
+            return project
+    memory_id = memory_id_of(operation.change)
+    assert memory_id is not None
+    if user.number_of(memory_id) is not None:
+        # The same operation may have been applied before the memory was moved there.
+        earlier = None if project is None else project.outcome_of(operation.operation_id)
+        return earlier or user
+    if project is not None and project.number_of(memory_id) is not None:
+        match operation.change:
+            case PromoteMemory(target_scope="user"):
+                return files.move_from(project)
+            case _:
+                return project
+    match operation.change:
+        case ImportMemory(memory=memory):
+            return user if memory.scope == "user" or project is None else project
+        case _:
+            return unknown_memory(memory_id)

@@ -11,18 +11,17 @@ from typing import Any
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.load_gate import LoadGate
-from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.transfer import Move
-from remembrancer.actors.store.requests import Handler, RequestContext
-from remembrancer.actors.store.routing import (
+from remembrancer.actors.store.memory_files import (
     Answer,
+    MemoryFiles,
     Target,
     find_open_target,
     find_target,
     stays_in,
 )
+from remembrancer.actors.store.records.contract import Outcome
+from remembrancer.actors.store.records.transfer import Move
+from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.protocol.errors import UNREADABLE, NotFound, RemembrancerError

@@ -11,11 +11,9 @@ from typing import Final, Literal
 
 from remembrancer.actors.store.graph.entity_names import find, named_in, with_aliases
 from remembrancer.actors.store.graph.joined_graph import (
-    Edge,
     JoinedGraph,
     Node,
     Reached,
-    Support,
     Walk,
     connection,
     walk,
@@ -58,8 +56,15 @@ def connections(
     if not starts:
         return None
     reached = walk(starts, graph.edges, HOPS, WIDEST).reached
-    near = near_memories(graph, reached, filters, CONNECTED)
-    return [with_nearness(graph, place, {**facts, **matching[place]}, reached) for place, facts in enumerate(near)]
+    connected: list[Named] = []
+    for place, near in enumerate(near_memories(graph, reached, filters, CONNECTED)):
+        facts = {**near, **matching[place]}
+        worth = {
+            number: connection(reached[node] for node in nodes if node in reached)
+            for number, nodes in graph.nodes_named_by(place, list(facts)).items()
+        }
+        connected.append({number: (facts[number], each) for number, each in worth.items() if each > 0})
+    return connected
 
 
 def near_memories(
@@ -78,17 +83,6 @@ def near_memories(
         if sum(len(of_file) for of_file in found) >= enough:
             break
     return found
-
-
-def with_nearness(
-    graph: JoinedGraph, place: int, facts: Mapping[int, RankingFacts], reached: Mapping[Node, Reached]
-) -> Named:
-    """Those memories of one file that name an entity that was reached, with how near that makes them."""
-    named = graph.nodes_named_by(place, list(facts))
-    nearness = {
-        number: connection(reached[node] for node in nodes if node in reached) for number, nodes in named.items()
-    }
-    return {number: (facts[number], near) for number, near in nearness.items() if near > 0}
 
 
 RELATIONSHIPS: Final = 50
@@ -127,8 +121,12 @@ def search_graph(
         text = "The graph is too dense here to be walked whole: the best connected entities were followed."
         notices.append(Notice("graph_cut", text))
     counts = graph.memory_counts(list(walked.reached)[: request.limit + COUNTED])
-    order = sorted(counts, key=lambda node: _rank(node, walked.reached[node], counts[node]))[: request.limit]
-    chosen = {node: walked.reached[node] for node in order}
+
+    def rank(node: Node) -> tuple[int, bool, int, int, Node]:
+        reached = walked.reached[node]  # the nearest first, then what is not stale, then what most memories name
+        return reached.distance, reached.stale, -counts[node], -reached.weight, node
+
+    chosen = {node: walked.reached[node] for node in sorted(counts, key=rank)[: request.limit]}
     memories: tuple[RecalledMemory, ...] = ()
     seen: Seen = {}
     if request.include_memories:
@@ -140,16 +138,13 @@ def search_graph(
             entities_traversed=len(walked.reached),
             relationships_found=len(walked.edges),
             depth_reached=walked.depth_reached,
-            relationship_types=_types(graph, walked.edges),
+            relationship_types=dict(
+                Counter(graph.relationship(edge.relationship) for edge in walked.edges).most_common(TYPES)
+            ),
             notices=tuple(notices),
         ),
         seen,
     )
-
-
-def _rank(node: Node, reached: Reached, memories: int) -> tuple[int, bool, int, int, Node]:
-    """The nearest first, then what is not stale, then what most memories name."""
-    return reached.distance, reached.stale, -memories, -reached.weight, node
 
 
 def _overview(
@@ -221,11 +216,6 @@ def _entities(
         )
         for node, reached in chosen.items()
     )
-
-
-def _types(graph: JoinedGraph, edges: Mapping[Edge, Support]) -> dict[str, int]:
-    counts = Counter(graph.relationship(edge.relationship) for edge in edges)
-    return dict(counts.most_common(TYPES))
 
 
 def _memories(

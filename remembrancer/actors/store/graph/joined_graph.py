@@ -139,17 +139,13 @@ def _supports(sightings: Iterable[Sighting]) -> dict[Edge, Support]:
     return {edge: Support(live[edge], forgotten[edge]) for edge in order}
 
 
-def nearness(reached: Reached) -> float:
-    """What an entity's distance is worth: 1 for one that was asked for, falling with the hops. In (0, 1]."""
-    return (STALE_WORTH if reached.stale else 1.0) / (1 + reached.distance)
-
-
 def connection(entities: Iterable[Reached]) -> float:
     """What a memory's entities make it worth, in [0, 1]: its nearest counts, and how many there are as near as that.
 
-    Up to three hops a memory with a nearer entity is never worth less than one whose entities are farther.
+    One that was asked for is worth 1, and the others less with each hop. Up to three hops a memory with a nearer entity
+    is never worth less than one whose entities are farther.
     """
-    worths = [nearness(each) for each in entities]
+    worths = [(STALE_WORTH if each.stale else 1.0) / (1 + each.distance) for each in entities]
     if not worths:
         return 0.0
     best = max(worths)

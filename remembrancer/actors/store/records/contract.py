@@ -290,11 +290,9 @@ class Records(BackgroundRecords, Protocol):
         what was embedded any more, which stays on the list.
         """
 
-    def fail_embedding(self, number: int, digest: bytes, error: str, *, final: bool) -> None:
-        """Note that a memory could not be embedded; `final` takes it off the list of those to try.
-
-        One whose content has not the `digest` of what was tried is passed over.
-        """
+    def fail_embedding(self, number: int, digest: bytes) -> None:
+        """Take a memory that cannot be embedded off the pending list, if its content has the `digest` of what was
+        tried."""
 
     def require_embeddings(self, model: str) -> None:
         """Put every memory that has no passages of `model` on the pending list."""

@@ -37,16 +37,13 @@ class SqlitePassages:
         with self._file.transaction() as connection:
             return _save_embeddings(connection, model, embedded)
 
-    def fail_embedding(self, number: int, digest: bytes, error: str, *, final: bool) -> None:
-        tried = "WHERE memory = ? AND EXISTS (SELECT 1 FROM memories WHERE number = memory AND content_digest = ?)"
+    def fail_embedding(self, number: int, digest: bytes) -> None:
         with self._file.transaction() as connection:
-            if final:
-                connection.execute(f"DELETE FROM pending_embeddings {tried}", (number, digest))  # noqa: S608 - fixed
-            else:
-                connection.execute(
-                    f"UPDATE pending_embeddings SET attempts = attempts + 1, error = ? {tried}",  # noqa: S608 - fixed
-                    (error, number, digest),
-                )
+            connection.execute(
+                """DELETE FROM pending_embeddings WHERE memory = ?
+                   AND EXISTS (SELECT 1 FROM memories WHERE number = memory AND content_digest = ?)""",
+                (number, digest),
+            )
 
     def require_embeddings(self, model: str) -> None:
         with self._file.transaction() as connection:

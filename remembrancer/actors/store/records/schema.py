@@ -180,9 +180,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
 
     CREATE TABLE pending_embeddings (
-        memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE,
-        attempts INTEGER NOT NULL DEFAULT 0,
-        error TEXT
+        memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE
     );
 
     CREATE TABLE passages (
@@ -352,6 +350,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 )
 """What makes each version out of the one before."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)
+CATALOG_VERSION: Final = 1
+"""Of the catalogue of projects, a file of its own."""
 
 
 def refuse_newer(path: Path) -> None:

@@ -287,7 +287,7 @@ class Gathering:
     def _loaded(self, records: Records, numbers: Sequence[int], filters: Filters, times: int) -> Finds:
         """The first of the memories: as many as come to `times` the characters that a section may have.
 
-        Those for which others stand count only if there is room for them.
+        Those for which others stand count only if there is space for them.
         """
         found: list[RecalledMemory] = []
         stood_for: list[RecalledMemory] = []

@@ -85,7 +85,7 @@ class _Piece:
 def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
     """The terms of a question, those of a piece of it together, and the phrases in it that are quoted.
 
-    In the order of the text where all of them have room, else in the order in which they are worth having.
+    In the order of the text where all of them fit, else in the order in which they are worth having.
     """
     text = bare(query[:READ].replace("\x00", " ").replace("\u2019", "'"))
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
@@ -129,12 +129,12 @@ def _worthiest(quoted: Sequence[Phrase], pieces: Sequence[_Piece]) -> list[tuple
 
     After what is quoted come the names, those at either end of the text first, since what is asked stands before or
     after what was pasted. Where they are many each has fewer spellings, so that other words have up to half of the
-    room: the long ones, which are the rare ones.
+    places: the long ones, which are the rare ones.
     """
     names = [piece for piece in pieces if piece.is_name]
     words = sorted((piece for piece in pieces if not piece.is_name), key=lambda piece: -piece.length)
-    room = MAX_TERMS - len(quoted)
-    spellings = max(1, (room - min(len(words), room // 2)) // max(1, len(names)))
+    left = MAX_TERMS - len(quoted)
+    spellings = max(1, (left - min(len(words), left // 2)) // max(1, len(names)))
     ranked: list[tuple[Phrase, ...]] = [(phrase,) for phrase in quoted]
     ranked += [_shortened(piece.terms, spellings) for piece in _from_both_ends(names)]
     ranked += [piece.terms for piece in words]

@@ -293,8 +293,8 @@ DEADLY_S: Final = 3600.0
 class DeadLetters:
     """The memories that could not be embedded, and why.
 
-    Each has another chance when its text is another, and at another worker's arrival (if workers have died of it: at
-    one that is not too soon).
+    Each has another chance when its text is another, and when another worker comes (if workers have died of it, one
+    that comes not too soon).
     """
 
     def __init__(self) -> None:

@@ -18,10 +18,10 @@ import anyio
 import numpy as np
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.load_gate import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.embedding_queue import (
     HAND_BYTES,
     MAX_DEATHS,
@@ -326,10 +326,9 @@ class EmbeddingScheduler:
         (name, number), final = failed
         records = self._files.get(name)
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
-        if records is not None:
-            noted = self._committer.run(lambda: records.fail_embedding(number, digest, reason, final=final))
-            noted.add_done_callback(_log_error)
         if final:
+            if records is not None:
+                self._committer.run(lambda: records.fail_embedding(number, digest)).add_done_callback(_log_error)
             self.dead_letters.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 

@@ -206,40 +206,31 @@ class IndexManager:
         if self._index is None:
             self._index = await self._on_thread(self._open_index)
             logger.info("the vector index is open")
-        if not await self._on_thread(self._index.is_intact):
-            logger.warning("the vector index has vanished from the disk and is made again")
-            await self._begin_anew()
-        elif any(file.lost for file in self._files.values()):
-            logger.warning("the vector index cannot be searched and is made again")
+        is_intact = await self._on_thread(self._index.is_intact)
+        if not is_intact or any(file.lost for file in self._files.values()):
+            why = "cannot be searched" if is_intact else "has vanished from the disk"
+            logger.warning("the vector index is made again", extra={"reason": why})
             await self._begin_anew()
         for file in list(self._files.values()):
-            if self._index is None or self._files.get(file.records.name) is not file:
+            if self._index is None or self._identity is None or self._files.get(file.records.name) is not file:
                 continue  # lost again, or of a model that is not the present one any more
             try:
-                await self._tend_file(file)
+                await self._tend_file(file, self._index, self._identity.dimensions)
             except RemembrancerError as error:
                 logger.warning("a file waits", extra={"file": file.records.name, "reason": error.message})
                 self._trouble = True
         self.error = None
 
-    async def _tend_file(self, file: PassageIndex) -> None:
+    async def _tend_file(self, file: PassageIndex, index: VectorIndex, dimensions: int) -> None:
         if not file.attached:
-            await self._attach(file)
-        if not file.attached:
-            return  # it was told to stop
-        if file.must_flush or (file.has_work and not self._busy()):
+            name = f"{file.records.name}.{file.model}"
+            differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
+            logger.info("vector collection compared", extra={"collection": name, "mended_passages": differed})
+        # Not attached even now, if the store is stopping.
+        if file.attached and (file.must_flush or (file.has_work and not self._busy())):
             # In this order: what a crash keeps out of the index is compared at the next start.
             await self._note_duplicates(file)
             await self._on_thread(file.flush)
-
-    async def _attach(self, file: PassageIndex) -> None:
-        assert self._index is not None
-        assert self._identity is not None
-        index, dimensions = self._index, self._identity.dimensions
-        name = f"{file.records.name}.{file.model}"
-        differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
-        if file.attached:
-            logger.info("vector collection ready", extra={"collection": name, "mended_passages": differed})
 
     async def _note_duplicates(
         self, file: PassageIndex, memory: int | None = None, threads: Executor | None = None
