@@ -210,7 +210,7 @@ def test_an_empty_memory_is_said_to_be_empty() -> None:
     assert (made.text, made.memory_ids, made.truncated) == (f"{TITLE}\n\n{NOTHING}", (), False)
 
 
-@pytest.mark.parametrize("max_tokens", [60, 60, 500])
+@pytest.mark.parametrize("max_tokens", [60, 500])
 def test_a_block_of_what_is_known_without_the_store_says_so_within_its_budget(max_tokens: int) -> None:
     nothing = build_block([], max_tokens, estimate_tokens, truncate, is_away=True)
     assert nothing.text == f"{TITLE}\n\n{NOTHING_KNOWN}"
