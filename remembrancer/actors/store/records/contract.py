@@ -66,12 +66,14 @@ class Surroundings:
 
     `incoming` are links of other memories that are not forgotten, each with the other memory as its `target`, the
     strongest first; `promotions` is what the promotion log says of it and of those that were merged into it, the first
-    one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first.
+    one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first;
+    `summed_up_in` are summaries that say what it says.
     """
 
     incoming: tuple[MemoryLink, ...] = ()
     promotions: tuple[Promotion, ...] = ()
     observed_in: tuple[str, ...] = ()
+    summed_up_in: tuple[str, ...] = ()
 
 
 class BackgroundRecords(Protocol):

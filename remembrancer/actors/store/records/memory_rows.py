@@ -206,6 +206,8 @@ def revise(
         relink_entities(connection, memory.number, after.related_entities, now)
     said = {name: value for name, value in details.items() if value is not None} | {"fields": fields}
     note_version(connection, operation, memory.id, version, change, after, now, said)
+    if "content" in fields or after.forgotten:
+        _release(connection, memory.number, now)
     if "content" not in fields:
         return Revision(version, fields)
     return Revision(version, fields, memory.number, _drop_vectors(connection, memory.number))
@@ -320,19 +322,42 @@ def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_i
 
 
 REVIVED: Final = "revived"
-"""What the history calls it."""
+RELEASED: Final = "released"
+"""What the history calls it when a memory is active again: it was used, or nothing stands for it any more."""
+SUMS_UP: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope != 'session') AND (
+    instr(o.content, m.content) OR EXISTS (
+        SELECT 1 FROM memory_links AS e JOIN memories AS k ON k.number = e.target
+        WHERE e.source = m.number AND e.relation = 'supports' AND instr(o.content, k.content)))"""
+"""Whether the memory `o`, which was derived from `m`, has its words, or those of another that says the same."""
 
 
 def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) -> list[str]:
     """Make those of the memories active that are archived and not forgotten; their ids.
 
-    Each retrieval makes a memory more durable: what is shown is in use. The version that
-    this makes belongs to no operation and to no session.
+    Each retrieval makes a memory more durable: what is shown is in use.
     """
+    query = "status = 'archived' AND number IN (SELECT value FROM json_each(?))"
+    return _make_active(connection, query, encode_json(sorted(set(numbers))).decode(), at, REVIVED, "it was used again")
+
+
+def _release(connection: sqlite3.Connection, number: int, at: float) -> None:
+    """Make active what stands behind a memory that does not say it any more, unless another one does."""
+    query = f"""status = 'consolidated' AND number IN (
+        SELECT m.number FROM memories AS m JOIN memory_links AS l ON m.number IN (l.source, l.target)
+        WHERE (l.source = ?1 AND l.relation = 'derived_from' OR l.target = ?1 AND l.relation = 'similar_to')
+        AND m.number != ?1 AND NOT EXISTS (
+            SELECT 1 FROM memory_links AS d JOIN memories AS o ON o.number = d.source
+            WHERE d.target = m.number AND d.relation = 'derived_from' AND {SUMS_UP}))"""  # noqa: S608 - fixed clauses
+    _make_active(connection, query, number, at, RELEASED, "what stood for it does not say it any more")
+
+
+def _make_active(
+    connection: sqlite3.Connection, query: str, argument: str | int, at: float, change: str, reason: str
+) -> list[str]:
+    """The version that this makes belongs to no operation and to no session."""
     rows = connection.execute(
-        """SELECT id FROM memories WHERE status = 'archived' AND forgotten_at IS NULL
-           AND number IN (SELECT value FROM json_each(?))""",
-        (encode_json(sorted(set(numbers))).decode(),),
+        f"SELECT id FROM memories WHERE forgotten_at IS NULL AND {query}",  # noqa: S608 - fixed clauses
+        (argument,),
     ).fetchall()
     for (memory_id,) in rows:
         memory = read_memory(query_of(connection), memory_id)
@@ -344,8 +369,8 @@ def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) ->
             (version, at, memory.number),
         )
         after = msgspec.structs.replace(memory.now, status="active")
-        details = {"reason": "it was used again", "fields": ("status",)}
-        add_entry(connection, memory_id, HistoryEntry(version, REVIVED, at, "", "", after, details))
+        details = {"reason": reason, "fields": ("status",)}
+        add_entry(connection, memory_id, HistoryEntry(version, change, at, "", "", after, details))
     return [memory_id for (memory_id,) in rows]
 
 
