@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -18,8 +19,6 @@ from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, StoreMemory
 
 MAX_METADATA_BYTES: Final = 64 * 1024
 """All of a memory's metadata as JSON."""
-MAX_TAGS: Final = 100
-MAX_ENTITIES: Final = 100
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 _canonical = msgspec.json.Encoder(order="deterministic")

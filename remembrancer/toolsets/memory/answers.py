@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from remembrancer.memory.limits import moment
 from remembrancer.memory.text import neutralised
 from remembrancer.protocol.reads import MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
@@ -19,7 +19,7 @@ _TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_fro
 
 def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the second."""
-    whole = datetime.fromtimestamp(seconds, UTC).replace(microsecond=0, tzinfo=None)
+    whole = moment(seconds).replace(microsecond=0, tzinfo=None)
     return f"{whole.isoformat()}Z"  # strftime gives the year 33 two digits
 
 

@@ -11,12 +11,13 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.context_block import build_block
-from remembrancer.toolsets.memory.fields import MAX_PATH, check_count, given
+from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 DEFAULT_TOKENS: Final = 2000

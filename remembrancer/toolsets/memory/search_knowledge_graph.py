@@ -7,11 +7,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name, word_match
 from remembrancer.protocol.errors import UNREADABLE
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, RecalledMemory, SearchGraph
 from remembrancer.toolsets.memory.answers import memory_of
-from remembrancer.toolsets.memory.fields import MAX_NAME, given
+from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 

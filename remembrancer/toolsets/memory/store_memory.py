@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
 from remembrancer.memory.text import check_text, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id
@@ -16,8 +17,6 @@ from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import not_embedded
 from remembrancer.toolsets.memory.fields import (
-    MAX_NAME,
-    MAX_PATH,
     AllowSecrets,
     RelatedEntity,
     clean_domain,
@@ -30,9 +29,6 @@ from remembrancer.toolsets.memory.fields import (
 )
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
-MAX_SESSION_ID: Final = 200
-MAX_TURN: Final = 2**53 - 1
-"""What JSON carries exactly."""
 STATED: Final = 0.8
 """The confidence of what a client states without saying how sure it is."""
 MATTERS: Final[dict[Kind, float]] = dict.fromkeys(

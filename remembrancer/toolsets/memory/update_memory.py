@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_LINKS, check_count
 from remembrancer.memory.text import check_text, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
@@ -16,7 +17,6 @@ from remembrancer.protocol.writes import LinkRef, UpdatedResult, UpdateMemory, V
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
     RelatedEntity,
-    check_count,
     clean_domain,
     clean_entities,
     clean_entity_names,
@@ -27,7 +27,6 @@ from remembrancer.toolsets.memory.fields import (
 )
 from remembrancer.toolsets.tools import Answer, Call, tool
 
-MAX_LINKS: Final = 100
 FIELDS: Final = {
     **{"add_tags": "tags", "remove_tags": "tags", "add_entities": "related_entities"},
     **{"remove_entities": "related_entities", "add_links": "links", "remove_links": "links"},
