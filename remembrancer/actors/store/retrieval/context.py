@@ -18,8 +18,9 @@ from typing import Final
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import Source, searched_once
-from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Status
@@ -184,12 +185,14 @@ class Gathering:
         if not self._task:
             rest = await self._top(sources, ("project",), (), SHARED)
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
+        if "session_history" in self._request.sections:
+            known = [each for each in known if HANDOVER not in each.tags]
         named = self._files.are_named_in
         known.sort(key=lambda each: 0 if self._files.is_source(each.source.file) else 2 - named(each.content))
         return Finds(known, more=matches.more or of_files.more or rest.more)
 
     async def _session_history(self) -> Finds:
-        """This session's memories, what happened before the rest, the latest first."""
+        """This session's memories, what happened before the rest, the latest first, and where the last ones stopped."""
         if self._project is None:
             return Finds()
         sources = [self._project]
@@ -197,7 +200,8 @@ class Gathering:
         if events.more or len(events.memories) >= self._request.limit:
             return events
         others = await self._top(sources, ("session",), ("semantic", "procedural"), order="latest")
-        return Finds(events.memories + others.memories, more=others.more)
+        left = await self._top(sources, ("project",), (), order="latest", tags=(HANDOVER,))
+        return Finds(events.memories + others.memories + left.memories[:HANDOVERS], more=others.more)
 
     async def _recall(
         self,
@@ -256,9 +260,10 @@ class Gathering:
         types: tuple[MemoryType, ...],
         times: int = 1,
         order: Order = "important",
+        tags: tuple[str, ...] = (),
     ) -> Finds:
         """The first memories of these scopes and types: `times` as many as a section may have."""
-        filters = Filters(self._request.session_id, scopes, types)
+        filters = Filters(self._request.session_id, scopes, types, tags=tags)
         limit = times * self._request.limit
 
         def read() -> Finds:

@@ -30,6 +30,7 @@ from remembrancer.actors.store.retrieval.candidates import (
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, phrase_groups, phrases_of
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
+from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
 from remembrancer.memory.profiles import PROFILES, choose_profile
 from remembrancer.memory.ranking import (
     DEFAULT_WEIGHTS,
@@ -57,6 +58,8 @@ from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled
 from remembrancer.protocol.tracing import current
 
+HANDOVERS: Final = 3
+"""Sessions of which is told where they stopped."""
 WORTH_A_THREAD: Final = 2000
 """Memories of a file that is searched beside the first one; a smaller one is sooner done after it."""
 
@@ -173,6 +176,8 @@ class _Recall:
             happened = [self._of_times(source, windows) for source in sources]
             happened = happened if any(each.facts for each in happened) else None
         ranked = self._scored(happened or found, windows, by_time=happened is not None)
+        if request.strategy == "hybrid" and asks_where_it_stopped(request.query):
+            ranked = self._with_handovers(ranked)
         self.trace.mark("ranked")
         return ranked
 
@@ -246,6 +251,22 @@ class _Recall:
             facts = {number: known for number, (known, _) in named.items()}
             connected.append(Found(each.by_meaning, signals, facts, each.sizes, {}))
         return connected
+
+    def _with_handovers(self, ranked: Ranked) -> Ranked:
+        """Where the last sessions stopped, the latest first, and then what was found."""
+        filters = msgspec.structs.replace(self._filters, tags=(HANDOVER,))
+        found: list[Found] = []
+        for source in self._sources:
+            records = source.records
+            facts = records.ranking_facts(records.top(filters, "latest", HANDOVERS), filters)
+            facts = {number: each for number, each in facts.items() if each.status == "active"}
+            cosines = self._cosines(source, list(facts))
+            signals = {number: Signals(cosines.get(number), None) for number in facts}
+            found.append(Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {}))
+        scored = self._scored(found, (), by_time=True)
+        first = sorted(scored, key=lambda item: -found[item[0][0]].facts[item[0][1]].happened_at)
+        known = {key for key, _ in first}
+        return [*first[:HANDOVERS], *(item for item in ranked if item[0] not in known)]
 
     def _of_times(self, source: Source, windows: Sequence[TimeWindow]) -> Found:
         """What happened in the windows of what is in one file; where that is much, the most important of it."""
