@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.text import check_text, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.ids import derive_memory_id, parse_memory_id
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_KINDS, Kind, type_of_kind
 from remembrancer.protocol.reads import EmbeddingState
 from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
@@ -41,7 +41,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(description="One fact, event or procedure that makes sense on its own")]
+    content: Annotated[str, Meta(description="One fact, event or how-to that makes sense alone")]
     scope: Annotated[Scope, Meta(description="session: this conversation; project: this codebase; user: everywhere")]
     type: Annotated[MemoryType, Meta(description="event, fact, how-to; or give kind")] | UnsetType = UNSET
     kind: Kind | UnsetType = UNSET
@@ -54,11 +54,12 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     wait_for_embedding: bool | UnsetType = UNSET
     allow_secrets: AllowSecrets | UnsetType = UNSET
     summary: str | UnsetType = UNSET
-    domain: Annotated[str, Meta(description="auth, testing …")] | UnsetType = UNSET
+    domain: str | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
+    supersedes: Annotated[str, Meta(description="Id of what this replaces")] | UnsetType = UNSET
 
 
 @tool("Remember something for later sessions, durably.")
@@ -126,6 +127,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         occurred_at=seconds_of(arguments.occurred_at, "occurred_at"),
         valid_from=valid_from,
         valid_until=valid_until,
+        supersedes=None if arguments.supersedes is UNSET else parse_memory_id(arguments.supersedes, field="supersedes"),
     )
 
 
