@@ -238,6 +238,13 @@ class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
     merged_into: str | None = None
 
 
+class MemoryCopy(msgspec.Struct, frozen=True):
+    """Another memory with the very same content."""
+
+    memory_id: str
+    scope: Scope
+
+
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95).
 
@@ -255,6 +262,8 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     observed_in: tuple[str, ...] = ()
     """Ids of the projects in which a pattern of the user was observed."""
     reasons: tuple[str, ...] = ()
+    copies: tuple[MemoryCopy, ...] = ()
+    """In all files; those that are forgotten do not count."""
 
 
 class SearchGraph(msgspec.Struct, frozen=True, tag=True):

@@ -257,7 +257,7 @@ async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Files)
 
 
 async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly_as_well(files: Files) -> None:
-    over = [files.store("the lantern burns oil", valid_until=NOW - 1) for _ in range(2 * SPARE)]
+    over = [files.store(f"the lantern burns oil {each}", valid_until=NOW - 1) for each in range(2 * SPARE)]
     current = files.store("now the lantern burns oil")
     found = await files.found("the lantern burns oil", limit=3)
     assert found[0] == current

@@ -55,6 +55,37 @@ def bridged(era: str, session: str) -> Client:
     return Client(command, mode=era, cache=None)
 
 
+async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(runtime: Runtime) -> None:
+    sentence = "Deploys happen on Tuesdays"
+    async with (
+        bridged("auto", "session:1") as first,
+        bridged("auto", "session:2") as second,
+        bridged("auto", "session:3") as third,
+        bridged("auto", "session:4") as fourth,
+    ):
+        callers = [Caller(each) for each in (first, second, third, fourth)]
+        answers = [
+            await call("store_memory", content=sentence, tags=[f"by {place}"], importance=0.1 * place)
+            for place, call in enumerate(callers)
+        ]
+        (memory_id,) = {answer["memory_id"] for answer in answers}
+        assert [answer.get("already_known", False) for answer in answers] == [False, True, True, True]
+        shown = await callers[0]("get_memory", memory_id=memory_id)
+        assert shown["tags"] == ["by 0", "by 1", "by 2", "by 3"]
+        assert shown["importance"] == pytest.approx(0.3)
+        assert await callers[3].recalled("deploys") == [sentence]
+
+        of_user = await callers[0].store(sentence, scope="user")
+        own = await callers[0].store(sentence, scope="session")
+        answer = await callers[0]("forget_memory", memory_id=memory_id)
+        assert answer["copies"] == [{"id": of_user, "scope": "user"}, {"id": own, "scope": "session"}]
+        assert await callers[1].recalled("deploys") == [sentence], "the user's is left"
+        answer = await callers[0]("forget_memory", memory_id=memory_id, copies=True)
+        assert answer["copies_forgotten"] == [of_user, own]
+        assert [await call.recalled("deploys") for call in callers] == [[], [], [], []]
+        assert "copies" not in await callers[0]("forget_memory", memory_id=memory_id)
+
+
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_memory_lives_through_every_change_and_back(runtime: Runtime, era: str) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from remembrancer.memory.text import neutralised
-from remembrancer.protocol.reads import Notice, RecalledMemory
+from remembrancer.protocol.reads import MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import Answer, with_caveats
@@ -78,6 +78,11 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
         *("occurred_at", "kind", "summary", "valid_until", "found_in", "stands_for", "derived_from"),
         *("superseded_by", "possibly_superseded_by", "near_duplicates"),
     )
+
+
+def copies_of(found: MemoryShown) -> list[dict[str, Any]]:
+    """The other memories of the very same text."""
+    return [{"id": copy.memory_id, "scope": copy.scope} for copy in found.copies]
 
 
 def changed(written: Written, answer: Answer) -> Answer:

@@ -25,14 +25,14 @@ MAX_REASON: Final = 2000
 
 T = TypeVar("T")
 D = TypeVar("D")
-AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
+AllowSecrets = Annotated[bool, Meta(description="Allow credentials")]
 Version = Annotated[int, Meta(ge=1)]
 
 
 class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     type: Annotated[str, Meta(description="component, file, person, library …")]
-    relationship: Annotated[str, Meta(description="uses, depends_on, authored_by …")]
+    relationship: Annotated[str, Meta(description="uses, depends_on …")]
 
 
 def given(value: T | UnsetType, default: D) -> T | D:

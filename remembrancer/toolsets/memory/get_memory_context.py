@@ -45,7 +45,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     sections: list[Section] | UnsetType = UNSET
 
 
-@tool("What to know for the present task, as a Markdown block within a token budget.", read_only=True)
+@tool("What to know for a task, as Markdown.", read_only=True)
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service

@@ -166,7 +166,7 @@ def _store(connection: sqlite3.Connection, operation: Operation, change: StoreMe
     check_may_supersede(change.memory_id, change.scope, links, "supersedes")
     done = store_memory(connection, operation, change, now)
     assert isinstance(done.result, StoredResult)
-    if done.result.memory_id != change.supersedes:  # what says the same is no other memory
+    if done.result.memory_id != links[0][1].id:  # what says the same is no other memory
         add_links(connection, operation, memory_to_change(connection, operation, done.result.memory_id), links, now)
     return done
 
