@@ -22,6 +22,7 @@ from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
 from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
+from remembrancer.memory.slots import in_force_first
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
@@ -71,7 +72,7 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
         own = [memory for memory in found[name].memories if memory.id not in taken]
         own = [memory for memory in own if memory.status != "consolidated"] or own
         own.sort(key=lambda memory: memory.status in STOOD_FOR)
-        own = said_once(own)
+        own = in_force_first(said_once(own))
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
         taken.update(memory.id for memory in kept[name].memories)

@@ -39,6 +39,7 @@ from remembrancer.memory.ranking import (
     answerable_cosine,
     boosted,
     first_of,
+    has_ended,
     is_unlikely,
     neighbour_boosts,
     noise,
@@ -128,6 +129,7 @@ class _Recall:
         self._strategy = request.strategy
         self._profile: ProfileName | None = None
         self._below = 0
+        self._windows: Sequence[TimeWindow] = ()
 
     async def make_vector(self, embed: Callable[[str], Awaitable[Vectors]]) -> None:
         """Have the query's vector made, or say why there is none."""
@@ -170,7 +172,7 @@ class _Recall:
             in_project = sum(each.sizes.get("project", 0) for each in found)
             self._profile = request.profile or choose_profile(request.query, in_project)
         zone = zone_of(request.reference_time, request.utc_offset_s)
-        windows = time_windows(request.query, self._asked_at, zone)
+        windows = self._windows = time_windows(request.query, self._asked_at, zone)
         happened = None
         if windows and request.strategy == "hybrid" and asks_what_happened(request.query):
             happened = [self._of_times(source, windows) for source in sources]
@@ -184,7 +186,9 @@ class _Recall:
     def answer(self, ranked: Ranked) -> tuple[Recalled, dict[int, list[int]]]:
         """What is answered with a ranking, and the numbers of the memories in it by their source's place."""
         request = self._request
-        entries, left_out = shortlist(self._sources, ranked, self._filters, request.limit, self._now)
+        entries, left_out = shortlist(
+            self._sources, ranked, self._filters, request.limit, self._now, of_a_time=bool(self._windows)
+        )
         passages = {}
         if request.with_passages:
             passages = passages_of(request.query, self.vector, self._sources, {e.place: e.record for e in entries})
@@ -198,6 +202,7 @@ class _Recall:
                     tags=entry.tags,
                     strength=entry.strength,
                     found_in=entry.found_in,
+                    expired=has_ended(entry.record.valid_until, self._asked_at),
                     stands_for=entry.stands_for,
                     passages=passages.get(entry.place, ()),
                 )
