@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -115,10 +116,8 @@ class StdioClient:
         message: Json = {"jsonrpc": "2.0", "id": request_id, "method": method}
         if params is not None:
             message["params"] = params
-        try:
+        with suppress(OSError):  # its output ends, too
             await self.send(message)
-        except OSError as error:
-            raise ClientError(CLOSED) from error
         answer = await future
         if "error" in answer:
             raise ClientError(answer["error"])

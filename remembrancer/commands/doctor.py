@@ -597,7 +597,7 @@ def check_clients(at: Examination) -> Finding:
 
 def our_entries(client: Client, place: Place, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
     """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
-    whole = read_object(place.path)
+    whole = read_object(place)
     lists = [whole.get(place.key)]
     projects = whole.get("projects")
     if client.name == "claude-code" and isinstance(projects, Mapping):  # those of one user in one project

@@ -107,8 +107,10 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     forgotten_reason: str | None = None
     near_duplicates: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
+    superseded_by: tuple[str, ...] = ()
+    """Ids of the memories that a link says replace it."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that contradict or supersede it."""
+    """Ids of newer memories that contradict it, or say another value of the same thing."""
 
     @property
     def happened_at(self) -> float:
@@ -128,6 +130,8 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     """`memory_strength` at the time of the answer, in [0, 1]."""
     found_in: tuple[Scope, ...] = ()
     """The scopes that had it, where that was more than one."""
+    expired: bool = False
+    """What it says has ceased to be valid."""
     stands_for: tuple[str, ...] = ()
     """Ids of memories that say the same and were left out for it."""
     passages: tuple[tuple[int, int], ...] = ()

@@ -141,9 +141,10 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory."""
+    """Create a memory. `supersedes` is the id of one in the same file that it replaces."""
 
     memory_id: str
+    supersedes: str | None = None
 
 
 class LinkRef(msgspec.Struct, frozen=True):

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.actors.sdk_client import ERAS
+from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, until
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +57,28 @@ def bridged(era: str, session: str) -> Client:
     return Client(command, mode=era, cache=None)
 
 
+@pytest.mark.usefixtures("patient")
+async def test_the_next_session_starts_where_the_last_one_stopped(runtime: Runtime) -> None:
+    note = "Next: add the index on invoices(created_at, id); the migration is half written"
+    async with bridged("auto", "session:monday") as first, bridged("auto", "session:beside") as beside:
+        await Caller(first).store(note)
+        draft = await Caller(beside)("get_memory_context")
+        assert note not in draft["context_block"], "concurrent sessions do not see each other's drafts"
+    async with bridged("auto", "session:tuesday") as second:
+        ask = Caller(second)
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                if note in (await ask("get_memory_context"))["context_block"]:
+                    break
+                await anyio.sleep(0.2)
+        for question in ("what is next?", "what did I do in the last session?"):
+            answer = await ask("recall_memories", query=question)
+            assert note in answer["memories"][0]["content"]
+        answer = await ask("recall_memories", query="invoices index")
+        assert note in answer["memories"][0]["content"]
+
+
+@pytest.mark.usefixtures("patient")
 async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(runtime: Runtime) -> None:
     sentence = "Deploys happen on Tuesdays"
     async with (

@@ -203,7 +203,7 @@ def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path
     assert done.returncode == exit_codes.OK
     assert "Nothing was written." in done.stdout
     said = {(each["client"], each["scope"]): each for each in json.loads(setup("--json").stdout)["clients"]}
-    assert len(said) == 7
+    assert len(said) == 8
     assert {client for (client, _), each in said.items() if each["found"]} == {"claude-code", "cursor"}
     assert said["claude-code", "user"]["action"] == "nothing"
     assert said["cursor", "project"]["action"] == "add"

@@ -195,7 +195,7 @@ def test_what_every_session_asks_first_is_answered_without_a_gateway_and_once() 
     (greeting,) = client.conversation.expire(client.now + PREPARED_AFTER_S)
     assert json.loads(greeting)["result"]["protocolVersion"] == "2025-06-18"
     client.say(line(method="notifications/initialized"))
-    client.request(1, "tools/list")
+    client.request(1, "tools/list", _meta={"progressToken": 0})
     client.request(2, "tools/list", cursor="more")
     client.request(3, "tools/call", name="get_memory_status")
     (listed,) = client.conversation.expire(client.now)

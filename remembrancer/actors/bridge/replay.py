@@ -163,7 +163,8 @@ class Conversation:
         params = message.get("params")
         if message["method"] == HANDSHAKE:
             return isinstance(params, dict)
-        return self._initialize is not None and not params
+        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a token for progress, say
+        return self._initialize is not None and is_whole
 
     def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
         """The answer to a line that cannot be read, under its id where that can be had: its sender waits for it."""

@@ -67,6 +67,8 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
         shown["scores"] = {name: round(value, _ROUNDED) for name, value in signals if value is not None}
     if memory.forgotten:
         shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
+    if memory.expired:
+        shown["expired"] = True
     if memory.status != "active":
         shown["status"] = memory.status
     if memory.strength is not None:
@@ -74,7 +76,7 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
     return shown | said_by(
         memory,
         *("occurred_at", "kind", "summary", "valid_until", "found_in", "stands_for", "derived_from"),
-        *("possibly_superseded_by", "near_duplicates"),
+        *("superseded_by", "possibly_superseded_by", "near_duplicates"),
     )
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
 from remembrancer.memory.text import check_text, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.ids import derive_memory_id, parse_memory_id
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
 from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
@@ -52,7 +52,7 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(description="One fact, event or procedure that makes sense on its own")]
+    content: Annotated[str, Meta(description="One fact, event or how-to that makes sense alone")]
     scope: (
         Annotated[
             Scope,
@@ -79,6 +79,7 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
+    supersedes: Annotated[str, Meta(description="Id of what this replaces")] | UnsetType = UNSET
 
 
 @tool("Remember something for later sessions, durably.")
@@ -153,6 +154,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         occurred_at=seconds_of(arguments.occurred_at, "occurred_at"),
         valid_from=valid_from,
         valid_until=valid_until,
+        supersedes=None if arguments.supersedes is UNSET else parse_memory_id(arguments.supersedes, field="supersedes"),
     )
 
 
