@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench inspector clean
+.PHONY: demo test check bench clients clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/remembrancer demo
@@ -38,9 +38,11 @@ else
 endif
 	$(BIN)/python -m bench.scale --plot docs/latency.svg
 
-# Drives every tool, resource and prompt with a client that is not ours; needs Node.
-inspector: $(VENV)/.dev
-	npm install --silent --no-audit --no-fund --prefix .inspector @modelcontextprotocol/inspector@2.12
+# Drives every tool, resource and prompt with a client that is not ours, and two assistants' command lines with a scripted
+# model; needs Node (900 MB).
+clients: $(VENV)/.dev
+	npm install --silent --no-audit --no-fund --prefix .clients \
+		@modelcontextprotocol/inspector@2.12 @anthropic-ai/claude-code@2.1 @openai/codex@0.169
 	$(BIN)/python -m pytest -q tests/clients
 
 $(VENV)/.python:
@@ -65,4 +67,4 @@ $(VENV)/.dev: pyproject.toml | $(VENV)/.python
 	@touch $@ $(VENV)/.runtime
 
 clean:
-	rm -rf $(VENV) .inspector .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis

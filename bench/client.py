@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -17,6 +18,7 @@ LINE_LIMIT_BYTES: Final = 32 * 1024 * 1024
 PROTOCOL: Final = "2025-11-25"
 
 Json = dict[str, Any]
+CLOSED: Final[Json] = {"code": 0, "message": "the server closed its output"}
 
 
 class ClientError(Exception):
@@ -105,14 +107,17 @@ class StdioClient:
         await self.process.stdin.drain()
 
     async def request(self, method: str, params: Json | None = None) -> Json:
-        """Send a request and return its result. Raises `ClientError` for a JSON-RPC error."""
+        """Send a request and return its result. Raises `ClientError` for a JSON-RPC error or when the server left."""
+        if self._reader is None or self._reader.done():
+            raise ClientError(CLOSED)
         request_id = next(self._ids)
         future: asyncio.Future[Json] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = future
         message: Json = {"jsonrpc": "2.0", "id": request_id, "method": method}
         if params is not None:
             message["params"] = params
-        await self.send(message)
+        with suppress(OSError):  # its output ends, too
+            await self.send(message)
         answer = await future
         if "error" in answer:
             raise ClientError(answer["error"])
@@ -163,7 +168,7 @@ class StdioClient:
                 self.strays.append(line)
         for future in self._waiting.values():
             if not future.done():
-                future.set_exception(ClientError({"code": 0, "message": "the server closed its output"}))
+                future.set_exception(ClientError(CLOSED))
 
 
 def command_line() -> list[str]:

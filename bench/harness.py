@@ -69,11 +69,16 @@ class Runtime:
         status: dict[str, Any] = json.loads(out)
         return status
 
-    async def aclose(self) -> None:
+    async def stop(self) -> bool:
+        """Stop it. Returns whether it is down."""
         for _ in range(STOP_ATTEMPTS):  # a busy machine may keep the launcher from answering in time
             code, _ = await self.command("down")
             if code in (exit_codes.OK, exit_codes.NOT_RUNNING):
-                break
+                return True
+        return False
+
+    async def aclose(self) -> None:
+        await self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
 

@@ -1,7 +1,8 @@
 """The configuration files of MCP clients: where each lies, and what makes a client start Remembrancer.
 
 Sources: the clients' own documentation, for Claude Code's hooks https://code.claude.com/docs/en/hooks. A change is
-decided first (`Plan`) and carried out later (`replace_text`). A file with comments is left as it is.
+decided first (`Plan`) and carried out later (`replace_text`). A JSON file with comments is left as it is; Codex's file
+is TOML, of which nothing but our own tables is rewritten.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import shutil
 import stat
 import sys
 import tempfile
+import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path, PurePath
@@ -29,6 +32,8 @@ State = Literal["absent", "same", "extended", "other"]
 Json = dict[str, Any]
 
 HOOKS: Final = "hooks"
+TOML_KEY: Final = "mcp_servers"
+"""The member that has the servers in the one client's file that is TOML."""
 HOOK_EVENTS: Final = tuple(event for event in link.HOOK_EVENTS if event != link.TOOL_FAILED)
 """The events that are asked for. With one that it does not know, an older client takes nothing from the whole file."""
 TOOL_EVENTS: Final = (link.TOOL_BEGINS, link.TOOL_DONE)
@@ -45,6 +50,11 @@ _STRING: Final = r'"(?:\\.|[^"\\])*"'
 _COMMENTS: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(_STRING + r"|,(?=\s*[}\]])")
 _MARK: Final = "\ufeff"
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_TABLE: Final = re.compile(
+    rf"""\s*\[+\s*(?:{TOML_KEY}\s*\.\s*(?P<server>[\w-]+|"[^"]*"|'[^']*'))?[^#=]*\]\s*(?:#.*)?$""", re.MULTILINE
+)
+"""A line that begins a TOML table; of a server, its name."""
 
 
 class FileRefused(Exception):
@@ -75,13 +85,14 @@ class Surroundings:
     def path(self, template: str) -> Path:
         """A path in which `{home}`, `{project}`, `{applications}` (where Electron keeps what belongs to a user),
         `{claude}` and `{claude_home}` (the directory given to Claude Code, or else where it keeps its settings, and its
-        own file) stand for what they are here."""
+        own file) and `{codex}` stand for what they are here."""
         named, claude = self.environ.get("XDG_CONFIG_HOME", ""), self.environ.get("CLAUDE_CONFIG_DIR")
         applications = Path(named) if Path(named).is_absolute() else self.home / ".config"
         if self.platform == "darwin":
             applications = self.home / "Library" / "Application Support"
         chosen = Path(claude).expanduser() if claude else None
         places = {"claude": chosen or self.home / ".claude", "claude_home": chosen or self.home}
+        places["codex"] = Path(self.environ.get("CODEX_HOME") or self.home / ".codex").expanduser()
         return Path(template.format(home=self.home, project=self.project, applications=applications, **places))
 
 
@@ -160,6 +171,17 @@ CLIENTS: Final = (
         command="code",
         key="servers",
     ),
+    Client(
+        "codex",
+        "Codex",
+        {"user": "{codex}/config.toml"},
+        ("{codex}",),
+        "start a new session (/mcp shows the servers)",
+        command="codex",
+        key=TOML_KEY,
+        says_type=False,
+        has_path=True,
+    ),
 )
 
 
@@ -223,6 +245,8 @@ def make_groups(command: tuple[str, ...], environ: Mapping[str, str]) -> dict[st
 
 def document(key: str, wanted: Mapping[str, object]) -> str:
     """A whole file with ours alone: entries by their names, or hooks by their events."""
+    if key == TOML_KEY:
+        return "\n".join(_table(name, entry) for name, entry in wanted.items()).rstrip()
     return json.dumps({key: wanted}, indent=2, ensure_ascii=False)
 
 
@@ -395,7 +419,7 @@ def refused_plan(client: Client, place: Place, text: str | None, refused: FileRe
 def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json], _Change], paste: str = "") -> Plan:
     """The plan that makes a change to a file's member."""
     try:
-        whole = parse_with_comments(text or "")
+        whole = _parsed(place, text or "")
         member = whole.get(place.key, {})
         if not isinstance(member, dict):
             raise FileRefused(f"its member {place.key!r} is not a JSON object")
@@ -405,7 +429,7 @@ def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json
             whole[place.key] = done.member
             if place.key == HOOKS and not done.member:
                 del whole[place.key]
-            after = _written(text or "", whole)
+            after = (_written_toml if place.key == TOML_KEY else _written)(text or "", whole)
     except FileRefused as refused:
         return refused_plan(client, place, text, refused, paste)
     return Plan(client, place, done.action, done.said, text, after, done.difference)
@@ -439,9 +463,59 @@ def _runs_ours(entry: object) -> bool:
 # --- the text of a file ---
 
 
-def read_object(path: Path) -> Json:
+def read_object(place: Place) -> Json:
     """The object that a file holds, empty when there is no file. Raises `FileRefused`."""
-    return parse_with_comments(read_text(path) or "")
+    return _parsed(place, read_text(place.path) or "")
+
+
+def _parsed(place: Place, text: str) -> Json:
+    return _parse_toml(text) if place.key == TOML_KEY else parse_with_comments(text)
+
+
+def _parse_toml(text: str) -> Json:
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise FileRefused(f"it is not valid TOML: {error}") from error
+
+
+def _written_toml(before: str, whole: Json) -> str:
+    """The text with the tables of those servers that differ taken out, and written anew at its end.
+
+    Raises:
+        FileRefused: a server is written in some other form than as a table, and cannot be taken out.
+    """
+    present, wanted = (each.get(TOML_KEY, {}) for each in (_parse_toml(before), whole))
+    changed = [name for name in {**present, **wanted} if present.get(name) != wanted.get(name)]
+    kept, is_kept = [], True
+    for line in before.splitlines(keepends=True):
+        if header := _TABLE.match(line):
+            is_kept = header["server"] is None or header["server"].strip("\"'") not in changed
+        kept += [line] if is_kept else []
+    parts = ["".join(kept).rstrip(), *(_table(name, wanted[name]) for name in changed if name in wanted)]
+    after = "\n\n".join(part for part in parts if part)
+    after = after.rstrip() + "\n" if after else ""
+    with suppress(FileRefused):
+        if {TOML_KEY: {}, **_parse_toml(after)} == {TOML_KEY: {}, **whole}:
+            return after
+    raise FileRefused(f"what it has under {TOML_KEY} is not written as tables of their own")
+
+
+def _table(name: str, entry: object) -> str:
+    """A server as a TOML table. JSON's strings, numbers and lists are TOML's, too."""
+    assert isinstance(entry, Mapping)
+    lines = [f"{_toml_key(key)} = {_toml(value)}" for key, value in entry.items()]
+    return "\n".join([f"[{TOML_KEY}.{_toml_key(name)}]", *lines, ""])
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else _toml(key)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_toml_key(key)} = {_toml(each)}" for key, each in value.items()) + "}"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def parse_with_comments(text: str) -> Json:

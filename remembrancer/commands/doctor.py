@@ -30,6 +30,7 @@ from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import CLIENTS, Client, FileRefused, Place, Surroundings, is_ours, read_object
 from remembrancer.commands.home_files import opened
 from remembrancer.commands.runtime_client import ask_status, paths_here
+from remembrancer.commands.setup import probe
 from remembrancer.commands.status import find_problems
 from remembrancer.config.reading import load_settings
 from remembrancer.config.settings import Settings
@@ -193,6 +194,15 @@ def check_versions(_: Examination) -> Finding:
     if not has_fts5:
         return Finding("problem", found, "use a Python whose SQLite has FTS5: memories cannot be stored without")
     return Finding("ok", found)
+
+
+def check_start(_: Examination) -> Finding:
+    """Whether the command does what a client wants of it, tried as `setup` does, in a home of its own."""
+    probed = probe((sys.executable, "-P", "-m", "remembrancer", "mcp"), {})
+    if probed.error is not None:
+        return Finding("problem", f"tried as a client starts it: {probed.error}", "mend that, or install it anew")
+    found = f"lists its tools {probed.tools_ms:.0f} ms after a client starts it, and answers calls"
+    return Finding("ok", f"{found} after {probed.ready_ms:.0f} ms with nothing running")
 
 
 def check_configuration(at: Examination) -> Finding:
@@ -587,7 +597,7 @@ def check_clients(at: Examination) -> Finding:
 
 def our_entries(client: Client, place: Place, around: Surroundings) -> list[tuple[str, Mapping[str, object]]]:
     """The entries of ours in a client's file. Raises `FileRefused` when it cannot be read."""
-    whole = read_object(place.path)
+    whole = read_object(place)
     lists = [whole.get(place.key)]
     projects = whole.get("projects")
     if client.name == "claude-code" and isinstance(projects, Mapping):  # those of one user in one project
@@ -609,6 +619,7 @@ def is_there(command: str, around: Surroundings) -> bool:
 
 CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "versions": check_versions,
+    "start": check_start,
     "configuration": check_configuration,
     "home": check_home,
     "permissions": check_permissions,

@@ -1,8 +1,9 @@
 """`remembrancer import`: take in what `remembrancer export` has written, here or on another machine.
 
-Every line is checked before anything is sent. The memories go to the store in batches, in the order of the file; the id
-of each operation comes from the content of its line and the place it goes to, so a second import of the same file
-changes nothing, and one that was interrupted goes on.
+Every line is checked before anything is sent: what a tool would refuse to store is refused here too, and named with the
+number of its line. The rest goes to the store in batches, in the order of the file; the id of each operation comes from
+the content of its line and the place it goes to, so a second import of the same file changes nothing, and one that was
+interrupted goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -45,6 +46,11 @@ from remembrancer.commands.home_files import (
 )
 from remembrancer.commands.runtime_client import AskStore, connected_store, paths_here
 from remembrancer.config.project import project_of
+from remembrancer.config.reading import load_settings
+from remembrancer.config.settings import Settings
+from remembrancer.memory.credentials import refuse_credentials, texts_of
+from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
+from remembrancer.memory.text import clean_name, printable
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.session_life import SessionEntry
@@ -59,6 +65,7 @@ from remembrancer.protocol.writes import (
     SubmitBatch,
 )
 
+CONTENT_LIMIT_BYTES: Final = Settings().content_limit_bytes
 MAX_NAMED: Final = 100
 """Bad lines and refused memories that a report names; the others are only counted."""
 PlacedMemory = tuple[ProjectRef | None, PortableMemory]
@@ -80,6 +87,8 @@ class Checked(msgspec.Struct):
     projects: dict[str, ProjectRef] = {}
     memories: int = 0
     sessions: int = 0
+    refused: set[int] = set()
+    """The numbers of sound lines with a memory that no tool would have stored."""
     bad: int = 0
     first_bad: list[BadLine] = []
 
@@ -89,8 +98,29 @@ class Checked(msgspec.Struct):
         if len(self.first_bad) < MAX_NAMED:
             self.first_bad.append(BadLine(line, reason))
 
+    def note_sound(
+        self, number: int, line: MemoryLine | SessionLine, content_limit_bytes: int, *, allow_secrets: bool
+    ) -> None:
+        """Count a memory or a session, and look whether a tool would have stored it."""
+        self.memories += isinstance(line, MemoryLine)
+        self.sessions += isinstance(line, SessionLine)
+        try:
+            match line:
+                case MemoryLine(memory=memory):
+                    check_memory(memory, content_limit_bytes)
+                    if not allow_secrets:
+                        change = ImportMemory(memory)
+                        refuse_credentials(change, list(texts_of(change)))
+                case SessionLine(session=session):
+                    clean_name(session.session_id, field="session_id", longest=MAX_SESSION_ID)
+                    for name in ("started_at", "last_active_at", "ended_at"):
+                        check_time(getattr(session, name), name)
+        except InvalidInput as error:
+            self.refused.add(number)
+            self.note_bad(number, error.message)
 
-def check(file: IO[bytes]) -> Checked:
+
+def check(file: IO[bytes], content_limit_bytes: int = CONTENT_LIMIT_BYTES, *, allow_secrets: bool = False) -> Checked:
     """Look at every line of a file, from its beginning.
 
     Raises:
@@ -106,25 +136,27 @@ def check(file: IO[bytes]) -> Checked:
         match line:
             case EndLine():
                 end = line
-            case MemoryLine():
-                checked.memories += 1
-            case SessionLine():
-                checked.sessions += 1
+            case MemoryLine() | SessionLine():
+                checked.note_sound(number, line, content_limit_bytes, allow_secrets=allow_secrets)
     if end is None:
         checked.note_bad(number, "after this, the file was cut off: the line that counts the others is missing")
-    elif not checked.bad and (checked.memories, checked.sessions) != (end.memories, end.sessions):
+    elif checked.bad == len(checked.refused) and (checked.memories, checked.sessions) != (end.memories, end.sessions):
         checked.note_bad(number, f"{end.memories} memories are announced, and {checked.memories} are there")
     return checked
 
 
-def placed_lines(file: IO[bytes], targets: Mapping[str, ProjectRef]) -> Iterator[Placed]:
+def placed_lines(
+    file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int] = frozenset()
+) -> Iterator[Placed]:
     """Every sound line of a file that `check` has seen, from its beginning, with the project that it goes to.
 
-    `targets` gives that for the projects of the file.
+    `targets` gives that for the projects of the file; the numbers of lines that are `refused` are left out.
     """
     file.seek(0)
     file.readline()
-    for _, line in _sound_lines(file, {}, lambda _line, _reason: None):
+    for number, line in _sound_lines(file, {}, lambda _line, _reason: None):
+        if number in refused:
+            continue
         match line:
             case MemoryLine(memory=content) | SessionLine(session=content):
                 yield None if line.project is None else targets[line.project], content
@@ -319,10 +351,11 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer import",
         description="Take in the memories of an export, with their ids and their history. What is there already stays "
-        "as it is. Nothing is imported unless every line is sound. A runtime is started when none is up.",
-        epilog="exit status: 0 imported, 1 the store refused some, 2 the command line is wrong, "
+        "as it is. Lines that are not sound, or that no tool would have stored (too large, with a secret), are named "
+        "and passed over. A runtime is started when none is up.",
+        epilog="exit status: 0 imported, 1 some were refused, 2 the command line is wrong, "
         "8 the store has no room, 9 the store stays away (run it again: it goes on), "
-        "10 the file is damaged or of a newer release",
+        "10 the file is no export, or of a newer release",
     )
     parser.add_argument("file", metavar="FILE", help="what 'remembrancer export' has written; - is standard input")
     parser.add_argument(
@@ -333,24 +366,22 @@ def main(argv: list[str]) -> int:
         help="import the memories of the project (of that id, when there are several) into the one of this directory",
     )
     parser.add_argument("--dry-run", action="store_true", help="only check the file and say what would be imported")
-    parser.add_argument("--skip-bad", action="store_true", help="pass over lines that are not sound")
+    parser.add_argument("--allow-secrets", action="store_true", help="also import what looks like a credential")
     parser.add_argument("--json", action="store_true", help="for programs")
     arguments = parser.parse_args(argv)
     os.umask(PRIVATE_UMASK)
     with _input(arguments.file) as file:
-        checked = check(file)
+        limit_bytes = load_settings(os.environ).content_limit_bytes
+        checked = check(file, limit_bytes, allow_secrets=arguments.allow_secrets)
         targets = choose_targets(checked.projects, arguments.project)
         report = Report()
-        refused = checked.bad > 0 and not arguments.skip_bad
-        if not refused:
-            report = anyio.run(_import, file, targets, arguments.dry_run)
+        if checked.memories + checked.sessions > len(checked.refused):
+            report = anyio.run(_import, file, targets, checked.refused, arguments.dry_run)
     if arguments.json:
         print(json.dumps(_summary(checked, report, dry_run=arguments.dry_run)))
     else:
-        _tell(checked, report, dry_run=arguments.dry_run, refused=refused)
-    if refused:
-        return exit_codes.FILE_UNUSABLE
-    return exit_codes.FAILED if report.rejected else exit_codes.OK
+        _tell(checked, report, dry_run=arguments.dry_run)
+    return exit_codes.FAILED if report.rejected or checked.bad else exit_codes.OK
 
 
 def choose_targets(projects: Mapping[str, ProjectRef], named: list[str]) -> dict[str, ProjectRef]:
@@ -394,17 +425,17 @@ def _input(named: str) -> Iterator[IO[bytes]]:
         yield spool
 
 
-async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], dry_run: bool) -> Report:
+async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Report:
     paths = paths_here()
     refuse_unfinished(paths)
     if dry_run:
         importer = Importer(paths, None, time.time())
-        await importer.take(placed_lines(file, targets))
+        await importer.take(placed_lines(file, targets, refused))
         return importer.report
     async with connected_store() as ask_store:
         importer = Importer(paths, ask_store, time.time())
         try:
-            await importer.take(placed_lines(file, targets))
+            await importer.take(placed_lines(file, targets, refused))
         except RemembrancerError:
             print(f"{importer.report.imported:,} memories were imported before it ended.", file=sys.stderr)
             raise
@@ -426,22 +457,19 @@ def _summary(checked: Checked, report: Report, *, dry_run: bool) -> dict[str, An
     }
 
 
-def _tell(checked: Checked, report: Report, *, dry_run: bool, refused: bool) -> None:
+def _tell(checked: Checked, report: Report, *, dry_run: bool) -> None:
     for bad in checked.first_bad:
-        print(f"line {bad.line}: {bad.reason}", file=sys.stderr)
+        print(printable(f"line {bad.line}: {bad.reason}"), file=sys.stderr)
     if checked.bad > len(checked.first_bad):
         print(f"and {checked.bad - len(checked.first_bad):,} lines more", file=sys.stderr)
-    if refused:
-        print("Nothing was imported: mend these lines, or pass over them with --skip-bad.", file=sys.stderr)
-        return
     for refusal in report.first_rejected:
-        print(f"{refusal.id}: {refusal.reason}", file=sys.stderr)
+        print(printable(f"{refusal.id}: {refusal.reason}"), file=sys.stderr)
     verb = "would be imported" if dry_run else "imported"
     said = f"{report.imported:,} memories {verb}, {report.present:,} were there already"
     if report.rejected:
         said += f", {report.rejected:,} were refused"
     if checked.bad:
-        said += f", {checked.bad:,} lines were passed over"
+        said += f", {checked.bad:,} lines were passed over (mend them, and import the file again)"
     print(f"{said}.")
     if report.imported and not dry_run:
         print("They are found by their words now, and by their meaning when the embedders have read them.")

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +18,7 @@ from rich.text import Text
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import paths_here
+from remembrancer.memory.limits import moment
 from remembrancer.protocol.writes import Operation, StoreMemory
 
 SHOWN: Final = 60
@@ -89,7 +89,7 @@ def _about(row: dict[str, Any]) -> str:
 
 
 def _when(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
+    return moment(seconds).strftime("%Y-%m-%d %H:%M")
 
 
 def _show(queued: list[dict[str, Any]], aside: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -11,15 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, TagMemory, UpdateMemory
+from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, StoreMemory, TagMemory, UpdateMemory
 
 MAX_METADATA_BYTES: Final = 64 * 1024
 """All of a memory's metadata as JSON."""
-MAX_TAGS: Final = 100
-MAX_ENTITIES: Final = 100
 BREADTH: Final[dict[Scope, int]] = {"session": 0, "project": 1, "user": 2}
 
 _canonical = msgspec.json.Encoder(order="deterministic")
@@ -105,6 +104,40 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
     if change.valid_from is not None or change.valid_until is not None:
         _check_validity(after, "valid_until" if change.valid_from is None else "valid_from")
     return after
+
+
+SAME_EVENT_S: Final = 86_400.0
+"""Within so long, the same words about an event are about the same event."""
+
+
+def says_the_same(known: Snapshot, created_at: float, again: StoreMemory, now: float) -> bool:
+    """Whether a memory of the same text and scope is the one that `again` states: true still, and of the same time."""
+    if known.forgotten or (known.valid_until is not None and known.valid_until <= now):
+        return False
+    for before, after in ((known.valid_from, again.valid_from), (known.valid_until, again.valid_until)):
+        if after is not None and after != before:
+            return False
+    if again.type == "episodic" or again.occurred_at is not None:
+        apart_s = (now if again.occurred_at is None else again.occurred_at) - (known.occurred_at or created_at)
+        return abs(apart_s) < SAME_EVENT_S
+    return True
+
+
+def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
+    """A memory after its very text was stored once more: with what was said of it then and now."""
+    return msgspec.structs.replace(
+        known,
+        importance=max(known.importance, again.importance),
+        confidence=max(known.confidence, again.confidence),
+        tags=tuple(dict.fromkeys((*known.tags, *again.tags)))[: max(MAX_TAGS, len(known.tags))],
+        related_entities=tuple(dict.fromkeys((*known.related_entities, *again.related_entities)))[
+            : max(MAX_ENTITIES, len(known.related_entities))
+        ],
+        structured={**again.structured, **known.structured},
+        summary=known.summary or again.summary,
+        domain=known.domain or again.domain,
+        status="active" if known.status in ("archived", "consolidated") else known.status,
+    )
 
 
 def tagged(before: Snapshot, change: TagMemory) -> Snapshot:

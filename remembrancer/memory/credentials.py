@@ -20,7 +20,7 @@ import msgspec
 import re2
 
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.writes import Change, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import Change, ImportMemory, RecordedFields, StoreMemory, UpdateMemory
 
 NOT_LOOKED_AT: Final = frozenset(
     {
@@ -480,6 +480,12 @@ def refuse_credentials(change: Change, texts: Sequence[tuple[str, str]]) -> None
 
 def texts_of(change: Change) -> Iterator[tuple[str, str]]:
     """Every text of a change that is kept, with the field that it belongs to."""
+    if isinstance(change, ImportMemory):
+        for recorded in (change.memory, *(entry.record for entry in change.memory.history)):
+            for name in RecordedFields.__struct_fields__:
+                if name not in NOT_LOOKED_AT:
+                    yield from _texts(getattr(recorded, name), name)
+        return
     for name in change.__struct_fields__:
         if name not in NOT_LOOKED_AT:
             yield from _texts(getattr(change, name), ARGUMENTS.get(name, name))

@@ -163,6 +163,11 @@ _UNSHOWN: Final = {
 }
 
 
+def printable(text: str) -> str:
+    """A text as a terminal may have it: its lines, and no control character that would steer it."""
+    return text if text.isprintable() else text.translate(_UNSHOWN).replace("\r", "\ufffd")
+
+
 def neutralised(text: str) -> str:
     """A remembered text as it is shown: data that cannot pose as the frame of a conversation, or steer a terminal."""
     if "<" in text or "[" in text:

@@ -107,8 +107,10 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     forgotten_reason: str | None = None
     near_duplicates: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
+    superseded_by: tuple[str, ...] = ()
+    """Ids of the memories that a link says replace it."""
     possibly_superseded_by: tuple[str, ...] = ()
-    """Ids of newer memories that contradict or supersede it."""
+    """Ids of newer memories that contradict it, or say another value of the same thing."""
 
     @property
     def happened_at(self) -> float:
@@ -128,6 +130,8 @@ class RecalledMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True
     """`memory_strength` at the time of the answer, in [0, 1]."""
     found_in: tuple[Scope, ...] = ()
     """The scopes that had it, where that was more than one."""
+    expired: bool = False
+    """What it says has ceased to be valid."""
     stands_for: tuple[str, ...] = ()
     """Ids of memories that say the same and were left out for it."""
     passages: tuple[tuple[int, int], ...] = ()
@@ -234,6 +238,13 @@ class Promotion(msgspec.Struct, frozen=True, omit_defaults=True):
     merged_into: str | None = None
 
 
+class MemoryCopy(msgspec.Struct, frozen=True):
+    """Another memory with the very same content."""
+
+    memory_id: str
+    scope: Scope
+
+
 class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """A memory whole, whether it has its vectors, and which others are nearly the same (cosine >= 0.95).
 
@@ -251,6 +262,8 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     observed_in: tuple[str, ...] = ()
     """Ids of the projects in which a pattern of the user was observed."""
     reasons: tuple[str, ...] = ()
+    copies: tuple[MemoryCopy, ...] = ()
+    """In all files; those that are forgotten do not count."""
 
 
 class SearchGraph(msgspec.Struct, frozen=True, tag=True):

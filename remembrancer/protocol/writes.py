@@ -141,9 +141,10 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory."""
+    """Create a memory. `supersedes` is the id of one in the same file that it replaces."""
 
     memory_id: str
+    supersedes: str | None = None
 
 
 class LinkRef(msgspec.Struct, frozen=True):
@@ -292,13 +293,17 @@ class SessionsImported(msgspec.Struct, frozen=True, tag=True):
 
 
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of a `StoreMemory`. `duplicates` are ids of memories with the very same content, oldest first."""
+    """What came of a `StoreMemory`: the memory's id, which is another than was asked for if its text was known.
+
+    `duplicates` are ids of other memories with the very same content, oldest first.
+    """
 
     memory_id: str
     type: MemoryType
     scope: Scope
     graph_edges_created: int = 0
     duplicates: tuple[str, ...] = ()
+    already_known: bool = False
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
+import json
 import re
 from typing import Any, Final, Generic, TypeVar
 
@@ -98,6 +100,8 @@ class ArgumentDecoder(Generic[T]):
     def decode(self, arguments: dict[str, Any]) -> T:
         """The arguments. A bare string stands for a list of one, and `null` for an optional field that is left out.
 
+        A list or an object may come as a text in JSON, as some clients send them.
+
         A whole number may be written with a point, as `10.0`.
 
         Raises:
@@ -141,15 +145,16 @@ class ArgumentDecoder(Generic[T]):
 
 def _lenient(value: Any, node: dict[str, Any]) -> Any:
     """A value in the form that the decoder takes, where a schema says what was meant."""
-    properties = node.get("properties")
-    if isinstance(value, dict) and properties:
-        required = node.get("required", ())
-        return {
-            name: _lenient(each, properties.get(name, {}))
-            for name, each in value.items()
-            if not (each is None and name not in required)
-        }
+    if isinstance(value, str) and node.get("type") in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
+        with contextlib.suppress(ValueError):  # what is no JSON is refused below, or is a text that begins so
+            decoded = json.loads(value)
+            if isinstance(decoded, list if node["type"] == "array" else dict):
+                value = decoded
+    if isinstance(value, dict) and node.get("properties"):
+        return _lenient_fields(value, node)
     if node.get("type") == "array":
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            return value
         if isinstance(value, str) and node["items"].get("type") == "string":
             return [value]
         if isinstance(value, list):
@@ -157,6 +162,15 @@ def _lenient(value: Any, node: dict[str, Any]) -> Any:
     if isinstance(value, float) and node.get("type") == "integer" and value.is_integer():
         return int(value)  # 10.0 is an integer to JSON Schema
     return value
+
+
+def _lenient_fields(value: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
+    required = node.get("required", ())
+    return {
+        name: _lenient(each, node["properties"].get(name, {}))
+        for name, each in value.items()
+        if not (each is None and name not in required)
+    }
 
 
 def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:

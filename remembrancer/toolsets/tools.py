@@ -116,7 +116,7 @@ class Tool(Generic[T]):
             "name": self.name,
             "description": self.description,
             "inputSchema": self.decoder.schema,
-            "annotations": {**hints, "openWorldHint": False},
+            "annotations": hints,
         }
 
 

@@ -17,6 +17,7 @@ from remembrancer.actors.consolidator.actor import HANDLERS, JobLoop
 from remembrancer.actors.consolidator.promoting import promote_to_user
 from remembrancer.actors.consolidator.store_connection import StoreConnection, all_memories
 from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
@@ -85,7 +86,7 @@ class Workplace:
 
     async def memories(self, project: ProjectRef | None = PROJECT, **fields: Any) -> dict[str, Material]:
         found = await all_memories(self.link, ReadMemories(project, **fields))
-        return {memory.id: memory for memory in found}
+        return {memory.id: memory for memory in found if HANDOVER not in memory.tags}
 
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
         return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
@@ -359,7 +360,7 @@ async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_
     async with workplace(home) as place:
         await place.start()
         notes = [await place.note(text, kind="observation", importance=0.3) for text in OBSERVATIONS]
-        copies = [await place.note(COPY, scope="project", kind="fact") for _ in range(2)]
+        copies = [await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact") for n in range(2)]
         done = await place.rig.gateway.ask(Reflect(PROJECT, SESSION, SESSION, operation_id="reflection-1"), Reflected)
         tidied = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
         assert tidied.duplicates == 1
@@ -410,7 +411,10 @@ async def test_a_theme_of_three_sessions_becomes_a_procedure_of_the_project_once
 
 async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_do(home: Path) -> None:
     async with workplace(home) as place:
-        ids = [await place.note(COPY, scope="project", kind="fact", importance=0.5 + n / 10) for n in range(3)]
+        ids = [
+            await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact", importance=0.5 + n / 10)
+            for n in range(3)
+        ]
         await place.rig.gateway.until_embedded()
         plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
         done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
@@ -426,7 +430,10 @@ async def test_maintenance_does_what_its_dry_run_said_and_then_finds_nothing_to_
 async def test_a_dry_run_counts_a_copy_that_is_archived_once(home: Path) -> None:
     settings = Settings(archive_project_strength=1.0, archive_project_after_s=0.001)
     async with workplace(home, settings) as place:
-        ids = [await place.note(COPY, scope="project", kind="fact", importance=0.5 + n / 10) for n in range(3)]
+        ids = [
+            await place.note(f"{COPY}{'.' * n}", scope="project", kind="fact", importance=0.5 + n / 10)
+            for n in range(3)
+        ]
         await place.rig.gateway.until_embedded()
         plan = await place.rig.gateway.ask(Maintain(PROJECT, dry_run=True), Maintained)
         done = await place.rig.gateway.ask(Maintain(PROJECT), Maintained)
@@ -548,7 +555,10 @@ async def test_where_it_is_switched_off_nothing_is_summed_up_without_being_asked
 
 async def test_the_user_s_memory_is_tidied_and_summed_up_as_a_project_s_is(home: Path) -> None:
     async with workplace(home, Settings(consolidation_threshold=4)) as place:
-        copies = [await place.note(COPY, scope="user", kind="preference", importance=0.5 + n / 10) for n in range(2)]
+        copies = [
+            await place.note(f"{COPY}{'.' * n}", scope="user", kind="preference", importance=0.5 + n / 10)
+            for n in range(2)
+        ]
         await place.rig.gateway.until_embedded()
         done = await place.rig.gateway.ask(Maintain(None), Maintained)
         assert (done.place, done.duplicates, done.duplicate_ids) == ("user", 1, (copies[0],))

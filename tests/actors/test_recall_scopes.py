@@ -257,7 +257,7 @@ async def test_statuses_rank_what_matches_equally_and_hide_nothing(files: Files)
 
 
 async def test_what_is_not_valid_any_more_comes_after_what_is_and_matches_nearly_as_well(files: Files) -> None:
-    over = [files.store("the lantern burns oil", valid_until=NOW - 1) for _ in range(2 * SPARE)]
+    over = [files.store(f"the lantern burns oil {each}", valid_until=NOW - 1) for each in range(2 * SPARE)]
     current = files.store("now the lantern burns oil")
     found = await files.found("the lantern burns oil", limit=3)
     assert found[0] == current
@@ -380,3 +380,31 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     answer, _ = await recall(request, files.sources(), once_words_are_searched, files.threads, NOW)
     assert [memory.id for memory in answer.memories] == [lantern]
     assert answer.memories[0].scores.vector is not None
+
+
+async def test_what_was_replaced_comes_after_what_replaced_it_and_is_marked(files: Files) -> None:
+    old = files.store("caching caching caching is done by redis", importance=1.0)
+    for number in range(12):
+        files.store(f"caching note {number}")
+    new = files.store("valkey eight took over", importance=0.1, supersedes=old)
+    found = (await files.recall("caching redis", limit=3)).memories
+    assert [memory.id for memory in found[:2]] == [new, old]
+    assert (found[1].superseded_by, found[1].expired, found[0].expired) == ((new,), True, False)
+    assert await files.found("caching redis", limit=1) == [new]
+
+
+async def test_the_later_of_two_values_of_one_thing_comes_first(files: Files) -> None:
+    old = files.store("The worker listens on port 7000", importance=1.0, occurred_at=REQUESTED_AT - 9 * DAY_S)
+    new = files.store("The worker listens on port 7001", importance=0.1)
+    other = files.store("The proxy listens on port 7002", importance=0.1)
+    found = (await files.recall("worker port 7000")).memories
+    assert [memory.id for memory in found] == [new, old, other]
+    assert [memory.possibly_superseded_by for memory in found] == [(), (new,), ()]
+
+
+async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Files) -> None:
+    old = files.store("The worker listens on port 7000", occurred_at=datetime(2022, 3, 10, tzinfo=UTC).timestamp())
+    new = files.store("The worker listens on port 7001")
+    answer = await files.recall("On which port did the worker listen in March 2022?")
+    assert [memory.id for memory in answer.memories] == [old, new]
+    assert answer.memories[0].possibly_superseded_by == (new,)

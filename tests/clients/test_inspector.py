@@ -1,6 +1,6 @@
 """Every tool, resource and prompt through the MCP Inspector's command line: a client that is not ours.
 
-It needs Node and the Inspector, which `make inspector` installs; without them these tests are skipped.
+It needs Node and the Inspector, which `make clients` installs; without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,12 @@ import pytest
 
 from tests.runtime import command
 
-ROOT = Path(__file__).parents[2]
-INSPECTOR = Path(
-    os.environ.get("REMEMBRANCER_INSPECTOR", ROOT / ".inspector" / "node_modules" / ".bin" / "mcp-inspector")
-)
+CLIENTS = Path(os.environ.get("REMEMBRANCER_CLIENTS", Path(__file__).parents[2] / ".clients")) / "node_modules" / ".bin"
+"""Where the commands of clients that are not ours are."""
+INSPECTOR = CLIENTS / "mcp-inspector"
 
 pytestmark = [
-    pytest.mark.skipif(not INSPECTOR.exists(), reason="the MCP Inspector is not installed: run `make inspector`"),
+    pytest.mark.skipif(not INSPECTOR.exists(), reason="the MCP Inspector is not installed: run `make clients`"),
     pytest.mark.timeout(300),
 ]
 
@@ -48,7 +47,7 @@ class Inspector:
 
     def __init__(self, home: Path) -> None:
         self._home = home
-        self._environ = {name: value for name, value in os.environ.items() if name != "REMEMBRANCER_INSPECTOR"}
+        self._environ = {name: value for name, value in os.environ.items() if name != "REMEMBRANCER_CLIENTS"}
         self._environ["HOME"] = str(home)
 
     def run(self, method: str, *options: str, exit_status: int = 0) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Model:
     def __init__(self) -> None:
         self.memories: dict[str, Remembered] = {}
         self.answers: dict[str, Result] = {}
+        self.aliases: dict[str, str] = {}
 
     def apply(self, operation: Operation) -> Result | Refusal:
         """What the records should answer. The session may see what it changes, or there is no such memory."""
@@ -124,6 +125,7 @@ class Model:
         if isinstance(change, StoreMemory):
             return self._store(operation, change)
         assert isinstance(change, (UpdateMemory, TagMemory, ForgetMemory, RestoreMemory, PromoteMemory))
+        change = msgspec.structs.replace(change, memory_id=self.aliases.get(change.memory_id, change.memory_id))
         memory = self.visible(operation.session_id).get(change.memory_id)
         if memory is None:
             return NotFound
@@ -152,6 +154,27 @@ class Model:
             if memory.now.content == change.content and not memory.now.forgotten
         ]
         entities = tuple(dict.fromkeys(change.related_entities))
+        for memory_id in same:
+            known = self.memories[memory_id]
+            if known.now.scope == change.scope and not known.now.valid_until:
+                had = known.now.related_entities
+                known.become(
+                    "stored again",
+                    importance=max(known.now.importance, change.importance),
+                    confidence=max(known.now.confidence, change.confidence),
+                    tags=tuple(dict.fromkeys((*known.now.tags, *change.tags))),
+                    related_entities=tuple(dict.fromkeys((*had, *entities))),
+                    summary=known.now.summary or change.summary,
+                )
+                self.aliases[change.memory_id] = memory_id
+                return StoredResult(
+                    memory_id,
+                    known.now.type,
+                    known.now.scope,
+                    len(known.now.related_entities) - len(had),
+                    tuple(each for each in same[:5] if each != memory_id),
+                    already_known=True,
+                )
         first = Snapshot(
             content=change.content,
             type=change.type,

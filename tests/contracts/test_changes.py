@@ -13,7 +13,8 @@ from remembrancer.actors.store.read_handlers import near_duplicates
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, NearDuplicate, Outcome, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.retrieval.keywords import phrases_of
-from remembrancer.memory.changes import MAX_ENTITIES, MAX_METADATA_BYTES, MAX_TAGS
+from remembrancer.memory.changes import MAX_METADATA_BYTES
+from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import (

@@ -89,11 +89,32 @@ def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_
     one = shown(records, ONE)
     assert (one.valid_until, one.version, one.history[-1].change) == (factory.clock.now, 2, "superseded")
     assert one.history[-1].details == {"by": TWO, "fields": ["valid_until"]}
-    assert loaded(records, ONE).possibly_superseded_by == (TWO,)
+    assert loaded(records, ONE).superseded_by == (TWO,)
     assert loaded(records, ONE).valid_until == factory.clock.now
     update(records, "take back", UpdateMemory(TWO, remove_links=(link,)))
     assert (shown(records, ONE).valid_until, shown(records, ONE).version) == (None, 3)
-    assert loaded(records, ONE).possibly_superseded_by == ()
+    assert loaded(records, ONE).superseded_by == ()
+
+
+def test_a_memory_stored_in_the_place_of_another_ends_its_validity(factory: RecordsFactory, records: Records) -> None:
+    factory.clock.now += 5
+    (stored,) = records.apply([store_operation("five", "It is Valkey now", memory_id="mem_5", supersedes=ONE)])
+    assert isinstance(stored.reply, Applied)
+    assert (shown(records, ONE).valid_until, loaded(records, ONE).superseded_by) == (factory.clock.now, ("mem_5",))
+    assert [(link.relation, link.target) for link in shown(records, "mem_5").links] == [("supersedes", ONE)]
+
+
+def test_a_memory_in_the_place_of_one_that_is_unknown_or_of_others_is_not_stored(records: Records) -> None:
+    refused = [
+        store_operation("six", "It is Valkey", memory_id="mem_6", supersedes="mem_none"),
+        store_operation("seven", "It is Valkey", memory_id="mem_7", supersedes=ONE, scope="session"),
+        store_operation("eight", "It is Valkey", memory_id="mem_8", supersedes=THREE, session_id=OTHER_SESSION),
+    ]
+    for outcome in records.apply(refused):
+        assert isinstance(outcome.reply, InvalidInput)
+        assert outcome.reply.field == "supersedes"
+    assert [records.number_of(f"mem_{number}") for number in (6, 7, 8)] == [None] * 3
+    assert shown(records, ONE).valid_until is None
 
 
 def test_what_one_session_alone_sees_does_not_end_what_others_see(records: Records) -> None:
@@ -139,7 +160,7 @@ def test_forgotten_memories_are_not_named_and_only_so_many_of_the_others(records
     carry_out(records, *(AddLink(name, ONE, "supersedes") for name in new), part=1)
     record = loaded(records, ONE)
     assert record.derived_from == tuple(new[:20])
-    assert len(record.possibly_superseded_by) == 5
+    assert len(record.superseded_by) == 5
 
 
 def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(records: Records) -> None:

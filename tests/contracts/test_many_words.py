@@ -29,7 +29,8 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRecords]
     operations = [
         store_operation(
             str(n),
-            f"common {'usual ' * (n % 4)}{'rare ' * (n % 400 == 0)}{'seldom ' * (n % 90 == 0)}{'filling ' * (n % 6)}",
+            f"common {'usual ' * (n % 4)}{'rare ' * (n % 400 == 0)}{'seldom ' * (n % 90 == 0)}{'filling ' * (n % 6)}"
+            f"no{n}",
             scope="session" if COUNT // 2 < n <= COUNT // 2 + OWN else "project",
             tags=("marked",) if 1 <= n <= TAGGED else (),
         )

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -31,7 +32,17 @@ from remembrancer.protocol.errors import InvalidInput, NotFound, StorageFull
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import Counts
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation, Scope, SourceRef, UpdateMemory
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    ForgetMemory,
+    ForgottenResult,
+    Operation,
+    PortableMemory,
+    Scope,
+    SourceRef,
+    UpdateMemory,
+)
 from tests.contracts.records_factories import RecordsFactory
 from tests.operations import (
     OTHER_SESSION,
@@ -67,6 +78,12 @@ def store(records: Records, *operations: Operation) -> list[int]:
         assert outcome.to_embed is not None
         numbers.append(outcome.to_embed)
     return numbers
+
+
+def shown(records: Records, operation: Operation) -> PortableMemory:
+    found = records.portable(memory_id_of(operation), None)
+    assert found is not None
+    return found
 
 
 def hits(records: Records, query: str, filters: Filters = ALL, limit: int = 50) -> list[int]:
@@ -207,17 +224,57 @@ def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(f
     assert roomy.size_bytes() > 0
 
 
-def test_the_very_same_content_is_reported_and_kept(records: Records) -> None:
-    ops = [store_operation(f"op{n}", "the very same") for n in range(8)]
-    ops.append(store_operation("other", "another text"))
-    outcomes = [result_of(applied(outcome)) for outcome in records.apply(ops)]
-    ids = [memory_id_of(operation) for operation in ops]
-    assert outcomes[0].duplicates == ()
-    assert outcomes[1].duplicates == (ids[0],)
-    assert outcomes[3].duplicates == tuple(ids[:3])
-    assert outcomes[7].duplicates == tuple(ids[:5]), "the oldest five"
-    assert outcomes[8].duplicates == ()
-    assert records.counts(None).total == 9
+def test_the_same_text_in_the_same_scope_is_one_memory(records: Records) -> None:
+    about = EntityRef("store", "service", "about")
+    first = store_operation("first", "the very same", importance=0.5, tags=("a",))
+    again = store_operation(
+        "again", "the very same", importance=0.8, tags=("b", "a"), related_entities=(about,), session_id=OTHER_SESSION
+    )
+    lower = store_operation("lower", "the very same", importance=0.1, summary="short")
+    other = store_operation("other", "another text")
+    outcomes = records.apply([first, again, lower, other])
+    results = [result_of(applied(outcome)) for outcome in outcomes]
+    known = memory_id_of(first)
+    assert [each.memory_id for each in results] == [known, known, known, memory_id_of(other)]
+    assert [each.already_known for each in results] == [False, True, True, False]
+    assert [outcome.to_embed for outcome in outcomes[1:3]] == [None, None]
+    memory = shown(records, first)
+    assert (memory.importance, memory.tags, memory.related_entities) == (0.8, ("a", "b"), (about,))
+    assert (memory.summary, memory.version, memory.access_count) == ("short", 3, 2)
+    assert memory.accessed_in == (SESSION, OTHER_SESSION)
+    assert [entry.change for entry in memory.history] == ["stored", "stored again", "stored again"]
+    assert records.counts(None).total == 2
+    assert applied(records.apply([again])[0]).replayed
+    # An id that was given out before it was known that the text is there still finds it.
+    assert shown(records, again) == shown(records, first)
+    forget = change_operation("forget", ForgetMemory(memory_id_of(again)))
+    assert applied(records.apply([forget])[0]).result == ForgottenResult(known)
+    anew = result_of(applied(records.apply([store_operation("anew", "the very same")])[0]))
+    assert (anew.memory_id == known, anew.already_known) == (False, False), "what is forgotten stays so"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_one"),
+    [
+        ({}, {}, True),
+        ({"scope": "session"}, {"scope": "session"}, True),
+        ({"scope": "session"}, {"scope": "session", "session_id": OTHER_SESSION}, False),
+        ({"scope": "session"}, {"scope": "project"}, False),
+        ({"valid_until": REQUESTED_AT + 9}, {}, True),
+        ({"valid_until": REQUESTED_AT - 9}, {}, False),
+        ({}, {"valid_until": REQUESTED_AT + 9}, False),
+        ({"type": "episodic"}, {"type": "episodic", "requested_at": REQUESTED_AT + 3600}, True),
+        ({"type": "episodic"}, {"type": "episodic", "requested_at": REQUESTED_AT + 90_000}, False),
+        ({}, {"requested_at": REQUESTED_AT + 90_000}, True),
+        ({"occurred_at": REQUESTED_AT - 90_000}, {"occurred_at": REQUESTED_AT}, False),
+    ],
+)
+def test_the_same_words_are_another_memory_where_they_say_something_else(
+    records: Records, before: dict[str, Any], after: dict[str, Any], is_one: bool
+) -> None:
+    operations = [store_operation("first", "words", **before), store_operation("second", "words", **after)]
+    results = [result_of(applied(outcome)) for outcome in records.apply(operations)]
+    assert results[1].already_known is is_one
 
 
 def test_a_session_is_not_told_of_the_same_content_in_another_ones_memories(records: Records) -> None:
@@ -228,7 +285,7 @@ def test_a_session_is_not_told_of_the_same_content_in_another_ones_memories(reco
     results = [result_of(applied(outcome)) for outcome in records.apply([mine, theirs, shared, mine_again])]
     assert results[1].duplicates == ()
     assert results[2].duplicates == (memory_id_of(theirs),)
-    assert results[3].duplicates == (memory_id_of(mine), memory_id_of(shared))
+    assert (results[3].memory_id, results[3].duplicates) == (memory_id_of(shared), (memory_id_of(mine),))
 
 
 def test_entities_are_kept_once_and_each_memory_has_its_edges(records: Records) -> None:
@@ -366,7 +423,7 @@ def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_i
 
 
 def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: Records) -> None:
-    store(records, *(store_operation(f"op{n}", "x") for n in range(10)))
+    store(records, *(store_operation(f"op{n}", f"x{n}") for n in range(10)))
     assert records.matching(ALL, 9) is None
     matching = records.matching(ALL, 10)
     assert matching is not None
@@ -617,7 +674,7 @@ def test_readers_on_many_threads_see_whole_groups_while_one_thread_writes(record
         readers = [threads.submit(read) for _ in range(3)]
         try:
             for group in range(groups):
-                store(records, *(store_operation(f"{group}.{n}", f"lantern {n}") for n in range(size)))
+                store(records, *(store_operation(f"{group}.{n}", f"lantern {group} {n}") for n in range(size)))
                 records.checkpoint()
         finally:
             done = True

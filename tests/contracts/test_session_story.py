@@ -111,7 +111,7 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
         name, at = f"session:{number}", REQUESTED_AT + number
         kept = store_operation(f"kept {number}", "kept to itself", scope="session", session_id=name, importance=1.0)
         left = store_operation(f"left {number}", f"left by {number} {'x' * 500}", session_id=name)
-        best = store_operation(f"best {number}", "long", session_id=name, importance=0.9, summary="best")
+        best = store_operation(f"best {number}", f"long {number}", session_id=name, importance=0.9, summary="best")
         start = Operation(f"start {number}", PROJECT, name, at, StartSession(name))
         records.apply([start, kept, left, best, Operation(f"end {number}", PROJECT, name, at, EndSession(name))])
         (entry,) = records.open_sessions()

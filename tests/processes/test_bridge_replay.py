@@ -104,32 +104,56 @@ def test_a_gateway_that_hangs_is_not_waited_for_longer_and_its_late_answer_is_sw
         hanging.until_open()
         client.initialize()
         hanging.process.send_signal(signal.SIGSTOP)
-        assert client.request("tools/list")["error"]["code"] == -32000
+        assert client.request("ping")["error"]["code"] == -32000
+        assert client.request("tools/list")["result"]["tools"], "what is the same for all is known without it"
         hanging.process.send_signal(signal.SIGCONT)
         until(lambda: "result" in client.request("ping"))
         with pytest.raises(TimeoutError):
             client.hear(0.3)
 
 
+def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(home: Path) -> None:
+    lock = FileLock(RuntimePaths(home).start_lock)
+    assert lock.try_acquire()  # somebody else is starting one, and is slow
+    started = time.monotonic()
+    with bridge() as client:
+        assert client.initialize()["result"]["serverInfo"]["name"] == "remembrancer"
+        assert "store_memory" in [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
+        assert time.monotonic() - started < 3.0  # 1 s, and what a busy machine adds
+        lock.release()
+        assert client.store("Deployments are on Tuesdays.")["memory_id"]
+    down = [sys.executable, "-P", "-m", "remembrancer", "down"]
+    assert subprocess.run(down, check=False, capture_output=True).returncode == 0
+
+
+def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_good_end(runtime: Path) -> None:
+    with gateway(runtime, QUICK), bridge() as client:
+        client.initialize()
+        client.process.send_signal(signal.SIGTERM)
+        assert client.process.wait(PATIENCE_S) == 0
+
+
 def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
     with bridge(REMEMBRANCER_NO_SUCH_SETTING="1") as client:
-        answer = client.request("initialize", **HANDSHAKE)
+        client.initialize()
+        answer = client.request("tools/call", name="get_memory_status")
         assert "could not be started: unknown name REMEMBRANCER_NO_SUCH_SETTING" in answer["error"]["message"]
         assert answer["error"]["data"]["retry_possible"] is False
         assert not list(home.glob("*.err"))
-        assert "could not be started" in client.request("tools/list")["error"]["message"], (
-            "the budget is not waited out"
-        )
+        started = time.monotonic()
+        assert "could not be started" in client.request("ping")["error"]["message"]
+        assert time.monotonic() - started < 20.0, "the budget is not waited out"
 
 
 def test_a_deployment_mode_of_another_release_is_the_reason_and_mending_it_is_enough(home: Path) -> None:
     (home / "config.toml").write_text('deployment_mode = "remote"\n')
     with bridge() as client:
-        error = client.request("initialize", **HANDSHAKE)["error"]
+        client.initialize()
+        error = client.request("ping")["error"]
         assert "remote is not in this release" in error["message"]
         assert error["data"]["retry_possible"] is False
         (home / "config.toml").write_text('deployment_mode = "embedded-file"\n')
-        until(lambda: "result" in client.request("initialize", **HANDSHAKE))
+        until(lambda: "result" in client.request("ping"))
     down = [sys.executable, "-P", "-m", "remembrancer", "down"]
     assert subprocess.run(down, check=False, capture_output=True).returncode == 0
 
@@ -137,7 +161,8 @@ def test_a_deployment_mode_of_another_release_is_the_reason_and_mending_it_is_en
 def test_a_home_that_cannot_be_used_is_named(home: Path) -> None:
     (home / "file").write_text("in the way")
     with bridge(REMEMBRANCER_HOME=str(home / "file")) as client:
-        answer = client.request("initialize", **HANDSHAKE)
+        client.initialize()
+        answer = client.request("ping")
         assert str(home / "file") in answer["error"]["message"]
 
 
@@ -248,6 +273,7 @@ def test_a_bridge_leaves_within_two_seconds_although_the_socket_is_full(runtime:
 def test_what_is_under_way_at_the_end_of_input_is_still_answered(runtime: Path) -> None:
     with gateway(runtime, QUICK), bridge() as client:
         client.initialize()
+        client.request("ping")
         arguments = {"content": "last words", "type": "semantic", "scope": "project"}
         client.send(id="last", method="tools/call", params={"name": "store_memory", "arguments": arguments})
         client.end_input()
@@ -279,15 +305,25 @@ def test_nothing_but_the_protocol_reaches_the_output(runtime: Path) -> None:
     assert done.stderr.count(b"stray") == 2
 
 
-def test_a_wrong_argument_is_a_usage_error(home: Path) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--nonsense"], b"unknown argument '--nonsense'\n"),
+        (["--projet", "x"], b"unknown argument '--projet': did you mean --project?"),
+        (["--project"], b"--project wants one directory"),
+        (["--project", "/nonexistent"], b"--project '/nonexistent' is not a directory"),
+    ],
+)
+def test_a_wrong_argument_is_a_usage_error(home: Path, arguments: list[str], said: bytes) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "remembrancer", "mcp", "--nonsense"],
+        [sys.executable, "-m", "remembrancer", "mcp", *arguments],
         capture_output=True,
         timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 2
     assert b"usage: remembrancer mcp" in done.stderr
+    assert said in done.stderr
     assert done.stdout == b""
 
 

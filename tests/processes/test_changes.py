@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.actors.sdk_client import ERAS
+from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, until
 
 pytestmark = pytest.mark.anyio
@@ -53,6 +55,59 @@ def bridged(era: str, session: str) -> Client:
     environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
     command = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
     return Client(command, mode=era, cache=None)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_the_next_session_starts_where_the_last_one_stopped(runtime: Runtime) -> None:
+    note = "Next: add the index on invoices(created_at, id); the migration is half written"
+    async with bridged("auto", "session:monday") as first, bridged("auto", "session:beside") as beside:
+        await Caller(first).store(note)
+        draft = await Caller(beside)("get_memory_context")
+        assert note not in draft["context_block"], "concurrent sessions do not see each other's drafts"
+    async with bridged("auto", "session:tuesday") as second:
+        ask = Caller(second)
+        with anyio.fail_after(PATIENCE_S):
+            while True:
+                if note in (await ask("get_memory_context"))["context_block"]:
+                    break
+                await anyio.sleep(0.2)
+        for question in ("what is next?", "what did I do in the last session?"):
+            answer = await ask("recall_memories", query=question)
+            assert note in answer["memories"][0]["content"]
+        answer = await ask("recall_memories", query="invoices index")
+        assert note in answer["memories"][0]["content"]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_one_sentence_of_four_clients_is_one_memory_and_forgotten_once(runtime: Runtime) -> None:
+    sentence = "Deploys happen on Tuesdays"
+    async with (
+        bridged("auto", "session:1") as first,
+        bridged("auto", "session:2") as second,
+        bridged("auto", "session:3") as third,
+        bridged("auto", "session:4") as fourth,
+    ):
+        callers = [Caller(each) for each in (first, second, third, fourth)]
+        answers = [
+            await call("store_memory", content=sentence, tags=[f"by {place}"], importance=0.1 * place)
+            for place, call in enumerate(callers)
+        ]
+        (memory_id,) = {answer["memory_id"] for answer in answers}
+        assert [answer.get("already_known", False) for answer in answers] == [False, True, True, True]
+        shown = await callers[0]("get_memory", memory_id=memory_id)
+        assert shown["tags"] == ["by 0", "by 1", "by 2", "by 3"]
+        assert shown["importance"] == pytest.approx(0.3)
+        assert await callers[3].recalled("deploys") == [sentence]
+
+        of_user = await callers[0].store(sentence, scope="user")
+        own = await callers[0].store(sentence, scope="session")
+        answer = await callers[0]("forget_memory", memory_id=memory_id)
+        assert answer["copies"] == [{"id": of_user, "scope": "user"}, {"id": own, "scope": "session"}]
+        assert await callers[1].recalled("deploys") == [sentence], "the user's is left"
+        answer = await callers[0]("forget_memory", memory_id=memory_id, copies=True)
+        assert answer["copies_forgotten"] == [of_user, own]
+        assert [await call.recalled("deploys") for call in callers] == [[], [], [], []]
+        assert "copies" not in await callers[0]("forget_memory", memory_id=memory_id)
 
 
 @pytest.mark.usefixtures("patient")

@@ -26,6 +26,7 @@ from tests.runtime import Runtime, command, until
 
 CHECKS = {
     "versions",
+    "start",
     "configuration",
     "home",
     "permissions",

@@ -102,19 +102,27 @@ def test_what_is_exported_can_be_chosen(home: Path) -> None:
     assert b"--force" in there.stderr
 
 
-def test_nothing_is_imported_unless_every_line_is_sound(home: Path) -> None:
-    file = write_lines(home / "lines", "one", "two")
+def test_lines_that_no_tool_would_have_stored_are_named_and_the_others_are_imported(home: Path) -> None:
+    file = write_lines(home / "lines", "one", "two", "three")
     sound = file.read_bytes()
-    file.write_bytes(sound.replace(b'"type":', b'"importance":7,"type":', 1).replace(b"what two", b'wh"at two'))
-    refused = command("import", str(file), home=home)
-    assert refused.returncode == exit_codes.FILE_UNUSABLE
-    assert b"line 3: " in refused.stderr
-    assert b"line 4: " in refused.stderr
-    assert not RuntimePaths(home).projects.exists()
-    assert not is_up(RuntimePaths(home)), "a file that is refused starts nothing"
+    file.write_bytes(
+        sound.replace(b'"type":', b'"occurred_at":1e300,"type":', 1).replace(
+            b"what two", b'\\u001b]0;x\\u0007wh"at two'
+        )
+    )
+    partly = command("import", str(file), home=home)
+    assert partly.returncode == exit_codes.FAILED
+    assert b"line 3: occurred_at must be a time of the years 1 to 9999" in partly.stderr
+    assert b"line 4: " in partly.stderr
+    assert b"\x1b" not in partly.stderr + partly.stdout
+    assert b"1 memories imported" in partly.stdout
 
-    partly = json.loads(done("import", str(file), "--skip-bad", "--json", home=home))
-    assert (partly["imported"], partly["bad"], partly["bad_lines"][0]["line"]) == (0, 2, 3)
+    nothing = write_lines(home / "bad", "four")
+    nothing.write_bytes(nothing.read_bytes().replace(b'"type":', b'"importance":7,"type":', 1))
+    stop(home)
+    report = json.loads(command("import", str(nothing), "--json", home=home).stdout)
+    assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (0, 1, 3)
+    assert not is_up(RuntimePaths(home)), "a file of which nothing is left starts nothing"
 
     newer = command("import", "-", home=home, stdin=sound.replace(b'"version":1', b'"version":9', 1))
     assert newer.returncode == exit_codes.FILE_UNUSABLE
@@ -185,14 +193,13 @@ def test_an_import_that_was_killed_goes_on(home: Path) -> None:
     assert count(database) == len(names)
 
 
-def test_what_the_store_refuses_is_named_and_the_rest_is_imported(home: Path) -> None:
+def test_what_the_store_could_not_keep_is_named_and_the_rest_is_imported(home: Path) -> None:
     file = write_lines(home / "lines", "one", "two", "three")
     file.write_bytes(file.read_bytes().replace(b'"type":', b'"access_count":9223372036854775808,"type":', 1))
     partly = command("import", str(file), "--json", home=home)
     assert partly.returncode == exit_codes.FAILED
     report = json.loads(partly.stdout)
-    assert (report["imported"], report["rejected"]) == (2, 1)
-    assert report["rejections"][0]["id"] == memory("one").id
+    assert (report["imported"], report["bad"], report["bad_lines"][0]["line"]) == (2, 1, 3)
 
 
 def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Path) -> None:
@@ -211,8 +218,8 @@ def test_a_store_that_has_no_more_room_says_so_and_the_import_can_go_on(home: Pa
 def test_a_runtime_that_cannot_start_is_said(home: Path) -> None:
     file = write_lines(home / "lines", "one")
     refused = command("import", str(file), home=home, REMEMBRANCER_LOG_LEVEL="loud")
-    assert refused.returncode == exit_codes.NO_ANSWER
-    assert b"could not be started" in refused.stderr
+    assert refused.returncode == exit_codes.CONFIGURATION
+    assert b"LOG_LEVEL" in refused.stderr
     assert b"Traceback" not in refused.stderr
 
 

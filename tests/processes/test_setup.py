@@ -75,7 +75,7 @@ def test_what_is_written_starts_and_lists_its_tools_in_a_home_of_its_own(machine
     assert done.returncode == exit_codes.OK, done.stderr
     entry = {"type": "stdio", "command": COMMAND, "args": ["mcp"]}
     assert read(machine / "app/.mcp.json") == {"mcpServers": {"remembrancer": entry}}
-    assert "answers after" in done.stdout
+    assert "answers calls after" in done.stdout
     assert "Next:" in done.stdout
     assert "remember that" in done.stdout
 
@@ -88,7 +88,7 @@ def test_a_program_is_told_what_was_done_and_how_the_check_went(machine: Path) -
     assert client["path"] == str(machine / ".cursor/mcp.json")
     assert said["check"]["ok"]
     assert said["check"]["tools"] >= 3
-    assert 0 < said["check"]["initialize_ms"] < 20_000
+    assert 0 < said["check"]["tools_ms"] < said["check"]["ready_ms"]
 
 
 @pytest.mark.anyio
@@ -203,7 +203,7 @@ def test_without_a_client_it_says_what_there_is_and_writes_nothing(machine: Path
     assert done.returncode == exit_codes.OK
     assert "Nothing was written." in done.stdout
     said = {(each["client"], each["scope"]): each for each in json.loads(setup("--json").stdout)["clients"]}
-    assert len(said) == 7
+    assert len(said) == 8
     assert {client for (client, _), each in said.items() if each["found"]} == {"claude-code", "cursor"}
     assert said["claude-code", "user"]["action"] == "nothing"
     assert said["cursor", "project"]["action"] == "add"
@@ -269,6 +269,17 @@ def test_hooks_are_printed_without_being_written(machine: Path) -> None:
     assert f"{COMMAND} hook Stop" in done.stdout
     assert str(machine / ".claude/settings.json") in done.stderr
     assert names(machine) == ["app"]
+
+
+def test_a_machine_on_which_the_service_takes_long_to_start_is_no_reason_to_say_that_it_does_not_work(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = 'import sys, time\nif "remembrancer.actors.gateway" in sys.orig_argv:\n    time.sleep(6)\n'
+    (machine / "sitecustomize.py").write_text(slow)
+    monkeypatch.setenv("PYTHONPATH", str(machine))
+    said = json.loads(setup("cursor", "--user", "--json", check=True).stdout)
+    assert said["check"]["error"] is None
+    assert said["check"]["tools_ms"] < 6000 < said["check"]["ready_ms"]
 
 
 def test_a_command_that_does_not_work_is_found_out(machine: Path) -> None:

@@ -131,10 +131,10 @@ def test_the_hello_carries_settings_but_no_keys() -> None:
 
 def test_a_project_is_named_by_an_option() -> None:
     assert _project_argument([]) is None
-    assert _project_argument(["--project", "/a/../b"]) == "/b"
-    assert _project_argument(["--project=/b"]) == "/b"
+    assert _project_argument(["--project", "/usr/../tmp"]) == "/tmp"
+    assert _project_argument(["--project=/tmp"]) == "/tmp"
     for wrong in (["--project"], ["--project="], ["--other"], ["--project", "a", "b"]):
-        with pytest.raises(ValueError, match="usage"):
+        with pytest.raises(ValueError, match=r"--project|--other|too much"):
             _project_argument(wrong)
 
 

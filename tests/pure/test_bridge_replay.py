@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from remembrancer.actors.bridge.replay import LONG_BUDGET_S, MAX_OPEN_REQUESTS, Conversation
+from remembrancer.actors.bridge.bridge import PREPARED_FILE
+from remembrancer.actors.bridge.replay import (
+    LONG_BUDGET_S,
+    MAX_OPEN_REQUESTS,
+    PREPARED_AFTER_S,
+    Conversation,
+    PreparedAnswers,
+)
 from remembrancer.protocol.gateway_link import id_of_unread, split_stamp
 
 BUDGET_S = 4.5
@@ -177,6 +184,32 @@ def test_a_request_runs_out_of_its_budget_and_its_late_answer_is_swallowed() -> 
     assert refusal["error"]["data"] == {"error": "memory_unavailable", "retry_possible": True}
     assert not client.hears(answer("a"))
     assert client.conversation.next_expiry() == math.inf
+
+
+def test_what_every_session_asks_first_is_answered_without_a_gateway_and_once() -> None:
+    client = Client(connected=False)
+    prepared = PreparedAnswers(PREPARED_FILE)
+    client.conversation = Conversation(BUDGET_S, 30.0, prepared)
+    client.request(0, "initialize", protocolVersion="2025-06-18")
+    assert client.conversation.expire(client.now + PREPARED_AFTER_S / 2) == []
+    (greeting,) = client.conversation.expire(client.now + PREPARED_AFTER_S)
+    assert json.loads(greeting)["result"]["protocolVersion"] == "2025-06-18"
+    client.say(line(method="notifications/initialized"))
+    client.request(1, "tools/list", _meta={"progressToken": 0})
+    client.request(2, "tools/list", cursor="more")
+    client.request(3, "tools/call", name="get_memory_status")
+    (listed,) = client.conversation.expire(client.now)
+    assert json.loads(listed) == {"jsonrpc": "2.0", "id": 1, "result": prepared.result({"method": "tools/list"})}
+    assert client.conversation.next_expiry() == client.now + 30.0, "the first gateway may take its time"
+    replayed = [message for _, message in client.reconnect()]
+    assert [message["method"] for message in replayed][:2] == ["initialize", "notifications/initialized"]
+    assert not client.hears(answer(replayed[0]["id"]))
+    assert not client.hears(answer(1, tools=[])), "the gateway's answer is late"
+    assert [message["id"] for message in replayed[2:]] == [2, 3]
+
+
+def test_a_session_with_toolsets_of_its_own_has_its_tools_from_the_gateway_alone() -> None:
+    assert "tools/list" not in PreparedAnswers(PREPARED_FILE, own_toolsets=True).methods
 
 
 def test_the_handshake_may_wait_for_a_whole_runtime_to_start() -> None:

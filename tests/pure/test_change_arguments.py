@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import (
     EntityRef,
     ForgetMemory,
@@ -23,7 +24,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from remembrancer.toolsets.service import Caller, MemoryService, Written
+from remembrancer.toolsets.service import Asked, Away, Caller, MemoryService, Written
 from remembrancer.toolsets.tools import Call, load_tools
 
 BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -43,6 +44,9 @@ class NoStore:
     async def apply(self, operation: Operation, _: float) -> Written:
         self.written.append(operation)
         return Written(operation, None)
+
+    async def ask(self, _: GatewayRequest, __: float) -> Asked:
+        return Asked(None, away=Away())
 
     def find_before(self, _: Operation) -> None:
         return None
@@ -288,8 +292,8 @@ def test_an_empty_beginning_or_end_of_the_validity_takes_it_away() -> None:
         ({"add_links": [{"relation": "supports", "target": "x"}]}, "add_links[0].target", "ULID"),
         ({"add_links": [{"relation": "supports", "target": ID}]}, "add_links[0].target", "another one"),
         ({"add_links": [{"relation": "supports"}]}, "add_links[0].target", "is missing"),
-        ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0]", "caused_by"),
-        ({"remove_links": [{"target": OTHER}]}, "remove_links[0]", "a relation"),
+        ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0].relation", "caused_by"),
+        ({"remove_links": [{"target": OTHER}]}, "remove_links[0].relation", "is missing"),
         ({"remove_links": ["supports"]}, "remove_links[0]", "an object"),
         ({"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,7 @@ def planned(text: str | None, client: str = "cursor", *, force: bool = False, **
                 "user": "/home/ana/Library/Application Support/Code/User/mcp.json",
             },
         ),
+        ("codex", "linux", {"user": "/home/ana/.codex/config.toml"}),
     ],
 )
 def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform: str, places: dict[str, str]) -> None:
@@ -81,13 +83,14 @@ def test_each_client_has_its_files_where_it_looks_for_them(client: str, platform
 
 
 def test_a_configuration_that_lies_elsewhere_is_found_there() -> None:
-    moved = around(XDG_CONFIG_HOME="/conf", CLAUDE_CONFIG_DIR="/claude")
+    moved = around(XDG_CONFIG_HOME="/conf", CLAUDE_CONFIG_DIR="/claude", CODEX_HOME="/codex")
     user = {client.name: client.place(moved, "user") for client in CLIENTS}
     assert {name: str(place.path) for name, place in user.items() if place} == {
         "claude-code": "/claude/.claude.json",
         "claude-desktop": "/conf/Claude/claude_desktop_config.json",
         "cursor": "/home/ana/.cursor/mcp.json",
         "vscode": "/conf/Code/User/mcp.json",
+        "codex": "/codex/config.toml",
     }
 
 
@@ -317,3 +320,81 @@ def test_an_entry_of_ours_is_known_by_what_it_starts() -> None:
     assert not is_ours({"command": "npx", "args": ["-y", "server-memory"]})
     assert not is_ours({"url": "https://example.org"})
     assert not is_ours(None)
+
+
+# --- Codex's file, which is TOML ---
+
+CODEX = """# my settings
+model = "o"   # the good one
+
+[mcp_servers.other]
+command = "x"
+
+[mcp_servers.remembrancer]
+command = "/opt/bin/remembrancer"
+args = ["mcp"]
+startup_timeout_sec = 30
+
+[mcp_servers.remembrancer.env]
+A = "b"
+
+[[profiles]] # the last
+name = "mcp_servers.remembrancer"
+"""
+
+
+def test_codex_gets_a_table_and_keeps_all_other_lines_as_they_are() -> None:
+    before = CODEX[: CODEX.index("[mcp_servers.remembrancer]")] + CODEX[CODEX.index("[[profiles]]") :]
+    plan = planned(before, "codex", REMEMBRANCER_HOME='/h "1"')
+    assert plan.action == "add"
+    assert plan.after is not None
+    assert plan.after.startswith(before)
+    entry = {**ENTRY, "env": {"REMEMBRANCER_HOME": '/h "1"'}}
+    assert tomllib.loads(plan.after)["mcp_servers"] == {"other": {"command": "x"}, "remembrancer": entry}
+    assert planned(plan.after, "codex", REMEMBRANCER_HOME='/h "1"').action == "nothing"
+    assert tomllib.loads(planned(None, "codex").after or "") == {"mcp_servers": {"remembrancer": ENTRY}}
+
+
+def test_codex_is_given_variables_beside_what_its_entry_has() -> None:
+    plan = planned(CODEX, "codex", REMEMBRANCER_HOME="/h")
+    assert plan.action == "extend"
+    assert plan.after is not None
+    changed = tomllib.loads(CODEX)
+    changed["mcp_servers"]["remembrancer"]["env"]["REMEMBRANCER_HOME"] = "/h"
+    assert tomllib.loads(plan.after) == changed
+    assert "# my settings" in plan.after
+    assert "# the last" in plan.after
+
+
+def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
+    client = client_named("codex")
+    plan = plan_removal(client, client.places(around())[0], CODEX, "remembrancer", force=False)
+    assert plan.action == "remove"
+    left = tomllib.loads(CODEX)
+    del left["mcp_servers"]["remembrancer"]
+    assert tomllib.loads(plan.after or "") == left
+    assert "# the good one" in (plan.after or "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'mcp_servers = {remembrancer = {command = "y"}}',
+        '[mcp_servers]\nremembrancer.command = "y"',
+        'note = """\n[mcp_servers.remembrancer]\n"""\n[mcp_servers]\nremembrancer = {command = "y"}',
+        "model = ",
+    ],
+)
+def test_a_file_of_codex_that_cannot_be_changed_safely_is_left_as_it_is(text: str) -> None:
+    plan = planned(text, "codex", force=True)
+    assert (plan.action, plan.after) == ("refuse", None)
+    assert tomllib.loads(plan.paste) == {"mcp_servers": {"remembrancer": ENTRY}}
+
+
+@given(st.dictionaries(st.text(max_size=6), st.text(max_size=8), max_size=3))
+def test_any_variable_reaches_codex(environ: dict[str, str]) -> None:
+    known = client_named("codex")
+    wanted = make_entry(known, COMMAND, environ)
+    plan = plan_entry(known, known.places(around())[0], CODEX, "mine", wanted, force=False)
+    assert plan.after is not None
+    assert tomllib.loads(plan.after)["mcp_servers"]["mine"] == wanted

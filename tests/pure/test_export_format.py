@@ -148,13 +148,9 @@ def test_a_damaged_line_is_another_line_or_an_error_of_ours(line: Line, place: i
     [
         ({"id": "memory:no"}, "ULID"),
         ({"id": derive_memory_id("one", 1e9).lower()}, "upper case"),
-        ({"content": " \n"}, "content is empty"),
-        ({"importance": 1.5}, "importance"),
-        ({"version": 0}, "version"),
         ({"scope": "user"}, "the user"),
         ({"type": "other"}, "$.memory.type"),
         ({"content": 7}, "$.memory.content"),
-        ({"access_count": 2**70}, "int"),
         ({"tag": ["a"]}, "$.memory.tag"),
         ({"source": {"tol": "x"}}, "$.memory.source.tol"),
         ({"related_entities": [{"name": "a", "type": "b", "relationship": "c", "weight": 1}]}, "[0].weight"),
@@ -166,6 +162,64 @@ def test_what_is_wrong_with_a_memory_is_said(change: dict[str, Any], reason: str
     with pytest.raises(InvalidInput) as caught:
         decode_line(msgspec.json.encode(raw))
     assert reason in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"content": " \n"}, "content must not be empty"),
+        ({"content": "x" * 300_000}, "262144 bytes"),
+        ({"content": "a\0b"}, "NUL"),
+        ({"content": "The password is Xk9$vb2!pqRt77"}, "credential"),
+        ({"importance": 1.5}, "importance"),
+        ({"confidence": -1.0}, "confidence"),
+        ({"version": 0}, "version"),
+        ({"version": 2**60}, "version"),
+        ({"access_count": 2**70}, "access_count"),
+        ({"occurred_at": 1.77e12}, "seconds"),
+        ({"valid_until": 1e300}, "years"),
+        ({"created_at": -1e300}, "years"),
+        ({"tags": [f"t{number}" for number in range(101)]}, "tags may have 100"),
+        ({"tags": ["a\u001b[31mb"]}, "control characters"),
+        ({"tags": ["t" * 101]}, "100 characters"),
+        ({"related_entities": [{"name": "\u202e", "type": "a", "relationship": "b"}]}, "related_entities"),
+        ({"metadata": {"x": "y" * 70_000}}, "65536 bytes"),
+        ({"structured": {"x": 2**60}}, "2**53"),
+        ({"summary": "s" * 2001}, "summary may have 2000"),
+        ({"source": {"file": "f" * 5000}}, "source.file"),
+        ({"domain": " "}, "domain"),
+        ({"history": [{"version": 2}, {"version": 1}]}, "history"),
+        ({"history": [{"record": {"tags": ["\u0007"]}}]}, "history[0].tags"),
+        ({"history": [{"record": {"content": "AWS key AKIAQ3EGRT5XW7PLBNZJ"}}]}, "credential"),
+        ({"links": [{"target": "memory:x", "relation": "\n", "strength": 1.0, "created_at": 1.0}]}, "links.relation"),
+    ],
+)
+def test_what_no_tool_would_have_stored_is_refused_by_the_number_of_its_line(
+    change: dict[str, Any], reason: str
+) -> None:
+    raw = msgspec.json.decode(encode_line(MemoryLine(memory(), PROJECT.id)))
+    entry = {"version": 1, "change": "stored", "changed_at": 1.0, "session_id": "s", "operation_id": "o"}
+    record = {name: raw["memory"][name] for name in ("content", "type", "scope", "session_id")}
+    for each in change.get("history", ()):
+        each |= {**entry, **each, "record": {**record, **each.get("record", {})}}
+    raw["memory"].update(change)
+    file = export(
+        ProjectLine(PROJECT.id, "/"),
+        msgspec.json.encode(raw) + b"\n",
+        MemoryLine(memory("two"), PROJECT.id),
+        end=EndLine(1, 2, 0),
+    )
+    checked = check(file)
+    assert [bad.line for bad in checked.first_bad] == [3]
+    assert reason in checked.first_bad[0].reason
+    (placed,) = placed_lines(file, {PROJECT.id: PROJECT}, checked.refused)
+    assert isinstance(placed[1], PortableMemory)
+    assert placed[1].id == memory("two").id
+
+
+def test_what_looks_like_a_secret_is_imported_when_it_is_allowed() -> None:
+    secret = MemoryLine(memory("The password is Xk9$vb2!pqRt77"), PROJECT.id)
+    assert check(export(ProjectLine(PROJECT.id, "/"), secret), allow_secrets=True).bad == 0
 
 
 @pytest.mark.parametrize("line", [b"", b"\n", b"{}", b"[]", b"null", b"\xff\n", b"[" * 100_000, b'{"line": "other"}'])

@@ -91,10 +91,10 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "wait_for_embedding",
         "allow_secrets",
         *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),  # the third seed's
-        "occurred_at",
+        *("occurred_at", "supersedes"),
     }
-    assert store["required"] == ["content", "scope"]  # and type, unless there is a kind
-    assert store["properties"]["importance"]["default"] == 0.5
+    assert store["required"] == ["content"]
+    assert store["properties"]["scope"]["default"] == "project"
     recall = input_schema(RecallMemoriesArguments)
     assert set(recall["properties"]) == {
         "query",

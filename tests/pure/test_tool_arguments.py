@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from remembrancer.memory.promotion import DEFAULT_PROMOTION, promotion_score
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import KINDS, type_of_kind
 from remembrancer.protocol.reads import Recall
@@ -38,6 +39,7 @@ def test_what_is_left_out_has_the_first_seed_s_defaults() -> None:
         scope="project",
         session_id="session:s",
         importance=0.5,
+        confidence=0.8,
     )
     assert recall() == Recall(project=PROJECT, session_id="session:s", query="build", strategy="hybrid", limit=10)
 
@@ -250,9 +252,9 @@ def test_recall_memories_names_the_field_and_what_is_allowed(arguments: dict[str
 
 def test_a_missing_field_is_named_with_what_it_must_be() -> None:
     with pytest.raises(InvalidInput) as caught:
-        STORE.decode({"content": "x", "type": "semantic"})
-    assert caught.value.field == "scope"
-    assert caught.value.message == "scope is missing: it must be one of project, session, user"
+        STORE.decode({"scope": "user", "type": "semantic"})
+    assert caught.value.field == "content"
+    assert caught.value.message == "content is missing: it must be a string"
 
 
 def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None:
@@ -265,25 +267,52 @@ def test_a_kind_implies_the_type_and_a_type_alone_leaves_the_kind_open() -> None
     assert store(type="procedural").kind is None
 
 
-def test_neither_a_type_nor_a_kind_is_an_error_that_names_all_of_both() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        to_change(STORE.decode({"content": "x", "scope": "user"}), "session:s", LIMIT_BYTES)
-    assert caught.value.field == "type"
-    assert all(word in caught.value.message for word in (*KINDS, "episodic", "semantic", "procedural"))
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("Staging runs PostgreSQL 15", "fact"),
+        ("We decided to page by cursor", "decision"),
+        ("The fix was to raise the pool's size", "error_fix"),
+        ("Svetlana prefers tabs", "preference"),
+        ("To release, tag the commit and push", "procedure"),
+        ("Never log request bodies", "convention"),
+    ],
+)
+def test_content_alone_is_enough_and_its_words_tell_the_kind(content: str, kind: str) -> None:
+    change = to_change(STORE.decode({"content": content}), "session:s", LIMIT_BYTES)
+    assert (change.kind, change.type, change.scope) == (kind, type_of_kind(kind), "project")  # type: ignore[arg-type]
+    assert change.importance == (0.5 if kind == "fact" else 0.7)
 
 
-def test_a_type_and_a_kind_that_contradict_each_other_are_both_named() -> None:
-    with pytest.raises(InvalidInput, match="type semantic and kind decision contradict each other"):
-        store(kind="decision")
+def test_what_a_model_bothered_to_store_leaves_its_session_by_default() -> None:
+    for kind in ("decision", "error_fix"):
+        change = to_change(STORE.decode({"content": "x", "kind": kind, "scope": "session"}), "session:s", LIMIT_BYTES)
+        score = promotion_score(change.importance, change.confidence, 0, kind, has_vectors=False)
+        assert score >= DEFAULT_PROMOTION.session_end_score
+
+
+def test_a_kind_decides_the_type() -> None:
+    assert store(kind="decision").type == "episodic"
 
 
 @pytest.mark.parametrize("kind", ["scratchpad", "tool_outcome"])
-def test_what_is_for_a_session_alone_has_no_broader_scope(kind: str) -> None:
-    given = {"content": "x", "kind": kind}
-    with pytest.raises(InvalidInput) as caught:
-        to_change(STORE.decode({**given, "scope": "project"}), "session:s", LIMIT_BYTES)
-    assert caught.value.field == "kind"
-    assert to_change(STORE.decode({**given, "scope": "session"}), "session:s", LIMIT_BYTES).kind == kind
+def test_what_is_for_a_session_alone_stays_in_it(kind: str) -> None:
+    for scope in ("project", "session"):
+        assert store(kind=kind, scope=scope).scope == "session"
+
+
+@pytest.mark.parametrize("tags", ['["a", "b"]', ' [ "a","b" ]', ["a", "b"]])
+def test_a_list_may_come_as_a_text_in_json(tags: Any) -> None:
+    assert store(tags=tags).tags == ("a", "b")
+    named = '[{"name": "Maven", "type": "tool", "relationship": "uses"}]'
+    assert store(related_entities=named).related_entities == (EntityRef("Maven", "tool", "uses"),)
+    assert store(source='{"tool": "Bash"}').source == SourceRef("Bash")
+
+
+def test_a_text_that_begins_like_a_list_and_is_none_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="tags must be a list, each item a string"):
+        store(tags='["a", b]')
+    assert store(content='["a"]').content == '["a"]'
 
 
 def test_the_third_seed_s_fields_arrive() -> None:

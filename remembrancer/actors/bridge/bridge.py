@@ -4,7 +4,7 @@ Standard library only, and little of it: every session starts one and waits for 
 up is decided in `replay`; whether to start a runtime, in `starter`. One thread, one `poll`.
 """
 
-# ruff: noqa: PTH100
+# ruff: noqa: PTH100, PTH112, PTH118, PTH120
 from __future__ import annotations
 
 import math
@@ -17,7 +17,7 @@ import sys
 import time
 
 from remembrancer.actors.bridge.places import Places, find_places, hello_line, new_identity, session_id
-from remembrancer.actors.bridge.replay import Conversation, LineBuffer, error_line
+from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers, error_line
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.gateway_link import (
     BYE,
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 DEFAULT_BUDGET_S = 4.5
 """How long a request waits for its answer, counted from when the client sent it."""
 HANDSHAKE_BUDGET_S = 30.0
-"""The same for `initialize`, which may have to wait for a whole runtime to start on a slow machine."""
+"""The same for what waits for the first gateway: a whole runtime may have to start, on a slow machine."""
+PREPARED_FILE = os.path.join(os.path.dirname(__file__), "prepared_answers.json")
+"""What the gateway of this release answers every session; a test writes it anew when that has changed."""
 LEAVE_S = 1.5
 """How long the gateway has, after the client's end of input, to answer what is open. The bridge leaves within 2 s."""
 EAGER_S = 10.0
@@ -63,7 +65,7 @@ Speak MCP on standard input and output: what an assistant's client starts ('reme
   --project PATH  whose memory it is, where the client names no root
                   (default: REMEMBRANCER_PROJECT, else the directory that it runs in)
 
-exit status: 0 the client has gone, 2 wrong command line
+exit status: 0 the client has gone (or SIGTERM, SIGHUP), 2 wrong command line
 """
 
 
@@ -80,7 +82,8 @@ class Bridge:
         now = time.time()
         self._places = places
         self._hello = hello_line(new_identity(now), session_id(environ, now), project, environ, places.config)
-        self._conversation = Conversation(_budget(environ), HANDSHAKE_BUDGET_S)
+        prepared = PreparedAnswers(PREPARED_FILE, own_toolsets="REMEMBRANCER_TOOLSETS" in environ)
+        self._conversation = Conversation(_budget(environ), HANDSHAKE_BUDGET_S, prepared)
         self._starter = Starter(places, environ)
         self._client_in = client_in
         self._client_out = client_out
@@ -384,21 +387,32 @@ def _claim_output() -> int:
     return claimed
 
 
-def _leave_on_signal(number: int, _: FrameType | None) -> None:
+def _leave_on_signal(_: int, __: FrameType | None) -> None:
     """A client that stops its servers so, or a terminal that is closed, is as good an end as that of the input."""
-    raise SystemExit(128 + number)
+    raise SystemExit(0)
 
 
 def _project_argument(argv: list[str]) -> str | None:
-    """The path that `--project PATH` or `--project=PATH` names, made absolute."""
+    """The path that `--project PATH` or `--project=PATH` names, made absolute.
+
+    Raises:
+        ValueError: the command line is wrong; says how.
+    """
     match argv:
         case []:
             return None
         case ["--project", path] if path:
-            return os.path.abspath(path)
+            pass
         case [option] if option.startswith("--project=") and option != "--project=":
-            return os.path.abspath(option.removeprefix("--project="))
-    raise ValueError(USAGE)
+            path = option.removeprefix("--project=")
+        case ["--project" | "--project=", *_]:
+            raise ValueError("--project wants one directory" if len(argv) < 3 else f"{argv[2][:60]!a} is too much")
+        case [option, *_]:
+            hint = ": did you mean --project?" if option.startswith("--p") else ""
+            raise ValueError(f"unknown argument {option[:60]!a}{hint}")
+    if not os.path.isdir(path):
+        raise ValueError(f"--project {path[:1000]!a} is not a directory")
+    return os.path.abspath(path)
 
 
 def main(argv: list[str]) -> int:
@@ -409,7 +423,7 @@ def main(argv: list[str]) -> int:
     try:
         project = _project_argument(argv)
     except ValueError as error:
-        sys.stderr.write(str(error))
+        sys.stderr.write(f"remembrancer mcp: {error}\n{USAGE}")
         return 2
     output = _claim_output()
     for number in (signal.SIGTERM, signal.SIGHUP):

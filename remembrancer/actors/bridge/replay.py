@@ -5,6 +5,7 @@ the log level, the subscriptions and the requests without an answer, in that ord
 client knows already are swallowed. Ids are compared with their type: 1 and "1" are two requests.
 """
 
+# ruff: noqa: PTH123
 from __future__ import annotations
 
 import json
@@ -34,6 +35,9 @@ LONG_BUDGET_S = 130.0
 """How long they have while there is a gateway: more than it may take for them by its settings."""
 MAX_OPEN_REQUESTS = 1024
 MAX_OPEN_BYTES = 32 * 1024 * 1024
+PREPARED_AFTER_S = 0.4
+"""How long a question whose answer is the same for every session waits for the gateway, before the bridge gives the
+answer that it was installed with: a runtime may need many seconds to start, and clients ask for tools only once."""
 _ANSWER_START = b'{"jsonrpc":"2.0","id":'
 _HEAD_BYTES = 512
 CUT_BYTES = 4096
@@ -54,12 +58,40 @@ class OpenRequest:
         self.longest = longest
 
 
+class PreparedAnswers:
+    """The gateway's answers to what every session asks, as its release gives them. Read when the first one is needed.
+
+    `methods` leaves out what this session's environment has changed.
+    """
+
+    METHODS = frozenset({HANDSHAKE, "tools/list", "prompts/list", "resources/list", "resources/templates/list"})
+
+    def __init__(self, path: str, *, own_toolsets: bool = False) -> None:
+        self._path = path
+        self._results: dict[str, Any] = {}
+        self.methods = self.METHODS - {"tools/list"} if own_toolsets else self.METHODS
+
+    def result(self, message: dict[str, Any]) -> Any:
+        """The result of a request that has one of the `methods`."""
+        if not self._results:
+            with open(self._path, "rb") as file:
+                self._results = json.load(file)
+        result = self._results[message["method"]]
+        if message["method"] == HANDSHAKE:
+            params = message.get("params")
+            wanted = params.get("protocolVersion") if isinstance(params, dict) else None
+            known = self._results["protocolVersions"]
+            result = {**result, "protocolVersion": wanted if wanted in known else known[-1]}
+        return result
+
+
 class Conversation:
     """One client's conversation. Lines come and go without their newline."""
 
-    def __init__(self, budget_s: float, handshake_budget_s: float) -> None:
+    def __init__(self, budget_s: float, handshake_budget_s: float, prepared: PreparedAnswers | None = None) -> None:
         self._budget_s = budget_s
         self._handshake_budget_s = handshake_budget_s
+        self._prepared = prepared
         self._open: dict[RequestId, OpenRequest] = {}
         self._open_bytes = 0
         self._initialize: dict[str, Any] | None = None
@@ -68,6 +100,8 @@ class Conversation:
         self._subscriptions: dict[str, dict[str, Any]] = {}
         self._asked: set[RequestId] = set()
         self._replays = 0
+        self._unserved = False
+        """Whether the handshake was answered here and no gateway has come since: one is still starting."""
         self.connected = False
         """Whether a gateway takes lines now. Set by `connect` and `disconnect`."""
 
@@ -112,12 +146,25 @@ class Conversation:
         method = message["method"]
         if method in STREAMS:
             expires = math.inf
+        elif self._is_prepared(message):
+            expires = now if self._unserved else now + PREPARED_AFTER_S
         else:
-            expires = now + (self._handshake_budget_s if method == HANDSHAKE else self._budget_s)
+            is_patient = method == HANDSHAKE or self._unserved
+            expires = now + (self._handshake_budget_s if is_patient else self._budget_s)
         longest = now + LONG_BUDGET_S if _is_long(message) else expires
         self._open[request_id] = OpenRequest(message, line, stamp_ms, longest if self.connected else expires, longest)
         self._open_bytes += len(line)
         return (stamped(line, stamp_ms) if self.connected else None), None
+
+    def _is_prepared(self, message: dict[str, Any]) -> bool:
+        """Whether the bridge has an answer of its own: to a handshake, and to what is asked after one, as a whole."""
+        if self._prepared is None or message["method"] not in self._prepared.methods:
+            return False
+        params = message.get("params")
+        if message["method"] == HANDSHAKE:
+            return isinstance(params, dict)
+        is_whole = not params or (isinstance(params, dict) and params.keys() == {"_meta"})  # a token for progress, say
+        return self._initialize is not None and is_whole
 
     def _unread(self, line: bytes, error: ValueError | RecursionError) -> bytes:
         """The answer to a line that cannot be read, under its id where that can be had: its sender waits for it."""
@@ -183,6 +230,7 @@ class Conversation:
     def connect(self, stamp_ms: int) -> list[bytes]:
         """A gateway is there: the lines that bring it to where the last one was."""
         self.connected = True
+        self._unserved = False
         self._asked.clear()
         for request in self._open.values():
             request.expires = request.longest
@@ -215,8 +263,19 @@ class Conversation:
         return min((request.expires for request in self._open.values()), default=math.inf)
 
     def expire(self, now: float) -> list[bytes]:
-        """Error answers for the requests whose budget has run out; their late answers will be swallowed."""
-        return self._fail([key for key, request in self._open.items() if request.expires <= now], _TOO_LATE)
+        """Answers for the requests whose budget has run out, errors where none is prepared; their late answers will be
+        swallowed."""
+        answers = []
+        for key, request in [each for each in self._open.items() if each[1].expires <= now]:
+            if self._prepared is not None and self._is_prepared(request.message):
+                self._close(key)
+                self._remember(request.message)
+                self._unserved = not self.connected
+                answer = {"jsonrpc": "2.0", "id": key, "result": self._prepared.result(request.message)}
+                answers.append(json.dumps(answer, separators=(",", ":")).encode())
+            else:
+                answers += self._fail([key], _TOO_LATE)
+        return answers
 
     def fail_all(self, reason: str, *, retry: bool = True, code: int = UNAVAILABLE) -> list[bytes]:
         """Error answers for every open request; `retry` says whether the same may succeed later."""

@@ -16,6 +16,7 @@ from remembrancer.actors.consolidator.contradictions import says_the_same, still
 from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
 from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
 from remembrancer.actors.consolidator.themes import Theme, find_themes
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
@@ -95,7 +96,8 @@ def name_of(project: ProjectRef) -> str:
 
 
 def _is_usable(memory: Material, now: float) -> bool:
-    return memory.kind not in LEFT_ALONE and bool(memory.vector) and still_holds(memory, now)
+    is_knowledge = memory.kind not in LEFT_ALONE and HANDOVER not in memory.tags
+    return is_knowledge and bool(memory.vector) and still_holds(memory, now)
 
 
 def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from remembrancer.actors.consolidator.communities import topics_of
@@ -21,18 +22,22 @@ from remembrancer.actors.consolidator.store_connection import (
     Head,
     StoreConnection,
     all_memories,
+    derive,
     in_thread,
     parts_of,
     run_id_of,
     slices,
     vectors_wait_s,
 )
-from remembrancer.actors.consolidator.summaries import Source, join_sentences, one_line, summarise
+from remembrancer.actors.consolidator.summaries import Source, join_sentences, one_line, split_sentences, summarise
 from remembrancer.config.settings import Settings, promotion_rules
+from remembrancer.memory.handovers import HANDOVER, is_open_end
 from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
 from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndJob, SessionRead, ToolUse
+from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import Kind
-from remembrancer.protocol.runs import CloseSession, Method, SaveTopics
+from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Method, NewMemory, ReviseMemory, SaveTopics
+from remembrancer.protocol.session_life import SessionEntry
 
 LONGEST: Final = 600
 SENTENCES: Final = 380
@@ -40,6 +45,11 @@ SENTENCES: Final = 380
 MOST_TOPICS: Final = 5
 MOST_TOOLS: Final = 4
 MOST_TURNS: Final = 50
+LAST_TURNS: Final = 6
+"""Of a session's turns those in which it may say what is left to do."""
+HANDOVER_IMPORTANCE: Final = 0.6
+HANDOVER_CONFIDENCE: Final = 0.8
+MOST_SOURCES: Final = 20
 LINE: Final = 160
 """Characters of one memory."""
 LEFT_OUT: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
@@ -105,7 +115,8 @@ def promoted_of(own: Sequence[Material], rules: PromotionRules, now: float) -> l
 async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, now: float) -> Group:
     """The last edits of the run. The promotions are counted from the log: some may be of an earlier attempt."""
     project, session = job.project, job.session
-    everything = await all_memories(store, ReadMemories(project, session_id=session.session_id))
+    stored = await all_memories(store, ReadMemories(project, session_id=session.session_id))
+    everything = [each for each in stored if HANDOVER not in each.tags]
     read = await store.read_session(project, session.session_id, MOST_TURNS)
     summary = await in_thread(lambda: session_summary(everything, read))
     counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
@@ -114,10 +125,53 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
         session.session_id, session.ending or "completed", session.ended_at, summary, max(0, read.promoted - counted)
     )
     topics = await topics_of(store, project, now) if changed else None
-    return (closing,) if topics is None else (SaveTopics(topics), closing)
+    saved = () if topics is None else (SaveTopics(topics),)
+    earlier = [each for each in stored if HANDOVER in each.tags and each.status == "active"]
+    handover = await in_thread(lambda: hand_over(session, everything, read, earlier))
+    return (*saved, *handover, closing)
 
 
-# --- The session's summary.
+# --- What the session leaves to the next ones, and its summary.
+
+
+def hand_over(
+    session: SessionEntry, memories: Sequence[Material], read: SessionRead, earlier: Sequence[Material]
+) -> Group:
+    """The memory that says where the session stopped: what it did and its open ends, for the project's next sessions.
+
+    It is made of what the session stored and, where hooks tell of them, of its turns. A session that goes on and ends
+    again hands over anew, in place of the `earlier` one. Nothing for a session that left nothing.
+    """
+    did = _lines(memories) or _turns(read)
+    if not did or session.ended_at is None:
+        return ()
+    said = [each for each in memories if each.kind not in LEFT_OUT and not each.is_derived]
+    texts = [each.content for each in sorted(said, key=lambda each: each.number, reverse=True)]
+    texts += [content for role, content in reversed(read.turns[-LAST_TURNS:]) if role == "assistant"]
+    sentences = dict.fromkeys(" ".join(each.split()) for text in texts for each in split_sentences(text))
+    ends = [each for each in sentences if is_open_end(each) and len(each) <= LONGEST]
+    left = join_sentences(each for place, each in enumerate(ends) if sum(map(len, ends[: place + 1])) <= LONGEST)
+    when = datetime.fromtimestamp(session.ended_at, UTC)
+    text = f"Where the session of {when:%Y-%m-%d %H:%M} UTC stopped. Open: {_closed(left)}" if left else ""
+    text = text or f"What the session of {when:%Y-%m-%d %H:%M} UTC did."
+    more = " ".join(each for each in split_sentences(did) if each.rstrip(".") not in left)
+    memory = NewMemory(
+        id=derive_memory_id(derive("handover", session.session_id, session.ended_at), session.ended_at),
+        content=f"{text} {more}".strip(),
+        kind="observation",
+        scope="project",
+        session_id=session.session_id,
+        summary=one_line(left or did) or None,
+        importance=HANDOVER_IMPORTANCE,
+        confidence=HANDOVER_CONFIDENCE,
+        tags=(HANDOVER,),
+        occurred_at=session.ended_at,
+    )
+    replaced = tuple(
+        ReviseMemory(each.id, "archived", status="archived", reason=f"{memory.id} replaces it") for each in earlier
+    )
+    links = tuple(AddLink(memory.id, each.id, "derived_from") for each in said[:MOST_SOURCES])
+    return (AddMemory(memory), *replaced, *links)
 
 
 def session_summary(memories: Sequence[Material], read: SessionRead) -> str | None:

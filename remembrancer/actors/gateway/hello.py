@@ -12,12 +12,12 @@ import msgspec
 
 from remembrancer.config.reading import read_configuration
 from remembrancer.config.settings import PREFIX, Settings
+from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.errors import InvalidInput, VersionMismatch
 from remembrancer.protocol.gateway_link import LINK_VERSION
 from remembrancer.protocol.reads import Notice
 
-MAX_SESSION_ID: Final = 200
 TOOLSETS_VARIABLE: Final = PREFIX + "TOOLSETS"
 PROJECT_VARIABLE: Final = PREFIX + "PROJECT"
 CONFIG_VARIABLE: Final = PREFIX + "CONFIG"

@@ -21,6 +21,7 @@ import msgspec
 from remembrancer.actors.gateway.hello import working_tree_of
 from remembrancer.config.project import project_of
 from remembrancer.memory.credentials import masked, masked_value
+from remembrancer.memory.limits import MAX_SESSION_ID
 from remembrancer.memory.text import clean_name
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -31,7 +32,6 @@ from remembrancer.protocol.writes import Operation, ProjectRef, SessionChange
 
 CLIENT: Final = "claude-code"
 """Whose hooks these are."""
-MAX_SESSION_ID: Final = 200
 MAX_TOOL_NAME: Final = 400
 
 EventName = Literal[

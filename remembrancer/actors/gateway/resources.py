@@ -9,12 +9,12 @@ import hashlib
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from remembrancer.actors.gateway.store_access import StoreAccess
+from remembrancer.memory.limits import moment
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
@@ -348,7 +348,7 @@ def _plural(count: int, one: str, many: str) -> str:
 
 
 def _minute(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return moment(seconds).strftime("%Y-%m-%d %H:%M UTC")
 
 
 JSON: Final = "application/json"

@@ -48,7 +48,19 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
-from remembrancer.protocol.writes import Applied, Operation, PortableMemory, ProjectRef, Rejected, Submit, memory_id_of
+from remembrancer.protocol.writes import (
+    Applied,
+    Operation,
+    PortableMemory,
+    ProjectRef,
+    Rejected,
+    Result,
+    StoredResult,
+    StoreMemory,
+    Submit,
+    UpdateMemory,
+    memory_id_of,
+)
 from remembrancer.toolsets.service import Asked, Away, Caller, Known, ServiceHealth, Written
 
 CATCH_UP_S: Final = 0.5
@@ -154,9 +166,10 @@ class StoreAccess:
                 pass
             else:
                 assert isinstance(reply, Applied)
+                done = _as_done(operation, reply.result)
                 if not reply.replayed:
-                    self._cache.note(operation)
-                self._events.written((operation,), is_applied=True)
+                    self._cache.note(done)
+                self._events.written((done,), is_applied=True)
                 return Written(operation, reply.result, embedding_error=reply.embedding_error)
         await self._queue.append(operation)
         self._events.written((operation,), is_applied=False)
@@ -347,6 +360,15 @@ class StoreAccess:
             )
         finally:
             self.prepared.finish(ticket, self._clock(), is_whole=is_whole)
+
+
+def _as_done(operation: Operation, result: Result) -> Operation:
+    """What an operation has come to: to store a text that is known is to change the memory that has it."""
+    change = operation.change
+    if not (isinstance(change, StoreMemory) and isinstance(result, StoredResult) and result.already_known):
+        return operation
+    added = UpdateMemory(result.memory_id, add_tags=change.tags, add_entities=change.related_entities)
+    return msgspec.structs.replace(operation, change=added)
 
 
 def _project_of(request: GatewayRequest) -> str:

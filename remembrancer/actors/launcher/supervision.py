@@ -6,6 +6,7 @@ forward; `next_at` says when `tick` has something to do.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Collection
 from typing import Final
@@ -19,6 +20,8 @@ from remembrancer.protocol.errors import InvalidInput
 
 EMBEDDERS_WAIT_S: Final = 5.0
 """How long the embedders, whose models take both cores to load, let the gateway go first."""
+FIRST_SESSION_S: Final = 30.0
+"""The least time for the session that started the runtime to come, whatever the idle time is set to."""
 CONSOLIDATOR_WAIT_S: Final = 15.0
 """How long the consolidator, for which nobody waits at a start, lets all others go first."""
 STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "embedder", "store")
@@ -44,7 +47,7 @@ class Supervision:
         self._store = Lifecycle("store", "store", settings, new_incarnation)
         self._embedders: dict[int, Lifecycle] = {}
         self._consolidator: Lifecycle | None = None
-        self._idle = IdleWatch(settings.idle_timeout_s, now) if for_sessions else None
+        self._idle = IdleWatch(settings.idle_timeout_s) if for_sessions else None
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
         self._consolidator_at: float | None = now + CONSOLIDATOR_WAIT_S if settings.consolidator else None
@@ -85,6 +88,8 @@ class Supervision:
         if process is None:
             return []
         done = process.on_ready(now)
+        if process is self._gateway and self._idle is not None:
+            self._idle.ready(now)
         if done:
             done += [Tell(name, incarnation, other.failure) for other in self._others(process) if other.failure]
         return done + self.tick(now)
@@ -139,7 +144,7 @@ class Supervision:
             done += self._descend(self.stopping, now)
         else:
             done += self._arrange_embedders(now) + self._arrange_consolidator(now)
-        return done + self._spread_failures()
+        return done + self._spread_failures(now)
 
     def _go_down(self, reason: str) -> None:
         if self.stopping is None:
@@ -196,8 +201,10 @@ class Supervision:
                 break
         return done
 
-    def _spread_failures(self) -> list[Instruction]:
+    def _spread_failures(self, now: float) -> list[Instruction]:
         done: list[Instruction] = []
+        if self._gateway.failure is not None and self._idle is not None:
+            self._idle.ready(now)  # no session will ever be served: it need not wait for one
         for process in self.processes:
             if process.failure != self._told.get(process.name):
                 self._told[process.name] = process.failure
@@ -221,13 +228,19 @@ class Supervision:
 class IdleWatch:
     """Counts the time without a session. Times are seconds of any clock that only goes forward.
 
-    It starts with the runtime, so that one which no session ever joins ends too. While the gateway is away the number
-    of sessions is unknown, and the time goes on: a gateway that comes back soon reports its sessions soon enough.
+    It starts when the gateway is first ready, however long that took, with some more for the first session to find it.
+    While the gateway is away later the number of sessions is unknown, and the time goes on: a gateway that comes back
+    soon reports its sessions soon enough.
     """
 
-    def __init__(self, timeout_s: float, now: float) -> None:
+    def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
-        self._idle_since = now
+        self._idle_since = math.inf
+
+    def ready(self, now: float) -> None:
+        """The gateway serves sessions, or is known to fail at that. Only the first time counts."""
+        if self._idle_since == math.inf:
+            self._idle_since = now + max(0.0, FIRST_SESSION_S - self._timeout_s)
 
     def observe(self, sessions: int, now: float) -> None:
         """The gateway said how many sessions it has."""

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from remembrancer.actors.store.records.memory_rows import archived_since
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, MaintenanceRules, falls_below_at
+from remembrancer.memory.limits import moment
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules, named_kind, promotion_score, shown
 from remembrancer.protocol.kinds import Kind, Scope, kind_of_type
 from remembrancer.protocol.reads import Promotion
@@ -213,4 +213,4 @@ def _counted(number: int, one: str, many: str) -> str:
 
 
 def _day(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+    return moment(seconds).date().isoformat()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import time
 from collections import Counter, defaultdict
@@ -312,7 +313,9 @@ def show_memory(
         memory = records.portable(request.memory_id, request.session_id, request.project.id)
         number = records.number_of(request.memory_id)
         if memory is not None and number is not None:
-            return _shown(request, records, memory, number, is_embedded(records, number), now, rules)
+            found = _shown(request, records, memory, number, is_embedded(records, number), now, rules)
+            copies = (each.copies_of(memory.id, memory.content, request.session_id) for each in files)
+            return msgspec.structs.replace(found, copies=tuple(itertools.chain.from_iterable(copies)))
     raise unknown_memory(request.memory_id)
 
 

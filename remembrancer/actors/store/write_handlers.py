@@ -252,8 +252,8 @@ class WriteHandlers:
 def _wants_vectors(result: Result) -> bool:
     """Whether a change made a text that is to be embedded."""
     match result:
-        case StoredResult():
-            return True
+        case StoredResult(already_known=already_known):
+            return not already_known
         case UpdatedResult(re_embedded=re_embedded) | RestoredResult(re_embedded=re_embedded):
             return re_embedded
         case _:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
+from remembrancer.memory.limits import moment
 from remembrancer.memory.text import neutralised
-from remembrancer.protocol.reads import Notice, RecalledMemory
+from remembrancer.protocol.reads import MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import Answer, with_caveats
@@ -19,7 +19,7 @@ _TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_fro
 
 def iso(seconds: float) -> str:
     """Seconds since the epoch as ISO 8601 in UTC, to the second."""
-    whole = datetime.fromtimestamp(seconds, UTC).replace(microsecond=0, tzinfo=None)
+    whole = moment(seconds).replace(microsecond=0, tzinfo=None)
     return f"{whole.isoformat()}Z"  # strftime gives the year 33 two digits
 
 
@@ -67,6 +67,8 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
         shown["scores"] = {name: round(value, _ROUNDED) for name, value in signals if value is not None}
     if memory.forgotten:
         shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
+    if memory.expired:
+        shown["expired"] = True
     if memory.status != "active":
         shown["status"] = memory.status
     if memory.strength is not None:
@@ -74,8 +76,13 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
     return shown | said_by(
         memory,
         *("occurred_at", "kind", "summary", "valid_until", "found_in", "stands_for", "derived_from"),
-        *("possibly_superseded_by", "near_duplicates"),
+        *("superseded_by", "possibly_superseded_by", "near_duplicates"),
     )
+
+
+def copies_of(found: MemoryShown) -> list[dict[str, Any]]:
+    """The other memories of the very same text."""
+    return [{"id": copy.memory_id, "scope": copy.scope} for copy in found.copies]
 
 
 def changed(written: Written, answer: Answer) -> Answer:

@@ -194,7 +194,7 @@ def _text(head: str, chosen: Sequence[_Chosen]) -> str:
 
 def _item(memory: RecalledMemory, content: str) -> str:
     """So much of a memory's content as one item of a list."""
-    return render(content, memory.source, DOUBTED if memory.possibly_superseded_by else "")
+    return render(content, memory.source, DOUBTED if memory.possibly_superseded_by or memory.superseded_by else "")
 
 
 def render(content: str, source: SourceRef, remark: str = "") -> str:

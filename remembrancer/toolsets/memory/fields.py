@@ -5,34 +5,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.text import MAX_EXACT, check_text, clean_name, shown
+from remembrancer.memory.limits import (
+    MAX_ENTITIES,
+    MAX_NAME,
+    MAX_REASON,
+    MAX_SUMMARY,
+    MAX_TAG,
+    MAX_TAGS,
+    check_count,
+    check_length,
+)
+from remembrancer.memory.text import MAX_EXACT, clean_name, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import KINDS, Kind, entity_type
 from remembrancer.protocol.writes import EntityRef
 
-MAX_TAGS: Final = 100
-MAX_TAG: Final = 100
-MAX_ENTITIES: Final = 100
-MAX_NAME: Final = 200
-MAX_PATH: Final = 4096
-MAX_SUMMARY: Final = 2000
-MAX_REASON: Final = 2000
-
 T = TypeVar("T")
 D = TypeVar("D")
-AllowSecrets = Annotated[bool, Meta(description="Store what looks like a credential")]
+AllowSecrets = Annotated[bool, Meta(description="Allow credentials")]
 Version = Annotated[int, Meta(ge=1)]
 
 
 class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     type: Annotated[str, Meta(description="component, file, person, library …")]
-    relationship: Annotated[str, Meta(description="uses, depends_on, authored_by …")]
+    relationship: Annotated[str, Meta(description="uses, depends_on …")]
 
 
 def given(value: T | UnsetType, default: D) -> T | D:
@@ -79,12 +81,6 @@ def _clean_names(names: list[str] | UnsetType, *, field: str, most: int, longest
     )
 
 
-def check_count(items: Sequence[object], *, field: str, most: int) -> None:
-    """Raises `InvalidInput` for more items than a list may have."""
-    if len(items) > most:
-        raise InvalidInput(f"{field} may have {most} items at most, and has {len(items)}", field=field)
-
-
 def clean_entities(
     entities: Sequence[RelatedEntity] | UnsetType, *, field: str = "related_entities"
 ) -> tuple[EntityRef, ...]:
@@ -127,9 +123,7 @@ def clean_reason(reason: str | UnsetType) -> str | None:
 def _clean_text(text: str | UnsetType, *, field: str, longest: int) -> str | None:
     if text is UNSET:
         return None
-    check_text(text, field=field, longest_bytes=4 * longest)
-    if len(text) > longest:
-        raise InvalidInput(f"{field} may have {longest} characters at most, and has {len(text)}", field=field)
+    check_length(text, field=field, longest=longest)
     return text
 
 

@@ -13,7 +13,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, PortableMemory
-from remembrancer.toolsets.memory.answers import fields_of, iso, said_by
+from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, said_by
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
@@ -84,6 +84,8 @@ def shown(found: MemoryShown, version: int | None = None) -> Answer:
         answer["incoming_links"] = [_link(link, "source") for link in found.incoming]
     if found.near_duplicates:
         answer["near_duplicates"] = list(found.near_duplicates)
+    if found.copies:
+        answer["copies"] = copies_of(found)
     answer["access_count"] = memory.access_count
     if memory.last_accessed_at is not None:
         answer["last_accessed"] = iso(memory.last_accessed_at)

@@ -11,12 +11,13 @@ import anyio.to_thread
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_PATH, check_count
 from remembrancer.memory.text import check_text, clean_name
 from remembrancer.memory.tokens import estimate_tokens, truncate
 from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherContext, RecalledMemory, Section
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.context_block import build_block
-from remembrancer.toolsets.memory.fields import MAX_PATH, check_count, given
+from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 DEFAULT_TOKENS: Final = 2000
@@ -45,7 +46,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     sections: list[Section] | UnsetType = UNSET
 
 
-@tool("What to know for the present task, as a Markdown block within a token budget.", read_only=True)
+@tool("What to know for a task, as Markdown.", read_only=True)
 async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -> Answer:
     """The block, with what is in it; what was shown counts as accessed."""
     caller, service = call.caller, call.service

@@ -55,8 +55,8 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     time_range: TimeRange | UnsetType = UNSET
     include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
-    reference_time: Annotated[str, Meta(description='ISO 8601: "yesterday" counts from it')] | UnsetType = UNSET
-    max_tokens: Annotated[int, Meta(description="Of the answer", ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
+    reference_time: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
+    max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
     scores: Annotated[bool, Meta(description="Show each signal")] | UnsetType = UNSET
 
 

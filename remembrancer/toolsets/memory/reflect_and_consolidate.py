@@ -23,11 +23,11 @@ MAX_RUN_ID: Final = 100
 class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     session_id: str | UnsetType = UNSET
     strategy: Annotated[ReflectStrategy, Meta(extra_json_schema={"default": "full"})] | UnsetType = UNSET
-    dry_run: bool | UnsetType = UNSET
+    dry_run: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     undo: Annotated[str, Meta(description="run_id to undo")] | UnsetType = UNSET
 
 
-@tool("Condense this session's memories into summaries and recurring patterns.")
+@tool("Sum up this session's memories, and find recurring patterns.")
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
     """What was consolidated, or in a dry run would be; or what undoing a run came to."""
     run_id = run_to_undo(arguments)

@@ -7,11 +7,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name, word_match
 from remembrancer.protocol.errors import UNREADABLE
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, RecalledMemory, SearchGraph
 from remembrancer.toolsets.memory.answers import memory_of
-from remembrancer.toolsets.memory.fields import MAX_NAME, given
+from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
@@ -27,7 +28,7 @@ class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_
     limit: Annotated[int, Meta(ge=1, le=100, extra_json_schema={"default": 20})] | UnsetType = UNSET
 
 
-@tool("How components, people, files … relate, with the memories about them.", read_only=True)
+@tool("How entities relate, with the memories about them.", read_only=True)
 async def search_knowledge_graph(call: Call, arguments: SearchKnowledgeGraphArguments) -> Answer:
     """What is related with an entity, or the graph at a glance. An unknown entity is no error."""
     direction: Direction = given(arguments.direction, "both")

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
 from remembrancer.memory.text import check_text, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES, SESSION_KINDS, Kind, type_of_kind
-from remembrancer.protocol.reads import EmbeddingState
+from remembrancer.protocol.ids import derive_memory_id, parse_memory_id
+from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
+from remembrancer.protocol.reads import EmbeddingState, Notice
 from remembrancer.protocol.writes import MemoryType, Scope, SourceRef, StoredResult, StoreMemory
 from remembrancer.toolsets.memory.answers import not_embedded
 from remembrancer.toolsets.memory.fields import (
-    MAX_NAME,
-    MAX_PATH,
     AllowSecrets,
     RelatedEntity,
     clean_domain,
@@ -29,9 +29,20 @@ from remembrancer.toolsets.memory.fields import (
 )
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
-MAX_SESSION_ID: Final = 200
-MAX_TURN: Final = 2**53 - 1
-"""What JSON carries exactly."""
+STATED: Final = 0.8
+"""The confidence of what a client states without saying how sure it is."""
+MATTERS: Final[dict[Kind, float]] = dict.fromkeys(
+    ("architecture", "convention", "decision", "error_fix", "pattern", "preference", "procedure"), 0.7
+)
+"""The importance of what somebody bothered to store, where none is given; 0.5 for the other kinds."""
+_KIND_WORDS: Final[dict[Kind, str]] = {
+    "decision": r"\b(decided|chose|we (switched|moved|migrated) (to|from)|instead of|decision)\b",
+    "error_fix": r"\b(fixed|the fix (is|was)|root cause|was caused by|workaround|solved by)\b",
+    "preference": r"\b(prefers?|likes?|wants?|dislikes?|hates?|favou?rite)\b",
+    "procedure": r"^(to|how to) \w+.*[,:]|\b(steps?:|first .* then|run `)",
+    "convention": r"\b(always|never|must(n't)?|by convention|are named|naming)\b",
+}
+"""The first that is found decides."""
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,11 +52,20 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(description="One fact, event or procedure that makes sense on its own")]
-    scope: Annotated[Scope, Meta(description="session: this conversation; project: this codebase; user: everywhere")]
-    type: Annotated[MemoryType, Meta(description="event, fact, how-to; or give kind")] | UnsetType = UNSET
+    content: Annotated[str, Meta(description="One fact, event or how-to that makes sense alone")]
+    scope: (
+        Annotated[
+            Scope,
+            Meta(
+                description="session: this conversation; project: this codebase; user: everywhere",
+                extra_json_schema={"default": "project"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     kind: Kind | UnsetType = UNSET
-    importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.5})] | UnsetType = UNSET
+    type: MemoryType | UnsetType = UNSET
+    importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     source: Source | UnsetType = UNSET
@@ -54,17 +74,19 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     wait_for_embedding: bool | UnsetType = UNSET
     allow_secrets: AllowSecrets | UnsetType = UNSET
     summary: str | UnsetType = UNSET
-    domain: Annotated[str, Meta(description="auth, testing …")] | UnsetType = UNSET
+    domain: str | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
+    supersedes: Annotated[str, Meta(description="Id of what this replaces")] | UnsetType = UNSET
 
 
 @tool("Remember something for later sessions, durably.")
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
-    """Answers when the memory is durable; a retry of the same request is the same memory."""
+    """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory."""
     change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
+    given_scope = given(arguments.scope, change.scope)
     memory_id = derive_memory_id(call.operation_id(), call.received_at)
     change = msgspec.structs.replace(change, memory_id=memory_id)
     written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
@@ -72,8 +94,12 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     queued = StoredResult(memory_id, change.type, change.scope, len(set(change.related_entities)))
     result = written.result or queued
     assert isinstance(result, StoredResult)
+    memory_id = result.memory_id
     embedding = EmbeddingState(memory_id, embedded=False)
     notices = list(written.notices)
+    if change.scope != given_scope:
+        text = f"A {change.kind} is for its session alone: it has the scope session, not {given_scope}."
+        notices.append(Notice("scope_changed", text))
     if arguments.wait_for_embedding is True and written.result is not None:
         embedding = await call.service.await_embedding(call.caller, memory_id, call.received_at)
         if not embedding.embedded:
@@ -88,8 +114,10 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         "scope": result.scope,
         "type": result.type,
     }
-    if arguments.kind is not UNSET:
-        answer["kind"] = arguments.kind
+    if change.kind is not None:
+        answer["kind"] = change.kind
+    if result.already_known:
+        answer["already_known"] = True
     if result.duplicates:
         answer["duplicates"] = list(result.duplicates)
     if embedding.near_duplicates:
@@ -106,30 +134,31 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         InvalidInput: a field is not what is allowed.
     """
     check_text(arguments.content, field="content", longest_bytes=content_limit_bytes)
-    memory_type, kind = _type_and_kind(arguments)
+    scope, memory_type, kind = _scope_and_kind(arguments)
     valid_from, valid_until = validity(arguments.valid_from, arguments.valid_until)
     return StoreMemory(
         memory_id="",
         content=arguments.content,
         type=memory_type,
-        scope=arguments.scope,
-        session_id=_origin(arguments, session_id),
-        importance=given(arguments.importance, 0.5),
+        scope=scope,
+        session_id=_origin(arguments, scope, session_id),
+        importance=given(arguments.importance, MATTERS.get(kind or kind_of_type(memory_type), 0.5)),
         tags=clean_tags(arguments.tags),
         source=_source(given(arguments.source, Source())),
         related_entities=clean_entities(arguments.related_entities),
         kind=kind,
         summary=clean_summary(arguments.summary),
         structured=clean_object(arguments.structured, field="structured") or {},
-        confidence=given(arguments.confidence, 0.5),
+        confidence=given(arguments.confidence, STATED),
         domain=clean_domain(arguments.domain),
         occurred_at=seconds_of(arguments.occurred_at, "occurred_at"),
         valid_from=valid_from,
         valid_until=valid_until,
+        supersedes=None if arguments.supersedes is UNSET else parse_memory_id(arguments.supersedes, field="supersedes"),
     )
 
 
-def _origin(arguments: StoreMemoryArguments, own: str) -> str:
+def _origin(arguments: StoreMemoryArguments, scope: Scope, own: str) -> str:
     """The session that a memory comes from. Another one than the calling one may be named, for a memory that it does
     not own.
 
@@ -139,7 +168,7 @@ def _origin(arguments: StoreMemoryArguments, own: str) -> str:
     if arguments.session_id is UNSET or arguments.session_id == own:
         return own
     named = clean_name(arguments.session_id, field="session_id", longest=MAX_SESSION_ID)
-    if arguments.scope == "session" and named != own:
+    if scope == "session" and named != own:
         message = (
             f"session_id must be the current session's ({own}) or left out, not {shown(arguments.session_id)}: "
             "a session's memories are its own. With the scope project or user it says where the memory comes from"
@@ -148,28 +177,21 @@ def _origin(arguments: StoreMemoryArguments, own: str) -> str:
     return named
 
 
-def _type_and_kind(arguments: StoreMemoryArguments) -> tuple[MemoryType, Kind | None]:
-    """The type, and the kind if one was given, which implies the type.
+def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType, Kind | None]:
+    """Where a memory goes and what it is: as was asked, else in the project, and by its words.
 
-    Raises:
-        InvalidInput: neither is given, they contradict each other, or the kind is for a session's memories alone.
+    A kind decides its type, and one that is for a session alone its scope. A type without a kind is left as it is.
     """
-    if arguments.kind is UNSET:
-        if arguments.type is not UNSET:
-            return arguments.type, None
-        message = (
-            f"type is missing: give type (one of {', '.join(MEMORY_TYPES)}) or kind (one of {', '.join(KINDS)}), "
-            "which implies it"
-        )
-        raise InvalidInput(message, field="type")
-    kind, implied = arguments.kind, type_of_kind(arguments.kind)
-    if arguments.type is not UNSET and arguments.type != implied:
-        message = f"type {arguments.type} and kind {kind} contradict each other: {kind} is {implied}"
-        raise InvalidInput(message, field="type")
-    if kind in SESSION_KINDS and arguments.scope != "session":
-        message = f"kind {kind} is for a session alone: give it the scope session, not {arguments.scope}"
-        raise InvalidInput(message, field="kind")
-    return implied, kind
+    scope: Scope = given(arguments.scope, "project")
+    if arguments.kind is UNSET and arguments.type is not UNSET:
+        return scope, arguments.type, None
+    kind = _kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
+    return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
+
+
+def _kind_of(content: str) -> Kind:
+    """The kind of a memory by its words, `fact` where they do not tell."""
+    return next((kind for kind, words in _KIND_WORDS.items() if re.search(words, content, re.IGNORECASE)), "fact")
 
 
 def _source(source: Source) -> SourceRef:

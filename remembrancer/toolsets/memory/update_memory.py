@@ -8,19 +8,18 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.limits import MAX_LINKS, check_count
 from remembrancer.memory.text import check_text, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import parse_memory_id
-from remembrancer.protocol.kinds import RELATIONS, Relation
+from remembrancer.protocol.kinds import RELATIONS, Kind, Relation
 from remembrancer.protocol.writes import LinkRef, UpdatedResult, UpdateMemory, ValidityEnd
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import (
     RelatedEntity,
-    check_count,
     clean_domain,
     clean_entities,
     clean_entity_names,
-    clean_kind,
     clean_summary,
     clean_tag_changes,
     given,
@@ -28,7 +27,6 @@ from remembrancer.toolsets.memory.fields import (
 )
 from remembrancer.toolsets.tools import Answer, Call, tool
 
-MAX_LINKS: Final = 100
 FIELDS: Final = {
     **{"add_tags": "tags", "remove_tags": "tags", "add_entities": "related_entities"},
     **{"remove_entities": "related_entities", "add_links": "links", "remove_links": "links"},
@@ -57,6 +55,11 @@ class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: Annotated[str, Meta(description="memory id")]
 
 
+class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    relation: str  # as `add_links` has them: said once, to save tokens
+    target: str
+
+
 class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     memory_id: str
     content: str | UnsetType = UNSET
@@ -64,7 +67,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     tags: TagChanges | UnsetType = UNSET
     metadata: Annotated[dict[str, Any], Meta(description="Merged; null removes")] | UnsetType = UNSET
     related_entities: EntityChanges | UnsetType = UNSET
-    kind: str | UnsetType = UNSET
+    kind: Kind | UnsetType = UNSET
     summary: str | UnsetType = UNSET
     confidence: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     domain: str | UnsetType = UNSET
@@ -72,7 +75,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
     add_links: list[LinkArgument] | UnsetType = UNSET
-    remove_links: list[dict[str, str]] | UnsetType = UNSET  # as `add_links` has them: said once, to save tokens
+    remove_links: list[RemovedLink] | UnsetType = UNSET
     allow_secrets: bool | UnsetType = UNSET
 
 
@@ -123,7 +126,7 @@ def to_update(arguments: UpdateMemoryArguments, content_limit_bytes: int) -> Upd
         metadata=clean_object(arguments.metadata, field="metadata"),
         add_entities=clean_entities(entities.add, field="related_entities.add"),
         remove_entities=clean_entity_names(entities.remove, field="related_entities.remove"),
-        kind=None if arguments.kind is UNSET else clean_kind(arguments.kind),
+        kind=given(arguments.kind, None),
         summary="" if arguments.summary == "" else clean_summary(arguments.summary),
         structured=clean_object(arguments.structured, field="structured"),
         confidence=given(arguments.confidence, None),
@@ -154,23 +157,17 @@ def asked_fields(change: UpdateMemory) -> list[str]:
     return list(dict.fromkeys([*names, *change.cleared]))
 
 
-def _clean_links(links: Sequence[LinkArgument | dict[str, str]], memory_id: str, field: str) -> tuple[LinkRef, ...]:
+def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, field: str) -> tuple[LinkRef, ...]:
     check_count(links, field=field, most=MAX_LINKS)
     found: dict[LinkRef, None] = {}
     for place, link in enumerate(links):
         at = f"{field}[{place}]"
-        given_link = _link(link, at) if isinstance(link, dict) else link
-        target = parse_memory_id(given_link.target, field=f"{at}.target")
+        relation = next((each for each in RELATIONS if each == link.relation), None)
+        if relation is None:
+            message = f"{at}.relation must be one of {', '.join(RELATIONS)}, not {shown(link.relation)}"
+            raise InvalidInput(message, field=f"{at}.relation")
+        target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
             raise InvalidInput(f"{at}.target is the memory itself: a link leads to another one", field=f"{at}.target")
-        found[LinkRef(given_link.relation, target)] = None
+        found[LinkRef(relation, target)] = None
     return tuple(found)
-
-
-def _link(link: dict[str, str], at: str) -> LinkArgument:
-    """A link whose fields the schema does not name."""
-    try:
-        return msgspec.convert(link, LinkArgument)
-    except msgspec.ValidationError as error:
-        message = f"{at} must have a relation (one of {', '.join(RELATIONS)}) and a target (a memory id): {shown(link)}"
-        raise InvalidInput(message, field=at) from error

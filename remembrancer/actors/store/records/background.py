@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.contract import (
     Surroundings,
 )
 from remembrancer.actors.store.records.materials import read_eligible, read_materials, read_materials_of
-from remembrancer.actors.store.records.memory_rows import SUMS_UP
+from remembrancer.actors.store.records.memory_rows import SUMS_UP, digest_of
 from remembrancer.actors.store.records.promotion_rows import observed_in, promotions_of
 from remembrancer.actors.store.records.sessions import (
     open_sessions,
@@ -28,6 +28,7 @@ from remembrancer.actors.store.records.sessions import (
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
 from remembrancer.protocol.consolidation import EntityEdges, FindNear, Material, MemoriesRead, ReadMemories, SessionRead
+from remembrancer.protocol.reads import MemoryCopy
 from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import MemoryLink
@@ -154,6 +155,14 @@ class SqliteBackground:
             )
 
         return self._file.read_together(read)
+
+    def copies_of(self, memory_id: str, content: str, session_id: str) -> list[MemoryCopy]:
+        rows = self._file.read(
+            """SELECT id, scope FROM memories WHERE content_digest = ? AND id != ? AND forgotten_at IS NULL
+               AND (scope != 'session' OR session_id = ?) ORDER BY number""",
+            (digest_of(content), memory_id, session_id),
+        )
+        return [MemoryCopy(*row) for row in rows]
 
     def topics(self) -> tuple[Topic, ...]:
         return self._file.read_together(read_topics)

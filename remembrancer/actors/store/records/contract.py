@@ -24,7 +24,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
-from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, Promotion
+from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Promotion
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Prune, Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -97,6 +97,9 @@ class BackgroundRecords(Protocol):
 
     def surroundings(self, memory_id: str, session_id: str | None) -> Surroundings:
         """What is around a memory, so far as the session (None: anybody) may see it."""
+
+    def copies_of(self, memory_id: str, content: str, session_id: str) -> list[MemoryCopy]:
+        """The other memories of that very content, not forgotten, that the session may see, the oldest first."""
 
     def session_read(self, session_id: str, turns: int) -> SessionRead:
         """What is known of a session, with its last so many turns."""

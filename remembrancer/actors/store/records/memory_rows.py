@@ -16,7 +16,7 @@ import msgspec
 
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.memory.changes import differences, is_visible, unknown_memory
+from remembrancer.memory.changes import differences, is_visible, joined, says_the_same, unknown_memory
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
@@ -97,7 +97,8 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
     """A memory by its id. Raises `ValueError` for what cannot be decoded."""
     rows = query(f"SELECT {', '.join(_COLUMNS)} FROM memories WHERE id = ?", (memory_id,))  # noqa: S608 - our names
     if not rows:
-        return None
+        known = query("SELECT m.id FROM aliases JOIN memories AS m ON m.number = memory WHERE alias = ?", (memory_id,))
+        return read_memory(query, known[0][0]) if known else None
     row = decoded(dict(zip(_COLUMNS, rows[0], strict=True)))
     now = Snapshot(
         **{name: row[name] for name in STORED_FIELDS},
@@ -271,17 +272,46 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
 
 
 def store_memory(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
-    """Insert a memory with its tags, its entities and its first version."""
+    """Insert a memory with its tags, its entities and its first version; one whose text is known becomes that one."""
+    register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
+    found = _same_content(connection, change, operation.session_id)
+    for memory_id, scope, owner in found:
+        if scope == change.scope and (scope != "session" or owner == change.session_id):
+            known = read_memory(query_of(connection), memory_id)
+            if known is not None and says_the_same(known.now, known.created_at, change, operation.requested_at):
+                others = tuple(each for each, _, _ in found if each != memory_id)
+                return _store_again(connection, operation, change, known, others, now)
     fields = change.fields() | {
         "related_entities": tuple(dict.fromkeys(change.related_entities)),
         "kind": change.kind or kind_of_type(change.type),
     }
     first = Snapshot(**fields)
-    duplicates = _same_content(connection, change, operation.session_id)
     number, edges = insert_memory(connection, operation, change.memory_id, first, now)
-    register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
+    duplicates = tuple(memory_id for memory_id, _, _ in found)
     result = StoredResult(change.memory_id, change.type, change.scope, edges, duplicates)
     return Done(result, to_embed=number)
+
+
+def _store_again(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    change: StoreMemory,
+    known: MemoryRow,
+    others: tuple[str, ...],
+    now: float,
+) -> Done:
+    """Join what is said of a text into the memory that has it, which is found by the new id as well."""
+    had = len(known.now.related_entities)
+    revised = revise(connection, operation, known, joined(known.now, change), "stored again", now)
+    connection.execute("INSERT OR IGNORE INTO aliases VALUES (?, ?)", (change.memory_id, known.number))
+    connection.execute(
+        "UPDATE memories SET access_count = access_count + 1, last_accessed_at = ? WHERE number = ?",
+        (now, known.number),
+    )
+    note_session_access(connection, [known.number], operation.session_id)
+    edges = len({*known.now.related_entities, *change.related_entities}) - had
+    result = StoredResult(known.id, known.now.type, known.now.scope, edges, others, already_known=True)
+    return Done(result, revised.to_embed)
 
 
 def insert_memory(
@@ -311,14 +341,13 @@ def insert_memory(
     return number, edges
 
 
-def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_id: str) -> tuple[str, ...]:
-    """Memories with this very content that the session may see, oldest first, five at the most."""
-    rows = connection.execute(
-        """SELECT id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
+def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_id: str) -> list[tuple[str, str, str]]:
+    """Memories with this very content that the session may see: id, scope and session, oldest first, five at most."""
+    return connection.execute(
+        """SELECT id, scope, session_id FROM memories WHERE content_digest = ? AND forgotten_at IS NULL
            AND (scope != 'session' OR session_id = ?) ORDER BY number LIMIT 5""",
         (digest_of(change.content), session_id),
-    )
-    return tuple(row[0] for row in rows)
+    ).fetchall()
 
 
 REVIVED: Final = "revived"

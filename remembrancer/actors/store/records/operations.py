@@ -51,7 +51,9 @@ from remembrancer.protocol.writes import (
     RestoredResult,
     RestoreMemory,
     Result,
+    Scope,
     Snapshot,
+    StoredResult,
     StoreMemory,
     TaggedResult,
     TagMemory,
@@ -65,7 +67,7 @@ Links = list[tuple[LinkRef, MemoryRow]]
 
 
 def find_targets(
-    connection: sqlite3.Connection, operation: Operation, source: MemoryRow, links: Sequence[LinkRef], field: str
+    connection: sqlite3.Connection, operation: Operation, source_id: str, links: Sequence[LinkRef], field: str
 ) -> Links:
     """The memories that links lead to. `field` is what they were given in.
 
@@ -82,18 +84,18 @@ def find_targets(
                 "both must be of one project (or its sessions), or both the user's",
                 field=field,
             ) from error
-        if target.id == source.id:
+        if target.id == source_id:
             raise InvalidInput("a memory cannot be linked to itself", field=field)
         found.append((link, target))
     return found
 
 
-def check_may_supersede(source: MemoryRow, links: Links, field: str) -> None:
+def check_may_supersede(source_id: str, scope: Scope, links: Links, field: str) -> None:
     """Raises `InvalidInput` if a memory of one session alone would end what other sessions see."""
     for link, target in links:
-        if link.relation == "supersedes" and source.now.scope == "session" and target.now.scope != "session":
+        if link.relation == "supersedes" and scope == "session" and target.now.scope != "session":
             raise InvalidInput(
-                f"{source.id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
+                f"{source_id} is this session's alone and cannot supersede {target.id}, which other sessions see: "
                 "promote it to the project first (promote_memory)",
                 field=field,
             )
@@ -155,14 +157,28 @@ def _restore_validity(
         revise(connection, operation, target, after, "superseding_undone", now, by=source_id)
 
 
+def _store(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
+    """Store a memory, in the place of another where it names one."""
+    if change.supersedes is None:
+        return store_memory(connection, operation, change, now)
+    link = LinkRef("supersedes", change.supersedes)
+    links = find_targets(connection, operation, change.memory_id, [link], "supersedes")
+    check_may_supersede(change.memory_id, change.scope, links, "supersedes")
+    done = store_memory(connection, operation, change, now)
+    assert isinstance(done.result, StoredResult)
+    if done.result.memory_id != links[0][1].id:  # what says the same is no other memory
+        add_links(connection, operation, memory_to_change(connection, operation, done.result.memory_id), links, now)
+    return done
+
+
 def update_memory(connection: sqlite3.Connection, operation: Operation, change: UpdateMemory, now: float) -> Done:
     """Change what the change names. Links alone make no new version."""
     memory = memory_to_change(connection, operation, change.memory_id)
     check_remembered(memory.id, memory.now)
     after = updated(memory.now, change)
-    to_add = find_targets(connection, operation, memory, change.add_links, "add_links")
-    check_may_supersede(memory, to_add, "add_links")
-    to_remove = find_targets(connection, operation, memory, change.remove_links, "remove_links")
+    to_add = find_targets(connection, operation, memory.id, change.add_links, "add_links")
+    check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
+    to_remove = find_targets(connection, operation, memory.id, change.remove_links, "remove_links")
     made = revise(connection, operation, memory, after, "updated", now)
     removed = remove_links(connection, operation, memory, to_remove, now)
     added = add_links(connection, operation, memory, to_add, now)
@@ -291,7 +307,7 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
 def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float) -> Done:
     match operation.change:
         case StoreMemory() as change:
-            return store_memory(connection, operation, change, now)
+            return _store(connection, operation, change, now)
         case ImportMemory() as change:
             return import_memory(connection, operation, change, now)
         case UpdateMemory() as change:

@@ -15,7 +15,8 @@ from remembrancer.actors.store.records.promotion_rows import log_promotion, note
 from remembrancer.actors.store.records.run_undo import Added, Deed, Linked, Observed, Revised, note_deed
 from remembrancer.actors.store.records.sessions import close_session
 from remembrancer.actors.store.records.sqlite_file import encode_json
-from remembrancer.memory.changes import BREADTH, MAX_TAGS
+from remembrancer.memory.changes import BREADTH
+from remembrancer.memory.limits import MAX_TAGS
 from remembrancer.protocol.kinds import type_of_kind
 from remembrancer.protocol.runs import (
     AddLink,

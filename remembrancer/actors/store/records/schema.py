@@ -106,6 +106,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
             ON CONFLICT DO UPDATE SET count = count + 1;
     END;
 
+    -- Other ids of a memory: its text was stored again, and an id had been given out before that was known.
+    CREATE TABLE aliases (
+        alias TEXT PRIMARY KEY,
+        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE
+    ) WITHOUT ROWID;
+    CREATE INDEX aliases_by_memory ON aliases (memory);
+
     CREATE TABLE memory_tags (
         tag TEXT NOT NULL,
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,

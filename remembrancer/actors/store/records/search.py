@@ -24,7 +24,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, pad
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, Scope
 from remembrancer.protocol.reads import Counts
 
-NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5}
+NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """Ids that an answer names; more would only cost tokens."""
 LISTED_COLUMNS: Final = (
     "number",
@@ -196,7 +196,8 @@ def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int
                        iif(relation = 'similar_to', 'near_duplicates', 'derived_from') AS field
                 FROM memory_links WHERE source IN {places} AND relation IN ('similar_to', 'derived_from')
                 UNION ALL SELECT target, source, strength,
-                       iif(relation = 'similar_to', 'near_duplicates', 'possibly_superseded_by') FROM memory_links
+                       CASE relation WHEN 'similar_to' THEN 'near_duplicates' WHEN 'supersedes' THEN 'superseded_by'
+                       ELSE 'possibly_superseded_by' END FROM memory_links
                 WHERE target IN {places} AND relation IN ('similar_to', 'contradicts', 'supersedes')) AS l
             JOIN memories AS o ON o.number = l.other
             WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?)

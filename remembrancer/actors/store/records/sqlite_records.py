@@ -141,7 +141,8 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     # Reading.
 
     def number_of(self, memory_id: str) -> int | None:
-        rows = self._file.read("SELECT number FROM memories WHERE id = ?", (memory_id,))
+        find = "SELECT number FROM memories WHERE id = ?1 UNION ALL SELECT memory FROM aliases WHERE alias = ?1"
+        rows = self._file.read(find, (memory_id,))
         return int(rows[0][0]) if rows else None
 
     def outcome_of(self, operation_id: str) -> Applied | None:

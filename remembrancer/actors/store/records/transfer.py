@@ -76,7 +76,7 @@ def read_portable(
         forgotten_at=found.forgotten_at,
         history=tuple(
             _told(query, entry, session_id)
-            for entry in read_history(query, memory_id)
+            for entry in read_history(query, found.id)
             if is_version_visible(entry.record, now.scope, found.source_project, session_id, project_id)
         ),
         links=_read_links(query, found.number, session_id),

@@ -18,9 +18,11 @@ from typing import Final
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import Source, searched_once
-from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
+from remembrancer.memory.slots import in_force_first
 from remembrancer.memory.wording import normalised
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
@@ -70,7 +72,7 @@ def divided(found: dict[Section, Finds], limit: int, characters: int | None = No
         own = [memory for memory in found[name].memories if memory.id not in taken]
         own = [memory for memory in own if memory.status != "consolidated"] or own
         own.sort(key=lambda memory: memory.status in STOOD_FOR)
-        own = said_once(own)
+        own = in_force_first(said_once(own))
         within = own[: min(limit, how_many(own, characters))]
         kept[name] = ContextSection(name, tuple(within), more=found[name].more or len(own) > len(within))
         taken.update(memory.id for memory in kept[name].memories)
@@ -184,12 +186,14 @@ class Gathering:
         if not self._task:
             rest = await self._top(sources, ("project",), (), SHARED)
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
+        if "session_history" in self._request.sections:
+            known = [each for each in known if HANDOVER not in each.tags]
         named = self._files.are_named_in
         known.sort(key=lambda each: 0 if self._files.is_source(each.source.file) else 2 - named(each.content))
         return Finds(known, more=matches.more or of_files.more or rest.more)
 
     async def _session_history(self) -> Finds:
-        """This session's memories, what happened before the rest, the latest first."""
+        """This session's memories, what happened before the rest, the latest first, and where the last ones stopped."""
         if self._project is None:
             return Finds()
         sources = [self._project]
@@ -197,7 +201,8 @@ class Gathering:
         if events.more or len(events.memories) >= self._request.limit:
             return events
         others = await self._top(sources, ("session",), ("semantic", "procedural"), order="latest")
-        return Finds(events.memories + others.memories, more=others.more)
+        left = await self._top(sources, ("project",), (), order="latest", tags=(HANDOVER,))
+        return Finds(events.memories + others.memories + left.memories[:HANDOVERS], more=others.more)
 
     async def _recall(
         self,
@@ -256,9 +261,10 @@ class Gathering:
         types: tuple[MemoryType, ...],
         times: int = 1,
         order: Order = "important",
+        tags: tuple[str, ...] = (),
     ) -> Finds:
         """The first memories of these scopes and types: `times` as many as a section may have."""
-        filters = Filters(self._request.session_id, scopes, types)
+        filters = Filters(self._request.session_id, scopes, types, tags=tags)
         limit = times * self._request.limit
 
         def read() -> Finds:

@@ -30,6 +30,7 @@ from remembrancer.actors.store.retrieval.candidates import (
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, phrase_groups, phrases_of
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
+from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
 from remembrancer.memory.profiles import PROFILES, choose_profile
 from remembrancer.memory.ranking import (
     DEFAULT_WEIGHTS,
@@ -38,6 +39,7 @@ from remembrancer.memory.ranking import (
     answerable_cosine,
     boosted,
     first_of,
+    has_ended,
     is_unlikely,
     neighbour_boosts,
     noise,
@@ -57,6 +59,8 @@ from remembrancer.protocol.kinds import SCOPES
 from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled
 from remembrancer.protocol.tracing import current
 
+HANDOVERS: Final = 3
+"""Sessions of which is told where they stopped."""
 WORTH_A_THREAD: Final = 2000
 """Memories of a file that is searched beside the first one; a smaller one is sooner done after it."""
 
@@ -125,6 +129,7 @@ class _Recall:
         self._strategy = request.strategy
         self._profile: ProfileName | None = None
         self._below = 0
+        self._windows: Sequence[TimeWindow] = ()
 
     async def make_vector(self, embed: Callable[[str], Awaitable[Vectors]]) -> None:
         """Have the query's vector made, or say why there is none."""
@@ -167,19 +172,23 @@ class _Recall:
             in_project = sum(each.sizes.get("project", 0) for each in found)
             self._profile = request.profile or choose_profile(request.query, in_project)
         zone = zone_of(request.reference_time, request.utc_offset_s)
-        windows = time_windows(request.query, self._asked_at, zone)
+        windows = self._windows = time_windows(request.query, self._asked_at, zone)
         happened = None
         if windows and request.strategy == "hybrid" and asks_what_happened(request.query):
             happened = [self._of_times(source, windows) for source in sources]
             happened = happened if any(each.facts for each in happened) else None
         ranked = self._scored(happened or found, windows, by_time=happened is not None)
+        if request.strategy == "hybrid" and asks_where_it_stopped(request.query):
+            ranked = self._with_handovers(ranked)
         self.trace.mark("ranked")
         return ranked
 
     def answer(self, ranked: Ranked) -> tuple[Recalled, dict[int, list[int]]]:
         """What is answered with a ranking, and the numbers of the memories in it by their source's place."""
         request = self._request
-        entries, left_out = shortlist(self._sources, ranked, self._filters, request.limit, self._now)
+        entries, left_out = shortlist(
+            self._sources, ranked, self._filters, request.limit, self._now, of_a_time=bool(self._windows)
+        )
         passages = {}
         if request.with_passages:
             passages = passages_of(request.query, self.vector, self._sources, {e.place: e.record for e in entries})
@@ -193,6 +202,7 @@ class _Recall:
                     tags=entry.tags,
                     strength=entry.strength,
                     found_in=entry.found_in,
+                    expired=has_ended(entry.record.valid_until, self._asked_at),
                     stands_for=entry.stands_for,
                     passages=passages.get(entry.place, ()),
                 )
@@ -246,6 +256,22 @@ class _Recall:
             facts = {number: known for number, (known, _) in named.items()}
             connected.append(Found(each.by_meaning, signals, facts, each.sizes, {}))
         return connected
+
+    def _with_handovers(self, ranked: Ranked) -> Ranked:
+        """Where the last sessions stopped, the latest first, and then what was found."""
+        filters = msgspec.structs.replace(self._filters, tags=(HANDOVER,))
+        found: list[Found] = []
+        for source in self._sources:
+            records = source.records
+            facts = records.ranking_facts(records.top(filters, "latest", HANDOVERS), filters)
+            facts = {number: each for number, each in facts.items() if each.status == "active"}
+            cosines = self._cosines(source, list(facts))
+            signals = {number: Signals(cosines.get(number), None) for number in facts}
+            found.append(Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {}))
+        scored = self._scored(found, (), by_time=True)
+        first = sorted(scored, key=lambda item: -found[item[0][0]].facts[item[0][1]].happened_at)
+        known = {key for key, _ in first}
+        return [*first[:HANDOVERS], *(item for item in ranked if item[0] not in known)]
 
     def _of_times(self, source: Source, windows: Sequence[TimeWindow]) -> Found:
         """What happened in the windows of what is in one file; where that is much, the most important of it."""

@@ -16,6 +16,7 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
 from remembrancer.memory.decay import DAY_S, memory_strength
 from remembrancer.memory.ranking import has_ended
+from remembrancer.memory.slots import in_force_first
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
@@ -59,18 +60,42 @@ class Entry:
 
 
 def shortlist(
-    sources: Sequence[Source], ranked: Ranked, filters: Filters, limit: int, now: float
+    sources: Sequence[Source], ranked: Ranked, filters: Filters, limit: int, now: float, *, of_a_time: bool = False
 ) -> tuple[list[Entry], int]:
-    """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them."""
+    """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them.
+
+    `of_a_time`: the question names a time, and what held then is not put behind what replaced it.
+    """
     loaded: list[Entry] = []
     taken = 0
     while True:
         page = ranked[taken : taken + limit + SPARE]
         taken += len(page)
         loaded += _loaded(sources, page, filters, now)
-        kept = each_once(loaded)
+        if not of_a_time:
+            loaded += _loaded(sources, _replacing(sources, loaded, ranked), filters, now)
+        kept = {entry.record.id: entry for entry in each_once(loaded)}
         if taken >= len(ranked) or len(kept) >= limit:
-            return kept[:limit], taken - len(kept)
+            left_out = len({place for place, _ in ranked[:taken]} | {entry.place for entry in loaded}) - len(kept)
+            ordered = in_force_first([entry.record for entry in kept.values()])
+            if of_a_time:
+                ordered.sort(key=lambda record: list(kept).index(record.id))
+            return [replace(kept[record.id], record=record) for record in ordered[:limit]], left_out
+
+
+def _replacing(sources: Sequence[Source], loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
+    """The memories that links put in the place of these and that are not among them, each with its own scores; one that
+    was no candidate with those of what it replaces."""
+    known = {entry.record.id for entry in loaded}
+    missing = {newer: entry for entry in loaded for newer in entry.record.superseded_by if newer not in known}
+    scores = dict(ranked) if missing else {}
+    found: dict[Place, Scores] = {}
+    for newer, entry in missing.items():
+        number = sources[entry.place[0]].records.number_of(newer)
+        if number is not None:
+            place = entry.place[0], number
+            found[place] = scores.get(place, entry.scores)
+    return list(found.items())
 
 
 def load_records(sources: Sequence[Source], ranked: Ranked, filters: Filters) -> dict[Place, MemoryRecord]:

@@ -1,0 +1,506 @@
+"""Whether anything acknowledged gets lost: `python -m bench.soak [--kills N] [--sessions N] [--seed N]`.
+
+Sessions call all tools at random through real bridges, and write down what was acknowledged, while every process
+(store, gateway, embedders, consolidator, launcher, bridges) is killed with SIGKILL at random moments. At the end each
+acknowledged memory has to be there exactly once, as its last acknowledged change left it, with each of its changes in
+the history once; what was forgotten stays forgotten; nothing is queued; no process and no file is left. The exit status
+is 1 when anything of that is not so.
+
+What a session does and when something is killed follows from the seed; how that falls together does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import shutil
+import sqlite3
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import psutil
+
+from bench.client import CLOSED, Json, StdioClient
+from bench.harness import Runtime, wait_until
+from bench.varied_text import varied
+from remembrancer.actors.launcher.home import SAME_START_S, read_record
+from remembrancer.actors.launcher.lifecycle import BUDGET, WINDOW_S
+from remembrancer.protocol.paths import RuntimePaths
+
+ROLES: Final = ("store", "gateway", "embedder", "consolidator", "launcher", "bridge")
+LONGEST_PAUSE_S: Final = 0.3
+"""Between two calls of a session: a memory that grows by tens of thousands would measure something else."""
+SETTLE_S: Final = 180.0
+LEAVE_S: Final = 15.0
+MOST_SHOWN: Final = 20
+TEXT_CHARACTERS: Final = 240
+BREADTH: Final = ("session", "project", "user")
+HOME: Final = {"projects", "user", "catalog.db", "queue.db", "hooks", "vectors", "logs", "run"}
+"""What a home holds besides locks, and what SQLite keeps beside a database."""
+
+
+class State(NamedTuple):
+    """What an oracle knows of a memory."""
+
+    content: str
+    scope: str
+    importance: float
+    tags: frozenset[str] = frozenset()
+    forgotten: bool = False
+
+
+class Expected:
+    """A memory as it has to be: `before` and after the one change whose outcome nobody knows, if there is one."""
+
+    def __init__(self, state: State) -> None:
+        self.states = [state]
+        self.changes: Counter[str] = Counter()
+        self.perhaps: Counter[str] = Counter()
+
+    @property
+    def now(self) -> State:
+        return self.states[0]
+
+    @property
+    def is_certain(self) -> bool:
+        return len(self.states) == 1
+
+
+class Soak(msgspec.Struct):
+    """The figures of a run, and what was found wrong."""
+
+    seed: int
+    sessions: int = 0
+    kills: dict[str, int] = {}
+    calls: dict[str, int] = {}
+    errors: dict[str, int] = {}
+    acknowledged: int = 0
+    unknown: int = 0
+    memories: int = 0
+    queued: int = 0
+    lost: int = 0
+    doubled: int = 0
+    longest_outage_s: float = 0.0
+    took_s: float = 0.0
+    kept: str | None = None
+    """The home, where something was found wrong."""
+    wrong: list[str] = []
+
+    def fault(self, text: str) -> None:
+        self.wrong.append(text)
+
+
+class Session:
+    """One session: its bridge, which is started again when it was killed, and the memories that it made."""
+
+    def __init__(self, number: int, runtime: Runtime, soak: Soak, texts: Iterator[str], dice: random.Random) -> None:
+        self.number, self._runtime, self._soak, self._texts, self._dice = number, runtime, soak, texts, dice
+        self.expected: dict[str, Expected] = {}
+        self.unsure: set[str] = set()
+        """Texts whose storing was not answered: each may be there, once."""
+        self.client: StdioClient
+        self._runs: list[str] = []
+        self._made = 0
+        self._good_at = 0.0
+
+    async def connect(self) -> None:
+        """Start a bridge, as a client does whose server has gone; the session is the same one."""
+        while True:
+            environ = {**self._runtime.environ, "REMEMBRANCER_SESSION_ID": f"soak-{self.number}"}
+            self.client = StdioClient(self._runtime.home, environ=environ)
+            await self.client.start()
+            answer = await self.client.request_or_error("initialize", INITIALIZE)
+            if "error" not in answer:
+                await self.client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+                return
+            await self.client.aclose()
+
+    async def work(self, is_over: Callable[[], bool]) -> None:
+        """Call one tool after the other until it is over."""
+        self._good_at = time.monotonic()
+        deeds = [deed for deed, share in DEEDS.items() for _ in range(share)]
+        while not is_over():
+            await self._dice.choice(deeds)(self)
+            await asyncio.sleep(self._dice.uniform(0, LONGEST_PAUSE_S))
+
+    async def _call(self, tool: str, **arguments: Any) -> Json | None:
+        """The answer of a tool; None where the outcome is unknown."""
+        self._soak.calls[tool] = self._soak.calls.get(tool, 0) + 1
+        began = time.monotonic()
+        try:
+            answer = await self.client.call_or_error(tool, **arguments)
+        except OSError:
+            answer = {"error": CLOSED["code"], "message": CLOSED["message"]}
+        now = time.monotonic()
+        if "error" not in answer:
+            if tool != "reflect_and_consolidate":  # which may take its time
+                self._soak.longest_outage_s = max(self._soak.longest_outage_s, now - self._good_at)
+            self._good_at = now
+            self._soak.queued += answer.get("warning") == "queued"
+            return answer
+        code = str(answer["error"])
+        self._soak.errors[code] = self._soak.errors.get(code, 0) + 1
+        if answer["error"] == CLOSED["code"]:
+            await self.client.aclose()
+            await self.connect()
+        elif not answer.get("retry_possible"):
+            self._soak.fault(f"{tool} of a call that is right was refused: {answer}")
+        if tool == "reflect_and_consolidate":
+            self._good_at += now - began
+        return None
+
+    def _fresh(self) -> str:
+        self._made += 1
+        return f"note-{self.number}-{self._made}: {next(self._texts)[:TEXT_CHARACTERS]}"
+
+    def _pick(self, *, forgotten: bool = False) -> tuple[str, Expected] | None:
+        """One of the session's memories that nothing is unknown of."""
+        found = [each for each in self.expected.items() if each[1].is_certain and each[1].now.forgotten is forgotten]
+        return self._dice.choice(found) if found else None
+
+    def _settle(self, expected: Expected, change: str, after: State, answer: Json | None) -> None:
+        if answer is None:
+            self._soak.unknown += 1
+            expected.perhaps[change] += 1
+            expected.states.append(after)
+        else:
+            self._soak.acknowledged += 1
+            expected.changes[change] += 1
+            expected.states = [after]
+
+    async def store(self) -> None:
+        part = f"Part{self._dice.randrange(40)}"
+        state = State(self._fresh(), self._dice.choice(BREADTH), round(self._dice.random(), 3), frozenset({"soak"}))
+        answer = await self._call(
+            "store_memory",
+            content=state.content,
+            scope=state.scope,
+            type=self._dice.choice(["episodic", "semantic", "procedural"]),
+            importance=state.importance,
+            tags=sorted(state.tags),
+            related_entities=[{"name": part, "type": "component", "relationship": "is about"}],
+            wait_for_embedding=self._dice.random() < 0.1,
+            allow_secrets=True,
+        )
+        if answer is None:
+            self._soak.unknown += 1
+            self.unsure.add(state.content)
+        else:
+            self._soak.acknowledged += 1
+            self.expected[answer["memory_id"]] = Expected(state)
+
+    async def update(self) -> None:
+        if picked := self._pick():
+            memory_id, expected = picked
+            after = expected.now._replace(content=self._fresh(), importance=round(self._dice.random(), 3))
+            answer = await self._call(
+                "update_memory",
+                memory_id=memory_id,
+                content=after.content,
+                importance=after.importance,
+                allow_secrets=True,
+            )
+            self._settle(expected, "updated", after, answer)
+
+    async def tag(self) -> None:
+        if picked := self._pick():
+            memory_id, expected = picked
+            self._made += 1
+            after = expected.now._replace(tags=frozenset({"soak", f"tag-{self._made}"}))
+            removed, added = expected.now.tags - after.tags, after.tags - expected.now.tags
+            answer = await self._call("tag_memory", memory_id=memory_id, add=sorted(added), remove=sorted(removed))
+            self._settle(expected, "tagged", after, answer)
+
+    async def forget(self) -> None:
+        if picked := self._pick():
+            memory_id, expected = picked
+            answer = await self._call("forget_memory", memory_id=memory_id, reason="of no use")
+            self._settle(expected, "forgotten", expected.now._replace(forgotten=True), answer)
+
+    async def restore(self) -> None:
+        if picked := self._pick(forgotten=True):
+            memory_id, expected = picked
+            answer = await self._call("restore_memory", memory_id=memory_id)
+            self._settle(expected, "restored", expected.now._replace(forgotten=False), answer)
+
+    async def promote(self) -> None:
+        picked = self._pick()
+        if picked and picked[1].now.scope == "session":  # a project's may be promoted by the consolidator meanwhile
+            memory_id, expected = picked
+            scope = self._dice.choice(BREADTH[1:])
+            answer = await self._call("promote_memory", memory_id=memory_id, target_scope=scope)
+            self._settle(expected, "promoted", expected.now._replace(scope=scope), answer)
+
+    async def get(self) -> None:
+        if picked := self._pick():
+            memory_id, expected = picked
+            answer = await self._call("get_memory", memory_id=memory_id)
+            if answer is not None and answer["content"] != expected.now.content:
+                self._soak.fault(f"get_memory answers with another content: {answer}, and not {expected.now}")
+
+    async def recall(self) -> None:
+        picked = self._pick(forgotten=self._dice.random() < 0.3)
+        query = picked[1].now.content[:120] if picked else "what is there?"
+        strategy = self._dice.choice(["keyword", "hybrid", "vector", "graph"])
+        answer = await self._call("recall_memories", query=query, strategy=strategy)
+        for memory in answer["memories"] if answer else ():
+            known = self.expected.get(memory["id"])
+            if known is not None and known.is_certain and known.now.forgotten:
+                self._soak.fault(f"a recall shows what is forgotten: {memory}")
+
+    async def look_around(self) -> None:
+        part = f"Part{self._dice.randrange(40)}"
+        tool, arguments = self._dice.choice(
+            [
+                ("search_knowledge_graph", {"entity": part, "depth": 2}),
+                ("search_knowledge_graph", {}),
+                ("get_memory_context", {"task_description": f"work on {part}", "max_tokens": 800}),
+                ("get_memory_status", {}),
+            ]
+        )
+        await self._call(tool, **arguments)
+
+    async def reflect(self) -> None:
+        if self._runs and self._dice.random() < 0.5:
+            await self._call("reflect_and_consolidate", undo=self._runs.pop())
+        else:
+            answer = await self._call("reflect_and_consolidate", dry_run=self._dice.random() < 0.3)
+            if answer is not None and answer.get("run_id"):
+                self._runs.append(answer["run_id"])
+
+
+INITIALIZE: Final = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {},
+    "clientInfo": {"name": "soak", "version": "1"},
+}
+DEEDS: Final = {
+    **{Session.store: 30, Session.update: 12, Session.tag: 8, Session.forget: 8, Session.restore: 5},
+    **{Session.promote: 6, Session.get: 8, Session.recall: 14, Session.look_around: 8, Session.reflect: 1},
+}
+"""What a session does, and how often among a hundred."""
+
+
+class Killer:
+    """Kills a process of a random role at random moments; never so often that the launcher would rest from it."""
+
+    def __init__(self, runtime: Runtime, sessions: list[Session], soak: Soak, dice: random.Random) -> None:
+        self._paths = RuntimePaths(runtime.home)
+        self._sessions, self._soak, self._dice = sessions, soak, dice
+        self._recent: dict[str, deque[float]] = {role: deque(maxlen=BUDGET - 1) for role in ROLES}
+
+    async def kill(self, kills: int, pace_s: float) -> None:
+        """So many kills, one every `pace_s` on average."""
+        while sum(self._soak.kills.values()) < kills:
+            await asyncio.sleep(self._dice.uniform(0, 2 * pace_s))
+            if self._dice.random() < 0.7:  # else, on a busy machine, nobody would ever get as far as an answer
+                await self._acknowledged_one()
+            role = self._dice.choice(ROLES)
+            if self._may(role) and (process := self._find(role)) is not None:
+                process.kill()
+                self._recent[role].append(time.monotonic())
+                self._soak.kills[role] = self._soak.kills.get(role, 0) + 1
+
+    async def _acknowledged_one(self) -> None:
+        before = self._soak.acknowledged
+
+        async def is_one() -> bool:
+            return self._soak.acknowledged > before
+
+        with suppress(TimeoutError):
+            await wait_until(is_one, SETTLE_S)
+
+    def _may(self, role: str) -> bool:
+        recent = self._recent[role]
+        full = len(recent) == recent.maxlen and time.monotonic() - recent[0] < WINDOW_S
+        return role in ("bridge", "launcher") or not full
+
+    def _find(self, role: str) -> psutil.Process | None:
+        """A live process of that role; None when there is none at this moment."""
+        found: list[tuple[int, float | None]] = []
+        if role == "bridge":
+            bridges = [each.client.process for each in self._sessions]
+            found += [(each.pid, None) for each in bridges if each.returncode is None]
+        elif (record := read_record(self._paths)) is not None and role == "launcher":
+            found.append((record.pid, None))
+        elif record is not None:
+            found += [(each.pid, each.created_at) for each in record.children if each.name.startswith(role)]
+        self._dice.shuffle(found)
+        for pid, created_at in found:
+            try:
+                process = psutil.Process(pid)
+                if created_at is None or abs(process.create_time() - created_at) < SAME_START_S:
+                    return process if process.status() != psutil.STATUS_ZOMBIE else None
+            except psutil.Error:
+                continue
+        return None
+
+
+class Row(NamedTuple):
+    """A memory on disk."""
+
+    state: State
+    derived: bool
+
+
+def read_files(home: Path, soak: Soak) -> tuple[dict[str, list[Row]], Counter[tuple[str, str]]]:
+    """The rows of every memory, by id, and how often each change of each stands in the history."""
+    rows: dict[str, list[Row]] = {}
+    changes: dict[tuple[str, str, str], None] = {}
+    for path in [*home.glob("projects/*/memory.db"), home / "user" / "memory.db"]:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as file:
+            if file.execute("PRAGMA integrity_check").fetchall() != [("ok",)]:
+                soak.fault(f"{path.name} is damaged")
+            made = {row[0] for row in file.execute("SELECT source FROM memory_links WHERE relation = 'derived_from'")}
+            columns = "number, id, content, scope, importance, tags, forgotten_at IS NOT NULL"
+            for number, memory_id, content, scope, importance, tags, gone in file.execute(
+                f"SELECT {columns} FROM memories"
+            ):
+                state = State(content, scope, importance, frozenset(json.loads(tags)), bool(gone))
+                rows.setdefault(memory_id, []).append(Row(state, number in made))
+            changes |= dict.fromkeys(file.execute("SELECT memory_id, change, operation_id FROM history"))
+            if file.execute("SELECT count(*) FROM moves").fetchone() != (0,):
+                soak.fault("a move has not ended")
+    return rows, Counter((memory_id, change) for memory_id, change, _ in changes)
+
+
+def compare(sessions: list[Session], home: Path, soak: Soak) -> None:
+    """What the files hold, against what was acknowledged."""
+    rows, changes = read_files(home, soak)
+    copies = Counter(row.state.content for found in rows.values() for row in found if not row.derived)
+    for session in sessions:
+        for text in session.unsure:
+            if copies[text] > 1:
+                soak.doubled += 1
+                soak.fault(f"there {copies[text]} times: {text}")
+        for memory_id, expected in session.expected.items():
+            found = rows.get(memory_id, [])
+            if not found or not any(is_as(found[0].state, state) for state in expected.states):
+                soak.lost += 1
+                soak.fault(f"{memory_id} is {found}, and should be {expected.states}")
+            elif len(found) > 1 or copies[found[0].state.content] > 1:
+                soak.doubled += 1
+                soak.fault(f"{memory_id} is there twice: {found}")
+            for change in ("updated", "tagged", "forgotten", "restored"):
+                least, most = expected.changes[change], expected.changes[change] + expected.perhaps[change]
+                if not least <= changes[memory_id, change] <= most:
+                    soak.doubled += changes[memory_id, change] > most
+                    soak.lost += changes[memory_id, change] < least
+                    soak.fault(f"{memory_id} was {change} {changes[memory_id, change]} times, and not {least}")
+
+
+def is_as(found: State, expected: State) -> bool:
+    """Whether a memory is as it should be: the consolidator may have promoted it."""
+    wider = BREADTH[BREADTH.index(expected.scope) :]
+    return found.scope in wider and found._replace(scope=expected.scope) == expected
+
+
+async def check_what_is_left(home: Path, soak: Soak) -> None:
+    """After the runtime was stopped: its processes and files."""
+
+    def left() -> list[str]:
+        mine = psutil.process_iter(["environ", "cmdline", "status"])
+        return [
+            " ".join(each.info["cmdline"] or ())
+            for each in mine
+            if (each.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(home)
+            and each.info["status"] != psutil.STATUS_ZOMBIE
+        ]
+
+    async def none_is() -> bool:
+        return not left()
+
+    try:
+        await wait_until(none_is, LEAVE_S)
+    except TimeoutError:
+        soak.fault(f"processes are left: {left()}")
+    if strange := strange_files(home):
+        soak.fault(f"files are left: {strange}")
+
+
+def strange_files(home: Path) -> list[str]:
+    """What a runtime that is down does not leave in its home."""
+    names = {path.name.removesuffix("-wal").removesuffix("-shm") for path in home.iterdir()}
+    strange = [name for name in names - HOME if not name.endswith(".lock")]
+    return strange + [str(path.relative_to(home)) for path in [*(home / "run").glob("*"), *home.rglob("*.new")]]
+
+
+async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedders: int = 2) -> Soak:
+    """One soak in a home of its own."""
+    soak, began = Soak(seed, sessions), time.monotonic()
+    runtime = Runtime(embedders=str(embedders))
+    texts = iter(varied(100_000)) if kills > 100 else iter(varied(5000))
+    crew = [Session(each, runtime, soak, texts, random.Random(f"{seed} {each}")) for each in range(sessions)]
+    ended = False
+    try:
+        await asyncio.gather(*(session.connect() for session in crew))
+
+        async def is_ready() -> bool:
+            status = await runtime.status()
+            return {each["state"] for each in status["processes"]} == {"ready"} and status["embedding"]["workers"] > 0
+
+        async def is_drained() -> bool:
+            status = await runtime.status()
+            return await is_ready() and not status["write_queue"]["depth"] and not status["embedding"]["pending"]
+
+        await wait_until(is_ready, SETTLE_S, interval_s=0.2)
+        working = [asyncio.create_task(session.work(lambda: ended)) for session in crew]
+        await Killer(runtime, crew, soak, random.Random(seed)).kill(kills, pace_s)
+        ended = True
+        await asyncio.gather(*working)
+        for session in crew:
+            await session.client.aclose()
+            if session.client.strays:
+                soak.fault(f"lines that are no JSON-RPC: {session.client.strays[:3]}")
+        try:
+            await wait_until(is_drained, SETTLE_S, interval_s=0.2)
+        except TimeoutError:
+            soak.fault(f"not drained after {SETTLE_S:g} s: {await runtime.status()}")
+        if not await runtime.stop():
+            soak.fault("'remembrancer down' does not stop it")
+        await check_what_is_left(runtime.home, soak)
+        soak.memories = sum(len(session.expected) for session in crew)
+        compare(crew, runtime.home, soak)
+    except BaseException:
+        await runtime.aclose()
+        raise
+    if soak.wrong:
+        soak.kept = str(runtime.home)
+    else:
+        shutil.rmtree(runtime.home)
+    soak.took_s = time.monotonic() - began
+    return soak
+
+
+def main() -> int:
+    """Run it, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--sessions", type=int, default=6)
+    parser.add_argument("--pace", type=float, default=1.0, metavar="S", help="seconds between two kills, on average")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", file=sys.stderr)
+    soak = asyncio.run(run(options.kills, options.sessions, options.seed, options.pace))
+    if options.json:
+        print(msgspec.json.encode(soak).decode())
+    else:
+        for name, value in msgspec.to_builtins(soak).items():
+            if name != "wrong":
+                print(f"{name:18} {json.dumps(round(value, 1) if isinstance(value, float) else value)}")
+    for line in soak.wrong[:MOST_SHOWN]:
+        print(line[:2000], file=sys.stderr)
+    return 1 if soak.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

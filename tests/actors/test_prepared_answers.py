@@ -1,0 +1,44 @@
+"""What the bridge answers before a gateway is there is what the gateway answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+
+from remembrancer.actors.bridge.bridge import PREPARED_FILE
+from remembrancer.actors.bridge.replay import HANDSHAKE, PreparedAnswers
+from remembrancer.config.settings import Settings
+from tests.actors.gateway_rig import Rig
+
+pytestmark = pytest.mark.anyio
+CLIENT: dict[str, Any] = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+LATEST = HANDSHAKE_PROTOCOL_VERSIONS[-1]
+
+
+async def test_the_prepared_answers_are_the_gateways_own(home: Path) -> None:
+    """When the gateway has changed, this writes the file anew and fails: look at the difference and commit it."""
+    given: dict[str, dict[str, Any]] = {}
+    async with Rig(home, Settings()).running():
+        for version in (*HANDSHAKE_PROTOCOL_VERSIONS, "1999-01-01"):
+            async with Rig(home, Settings()).client() as client:
+                answers = {HANDSHAKE: await client.request(HANDSHAKE, protocolVersion=version, **CLIENT)}
+                await client.send(method="notifications/initialized")
+                for method in sorted(PreparedAnswers.METHODS - {HANDSHAKE}):
+                    answers[method] = await client.request(method)
+                given[version] = {method: answer["result"] for method, answer in answers.items()}
+    file = Path(PREPARED_FILE)
+    prepared = json.loads(file.read_bytes())  # noqa: ASYNC240 - nothing else runs here
+    current = {"protocolVersions": list(HANDSHAKE_PROTOCOL_VERSIONS), **given[LATEST]}
+    if prepared != current:
+        file.write_text(  # noqa: ASYNC240
+            json.dumps(current, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+        pytest.fail(f"{file.name} was of another state of the gateway, and has been written anew: commit it")
+    for version, answers in given.items():
+        for method, result in answers.items():
+            message = {"method": method, "params": {"protocolVersion": version}}
+            assert PreparedAnswers(PREPARED_FILE).result(message) == result
