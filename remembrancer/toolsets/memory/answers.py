@@ -58,7 +58,7 @@ def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
     scores = memory.scores
     shown: Answer = {
         **fields_of(memory, "id", "content", "type", "scope", "importance"),
-        "relevance_score": round(scores.relevance, _ROUNDED),
+        "relevance_score": round(scores.relevance if scores.probability is None else scores.probability, _ROUNDED),
         "score": round(scores.final, _ROUNDED),
         **fields_of(memory, "tags", "created_at", "access_count", "source"),
     }

@@ -6,7 +6,7 @@ block, and may be called from any thread; the store calls the writing ones from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol
 
@@ -157,6 +157,14 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
+class WordsIn(NamedTuple):
+    """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
+    `matched` names for a memory the groups of which it has one, by their places."""
+
+    frequencies: tuple[int, ...]
+    matched: Mapping[int, Collection[int]]
+
+
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
     """A memory that contains words of the query; `bm25` is larger for a better match.
 
@@ -237,6 +245,7 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     status: Status = "active"
     scope: Scope = "project"
     valid_until: float | None = None
+    type: MemoryType = "semantic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,8 +371,8 @@ class Records(BackgroundRecords, Protocol):
     ) -> tuple[list[KeywordHit], list[KeywordHit]]:
         """As `keyword_hits`, of the session's own memories and of all others apart: up to `limit` of each."""
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
-        """Of how many of the groups each of these memories has a phrase, of those that have any."""
+    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
+        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         """Numbers of all memories that pass the filters; None when there are more than `limit`."""

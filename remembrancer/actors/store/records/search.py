@@ -18,6 +18,7 @@ from remembrancer.actors.store.records.contract import (
     Order,
     Phrase,
     RankingFacts,
+    WordsIn,
 )
 from remembrancer.actors.store.records.memory_rows import decoded
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
@@ -31,7 +32,7 @@ LISTED_COLUMNS: Final = (
     *(name for name in MemoryRecord.__struct_fields__ if name not in (*NAMED, "number", "forgotten")),
 )
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
-_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until"
+_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until, m.type"
 
 
 class SqliteSearch:
@@ -63,16 +64,24 @@ class SqliteSearch:
         own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
         return own, others
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
-        found: Counter[int] = Counter()
+    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
+        if not groups:
+            return WordsIn((), {})
         asked = padded(numbers)
-        for phrases in groups:
-            rows = self._file.read(
-                f"SELECT rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(asked)}",  # noqa: S608
-                (expression_of(phrases), *asked),
-            )
-            found.update(number for (number,) in rows)
-        return found
+        count = "SELECT ?, -count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
+        those = f"SELECT ?, rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(asked)}"  # noqa: S608
+        frequencies = [0] * len(groups)
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        arguments: list[object] = []
+        for place, phrases in enumerate(groups):
+            match = expression_of(phrases)
+            arguments += (place, match, COUNTED, place, match, *asked)
+        for place, value in self._file.read(" UNION ALL ".join([count, those] * len(groups)), arguments):
+            if value > 0:
+                found[value].add(place)
+            else:
+                frequencies[place] = -value
+        return WordsIn(tuple(frequencies), found)
 
     def matching(self, filters: Filters, limit: int) -> list[int] | None:
         def read(query: Query) -> list[int] | None:
@@ -258,6 +267,8 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
+COUNTED: Final = 2_000
+"""Rows with a word that are counted: a word in more of them tells nothing."""
 ROWS: Final = 4_000
 """Rows that are scored gladly: words are taken, the rarest first, as long as all of them are in no more rows."""
 WIDE_ROWS: Final = 10_000

@@ -220,6 +220,7 @@ class Gathering:
             query=query,
             strategy=strategy,
             limit=SHARED * self._request.limit,
+            is_task=True,
             scopes=scopes,
             types=types,
         )
