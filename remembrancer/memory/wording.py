@@ -59,14 +59,21 @@ _RESTRICTING: Final = words("""
     fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
 """)
 """Words that say of what, when or how far something holds: with one more of them it is another claim."""
+_GIVING_UP: Final = words(
+    "stop drop remov retir abandon deprecat ceas quit discontinu dislik hat avoid refus lack forbid ban"
+)
+"""Stems of verbs that deny: both texts have one, or none of them."""
+_PERSONS: Final = words("i me my he him his she her")
 _IGNORED: Final = (
     (ARTICLES | FUNCTION_WORDS | FILLERS | words("each every all any because then once again first too also such so"))
     - _PREPOSITIONS
     - _RESTRICTING
     - DENIALS
+    - _PERSONS
 )
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/+#:-]+[^\W_]+)*[+#]*")
 _EMPHASIS: Final = re.compile(r",? *\b(?:without|with no) (?:any )?exceptions?\b", re.IGNORECASE)
+_FORMER: Final = re.compile(r"(?<!is )(?<!are )(?<!was )(?<!were )(?<!be )(?<!been )\bused to ", re.IGNORECASE)
 _DENIED: Final = "not"
 _MARKS: Final = frozenset("._/+#:")
 _FIRST_NOT_LATIN: Final = 0x370
@@ -155,7 +162,7 @@ def same_in_words(one: str, other: str, cosine: float) -> bool:
 @lru_cache(maxsize=1024)
 def _read(text: str) -> _Text:
     """What counts of a text. Kept, as each one is compared with several."""
-    tokens = list(_tokens(_EMPHASIS.sub("", unicodedata.normalize("NFKC", text))))
+    tokens = list(_tokens(_FORMER.sub("not ", _EMPHASIS.sub("", unicodedata.normalize("NFKC", text)))))
     keys = [key for key, _ in tokens]
     words = []
     objects: dict[str, list[str]] = {}
@@ -169,7 +176,7 @@ def _read(text: str) -> _Text:
     return _Text(
         tuple(words),
         {key: tuple(each) for key, each in objects.items()},
-        frozenset(keys) & _RESTRICTING,
+        frozenset(keys) & (_RESTRICTING | _GIVING_UP),
         keys.count(_DENIED),
     )
 
