@@ -130,11 +130,7 @@ def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(
 def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
     home: Path,
 ) -> None:
-    secrets = {
-        "ANTHROPIC_API_KEY": "sk-secret",
-        "HTTPS_PROXY": "http://u:sk-secret@x",
-        "REMEMBRANCER_X_TOKEN": "sk-secret",
-    }
+    names = ("ANTHROPIC_API_KEY", "HTTPS_PROXY", "REMEMBRANCER_X_TOKEN")
     with bridge(**dict.fromkeys(names, "sk-secret")) as client:
         client.initialize()
         assert client.store("Deployments are on Tuesdays.")["memory_id"]
