@@ -298,8 +298,9 @@ async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answ
     if not _is_ready(files, operation):
         try:
             await files.project(operation.project)
-        except RemembrancerError as error:
-            return error
+        except RemembrancerError as error:  # the project's trouble is none of the user's memories
+            memory_id = memory_id_of(operation.change)
+            return error if memory_id is None or files.user.number_of(memory_id) is None else files.user
     return _target(files, operation)
 
 
