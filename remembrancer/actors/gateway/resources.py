@@ -216,6 +216,10 @@ def session_summary(
     )
     if story.memories_promoted:
         lines.append(f"**Memories promoted:** {story.memories_promoted}")
+    if story.memories_consolidated:
+        lines.append(f"**Memories consolidated:** {story.memories_consolidated}")
+    if story.average_importance is not None:
+        lines.append(f"**Average importance:** {story.average_importance:.2f}")
     if story.turns or story.tool_calls:
         failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
         calls = _plural(story.tool_calls, "tool call", "tool calls")

@@ -170,12 +170,13 @@ class MemoryFiles:
         clock: Callable[[], float],
         *,
         limit_bytes: int | None,
+        session_limit: int | None = None,
         on_open: Callable[[Records], None],
     ) -> None:
         self._paths = paths
         self._committer = committer
         self._clock = clock
-        self._limit_bytes = limit_bytes
+        self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
         self._on_open = on_open
         self._open: dict[str, Records] = {}
         self._opening: dict[str, asyncio.Task[Records]] = {}
@@ -282,7 +283,7 @@ class MemoryFiles:
                 self.catalog.note_session(project, operation.change.directory)
 
     def _connect(self, path: Path, name: str) -> Records:
-        return SqliteRecords(path, name, self._clock, limit_bytes=self._limit_bytes)
+        return SqliteRecords(path, name, self._clock, **self._limits)
 
 
 Target = Records | Move
