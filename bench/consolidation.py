@@ -3,7 +3,7 @@
 - `session`: a session of 500 memories is consolidated in the background, while another session of the project recalls.
 - `maintenance`: a pass over 100,000 memories; the consolidator's and the store's memory above what they hold idle.
 - `sources`: with `--data`, conversations in a form that `bench/datasets.py` tells: `any@5` before and after everything
-  is consolidated, of the very turns that hold the answer (a summary that stands for them does not count).
+  is consolidated, of the turns that hold the answer, or a summary that has them word for word.
 """
 
 from __future__ import annotations
@@ -199,7 +199,8 @@ async def _any_at_5(client: StdioClient, questions: list[tuple[str, set[str]]]) 
     found = []
     for question, wanted in questions:
         answer = await client.call("recall_memories", query=question, limit=5)
-        found.append(any(memory["id"] in wanted for memory in answer["memories"]))
+        shown = answer["memories"]
+        found.append(any(not wanted.isdisjoint((each["id"], *each.get("derived_from", ()))) for each in shown))
     return found
 
 

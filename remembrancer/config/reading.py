@@ -45,8 +45,6 @@ UNUSED_KEYS: Final = frozenset(
     {
         "namespace",
         "database",
-        "max_memories_per_session",
-        "consolidation_on_shutdown",
         "remote_url",
         "remote_user",
         "remote_pass",

@@ -93,6 +93,8 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         valid_from=change.valid_from if "valid_from" in ends else before.valid_from,
         valid_until=change.valid_until if "valid_until" in ends else before.valid_until,
     )
+    if after.content != before.content:  # nothing stands for what is said now
+        after = msgspec.structs.replace(after, status="active")
     if after.scope != "session" and change.kind in SESSION_KINDS:
         raise InvalidInput(
             f"a {change.kind} belongs to its session, and this memory has the scope {after.scope}", field="kind"

@@ -352,7 +352,8 @@ def test_what_was_changed_since_stays_and_is_named(records: Records) -> None:
     records.apply([change_operation(f"change {n}", change) for n, change in enumerate(changes)])
     undone = undo(records)
     assert {skipped.memory_id for skipped in undone.skipped} == {ONE, SUMMARY}
-    assert (shown(records, ONE).status, shown(records, SUMMARY).forgotten_at) == ("consolidated", None)
+    assert shown(records, SUMMARY).forgotten_at is None
+    assert (shown(records, ONE).status, shown(records, ONE).importance) == ("active", 1.0), "nothing stands for it"
     assert shown(records, THREE).status == "active"
 
 

@@ -116,8 +116,7 @@ def test_archiving_is_foretold_with_the_date_on_which_the_strength_has_sunk() ->
 
 
 def test_each_status_says_how_the_memory_is_found() -> None:
-    incoming = (MemoryLink(OTHER, "derived_from", 1.0, STORED),)
-    text = said(memory("project", status="consolidated"), incoming=incoming)
+    text = said(memory("project", status="consolidated"), summed_up_in=(OTHER,))
     assert f"Consolidated: {OTHER} stands for it. It is still found, ranked a little lower." in text
     entry = Promotion("memory:m", "session", "project", NOW, "importance", "session:s", 0.7, OTHER)
     assert f"Merged into {OTHER}," in said(memory(status="promoted"), promotions=(entry,))

@@ -8,10 +8,16 @@ import msgspec
 from hypothesis import given
 
 from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS
-from remembrancer.actors.consolidator.derived_memories import Derived, name_of, plan_patterns, plan_summaries
+from remembrancer.actors.consolidator.derived_memories import (
+    LONGEST_SOURCE,
+    SUMMARY_CHARACTERS,
+    Derived,
+    name_of,
+    plan_patterns,
+    plan_summaries,
+)
 from remembrancer.actors.consolidator.session_end import LONGEST, session_summary
 from remembrancer.actors.consolidator.store_connection import PART_EDITS, Head, parts_of
-from remembrancer.actors.consolidator.summaries import split_sentences
 from remembrancer.protocol.consolidation import Material, SessionRead, ToolUse
 from remembrancer.protocol.runs import AddLink, AddMemory, ReviseMemory
 from remembrancer.protocol.writes import EntityRef, ProjectRef
@@ -83,11 +89,34 @@ def test_a_summary_that_was_undone_is_made_again_only_for_somebody_who_asks() ->
     assert len(plan_summaries(sources, NOW, again=True)) == 1
 
 
+def test_of_two_that_say_the_same_a_summary_has_one_and_the_other_is_linked_to_it() -> None:
+    sources = observations(3)
+    again = material(9, "At 2 o'clock the queue was already full", kind="observation")
+    (made,) = summed_up([*sources, again])
+    assert made.memory.content.split("\n") == [sources[0].content, sources[2].content, again.content]
+    assert {source.id for source in made.sources} == {each.id for each in (*sources, again)}
+    links = [edit for edit in made.group if isinstance(edit, AddLink) and edit.relation == "supports"]
+    assert [(link.source, link.target) for link in links] == [(sources[1].id, again.id)]
+
+
+def test_what_has_no_room_in_a_summary_stays_a_memory_of_its_own() -> None:
+    long = material(9, "The queue was full. " + "It took long. " * 20, kind="observation")
+    (made,) = summed_up([*observations(), long])
+    assert long.id not in {source.id for source in made.sources}
+    several = [material(number, f"The queue was full {number} times, " + "x" * 150) for number in range(8)]
+    many = summed_up([msgspec.structs.replace(each, kind="observation", type="episodic") for each in several])
+    assert [len(made.sources) for made in many] == [3, 3]
+    assert all(len(made.memory.content) <= SUMMARY_CHARACTERS + LONGEST_SOURCE for made in many)
+
+
 @given(materials(kind="observation"))
-def test_what_is_made_consists_of_sentences_of_its_sources(memories: list[Material]) -> None:
+def test_a_summary_has_each_source_word_for_word_or_one_that_says_the_same(memories: list[Material]) -> None:
     for made in summed_up(memories):
-        said = {sentence.rstrip(".") for source in made.sources for sentence in split_sentences(source.content)}
-        assert {sentence.rstrip(".") for sentence in split_sentences(made.memory.content)} <= said
+        said = made.memory.content.split("\n")
+        same = {edit.source: edit.target for edit in made.group if isinstance(edit, AddLink)}
+        contents = {source.id: source.content for source in made.sources}
+        assert all(contents[same.get(each, each)] in said or contents[each] in said for each in contents)
+        assert set(said) <= set(contents.values())
         assert len({source.id for source in made.sources}) == len(made.sources) >= LEAST_MEMBERS
 
 

@@ -118,7 +118,19 @@ def test_a_summary_is_left_out_where_one_of_its_sources_says_it_better() -> None
     assert ids(found) == ["one", "two", "else"]
 
 
-def test_a_summary_that_says_it_best_comes_first_and_its_sources_keep_their_places() -> None:
+def test_a_summary_is_shown_in_the_place_of_several_memories_that_stand_behind_it() -> None:
+    sources = ("one", "two", "three")
+    behind = [entry(name, 0.9 - place / 10, status="consolidated") for place, name in enumerate(sources)]
+    summary = entry("summary", 0.3, derived_from=sources)
+    found = each_once([*behind, entry("else", 0.85), summary])
+    assert ids(found) == ["summary", "else"]
+    assert found[0].scores.final == 0.9
+    assert ids(each_once([behind[0], summary])) == ["one"], "of one alone the memory says it better"
+    procedure = entry("summary", 0.3, derived_from=sources, type="procedural")
+    assert ids(each_once([*behind, procedure])) == ["one", "two", "three"], "a procedure stands for nothing"
+
+
+def test_a_summary_that_says_it_best_comes_first_and_its_active_sources_keep_their_places() -> None:
     found = each_once(
         [entry("summary", 0.9, derived_from=("one", "two")), entry("one", 0.8), entry("else", 0.7), entry("two", 0.6)]
     )

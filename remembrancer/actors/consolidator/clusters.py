@@ -1,7 +1,8 @@
 """Clusters of memories about one topic. Pure.
 
 Two memories are as similar as the cosine of their vectors, less what any two of them have in common, and a little more
-when they name the same entities. Topics are found by average-link agglomeration (UPGMA: Sokal and Michener, 1958).
+when they have words in common or name the same entities. Topics are found by average-link agglomeration (UPGMA: Sokal
+and Michener, 1958).
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from remembrancer.actors.consolidator.summaries import tf_idf
 from remembrancer.protocol.consolidation import Material
 
-TOPIC_COSINE: Final = 0.3
+TOPIC_COSINE: Final = 0.31
 """How far above the background the mean similarity of a topic is, with the default model."""
+WORDS_BONUS: Final = 0.4
+"""What the share of common words adds to a cosine: vectors alone take four notes on slow software for one topic."""
 ENTITY_BONUS: Final = 0.1
 """The most that shared entities add to a cosine."""
 LEAST_MEMBERS: Final = 3
 MOST_MEMBERS: Final = 12
+BACKGROUND: Final = 0.15
+"""What any two memories have in common, before more is known of these."""
 BACKGROUND_COUNT: Final = 50
-"""With so many memories, half of their mean cosine counts as what any two have in common."""
+"""With so many memories, their mean cosine counts for as much as that."""
 MOST_BACKGROUND: Final = 0.8
-SPAN: Final = 2_000
-"""Memories that are compared with one another at once: the tables of so many are 50 megabytes."""
+SPAN: Final = 1_500
+"""Memories that are compared with one another at once: the tables of so many are 100 megabytes."""
 _NEVER: Final = -np.inf
 
 Vectors = NDArray[np.float32]
@@ -50,6 +56,8 @@ def cluster_memories(
         span = ordered[begin : begin + SPAN]
         rows = vectors_of(span)
         similarities = _above_background(rows @ rows.T) + np.float32(ENTITY_BONUS) * _shared_entities(span)
+        texts = tf_idf([each.content for each in span])
+        similarities += np.float32(WORDS_BONUS) * (texts @ texts.T)
         links = average_link(similarities, threshold, most)
         found += [[span[place] for place in members] for members in links if len(members) >= least]
     return found
@@ -115,7 +123,8 @@ def _above_background(cosines: Similarities) -> Similarities:
     if count < 2:
         return cosines
     mean = (float(cosines.sum()) - float(np.trace(cosines))) / (count * (count - 1))
-    background = min(max(0.0, mean) * count / (count + BACKGROUND_COUNT), MOST_BACKGROUND)
+    background = (max(0.0, mean) * count + BACKGROUND * BACKGROUND_COUNT) / (count + BACKGROUND_COUNT)
+    background = min(background, MOST_BACKGROUND)
     rescaled: Similarities = (cosines - np.float32(background)) / np.float32(1.0 - background)
     return rescaled
 

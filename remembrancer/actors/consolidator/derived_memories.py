@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Final
 
 import msgspec
 
-from remembrancer.actors.consolidator.clusters import cluster_memories
-from remembrancer.actors.consolidator.contradictions import still_holds
+from remembrancer.actors.consolidator.clusters import LEAST_MEMBERS, cluster_memories, vectors_of
+from remembrancer.actors.consolidator.contradictions import says_the_same, still_holds
 from remembrancer.actors.consolidator.store_connection import Group, Head, derive, parts_of
 from remembrancer.actors.consolidator.summaries import Source, one_line, summarise
 from remembrancer.actors.consolidator.themes import Theme, find_themes
 from remembrancer.memory.handovers import HANDOVER
+from remembrancer.memory.promotion import DEFAULT_PROMOTION
 from remembrancer.protocol.consolidation import Material, Pattern
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import Kind
@@ -30,6 +32,10 @@ MOST_ENTITIES: Final = 20
 CONFIDENCE_GAIN: Final = 0.05
 """What several memories say is a little surer than what each of them says."""
 DIGITS: Final = 9
+SUMMARY_CHARACTERS: Final = 600
+"""Of a summary, about."""
+LONGEST_SOURCE: Final = SUMMARY_CHARACTERS // LEAST_MEMBERS
+"""What is longer is no saving when it is repeated, and stays a memory of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,7 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
             owner = memory.session_id if memory.scope == "session" else ""
             owners.setdefault((memory.scope, owner), []).append(memory)
     clusters = [cluster for _, group in sorted(owners.items()) for cluster in cluster_memories(group)]
-    return [made for cluster in clusters if (made := _sum_up(cluster)) is not None]
+    return [_sum_up(portion, now) for cluster in clusters for portion in _portions(cluster)]
 
 
 def plan_patterns(memories: Sequence[Material], now: float, project_name: str) -> list[PatternPlan]:
@@ -94,10 +100,39 @@ def _is_usable(memory: Material, now: float) -> bool:
     return is_knowledge and bool(memory.vector) and still_holds(memory, now)
 
 
-def _sum_up(sources: Sequence[Material]) -> Derived | None:
-    made = _derive("summary", "fact", sources)
-    if made is None:
-        return None
+def _portions(cluster: Sequence[Material]) -> Iterator[list[Material]]:
+    """Parts of a cluster, in its order, of which each has room in a summary as it stands. The rest is left alone."""
+    short = [each for each in cluster if len(each.content) <= LONGEST_SOURCE]
+    length = sum(len(each.content) for each in short)
+    share = length / max(1, math.ceil(length / SUMMARY_CHARACTERS))
+    portions: list[list[Material]] = []
+    taken = 0.0
+    for each in short:
+        if not portions or taken >= share * len(portions):
+            portions.append([])
+        portions[-1].append(each)
+        taken += len(each.content)
+    yield from (each for each in portions if len(each) >= LEAST_MEMBERS)
+
+
+def _sum_up(sources: Sequence[Material], now: float) -> Derived:
+    """A summary that says what each source states, a line for each: its own words, or those of one that says the same.
+
+    So nothing is lost behind it, and it can be seen from the words alone whether it stands for a source.
+    """
+    rows = vectors_of(sources)
+    cosines = rows @ rows.T
+    said: list[int] = []
+    links: list[AddLink] = []
+    for place in sorted(range(len(sources)), key=lambda place: -len(sources[place].content)):
+        near = sorted(((sources[each], float(cosines[place, each])) for each in said), key=lambda pair: -pair[1])
+        same = says_the_same(sources[place], near, now, DEFAULT_PROMOTION.merge_cosine)
+        if same is None:
+            said.append(place)
+        else:
+            links.append(AddLink(sources[place].id, same[0].id, "supports", min(1.0, same[1])))
+    content = "\n".join(sources[place].content for place in sorted(said))
+    made = _derive("summary", "fact", sources, content)
     reason = f"{made.memory.id} sums it up with {len(sources) - 1} others"
     marks = tuple(
         ReviseMemory(
@@ -110,8 +145,8 @@ def _sum_up(sources: Sequence[Material]) -> Derived | None:
         )
         for each in sources
     )
-    adding, *links = made.group
-    return Derived(made.memory, made.sources, (adding, *marks, *links))
+    adding, *derivations = made.group
+    return Derived(made.memory, made.sources, (adding, *marks, *derivations, *links))
 
 
 def _plan(theme: Theme) -> PatternPlan:
@@ -124,20 +159,18 @@ def _plan(theme: Theme) -> PatternPlan:
         None if known is None else known.id,
         tuple(each.id for each in sources),
     )
-    derived = _derive("pattern", "procedure", sources) if known is None and theme.as_procedure else None
-    if derived is None:
+    content = summarise([Source(each.content, each.importance) for each in sources]).text
+    if known is not None or not theme.as_procedure or not content:
         return PatternPlan(pattern)
+    derived = _derive("pattern", "procedure", sources, content)
     return PatternPlan(msgspec.structs.replace(pattern, memory_id=derived.memory.id), derived)
 
 
-def _derive(what: str, kind: Kind, sources: Sequence[Material]) -> Derived | None:
-    """A memory made of these, which are in the order of their times, with links to them; None if they say nothing.
+def _derive(what: str, kind: Kind, sources: Sequence[Material], content: str) -> Derived:
+    """A memory made of these, which are in the order of their times, with links to them.
 
     Its id is the same whoever makes it of these versions, and when.
     """
-    content = summarise([Source(each.content, each.importance) for each in sources]).text
-    if not content:
-        return None
     origin = sorted((each.id, each.version) for each in sources)
     memory_id = derive_memory_id(derive(what, origin), max(each.created_at for each in sources))
     latest = max(sources, key=lambda each: (each.happened_at, each.id))

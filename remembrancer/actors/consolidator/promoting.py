@@ -106,7 +106,8 @@ def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules:
     merged into it. What is near but may say something else is not merged: it is promoted, and linked to what it is
     near, or contradicts.
     """
-    planner = _Planner(now, rules)
+    covered = frozenset(source for memory, _ in promoted for source in memory.derived_from)
+    planner = _Planner(now, rules, covered)
     rows = vectors_of([memory for memory, _ in promoted])
     cosines = rows @ rows.T
     moved: list[int] = []
@@ -142,6 +143,8 @@ class _Planner:
 
     now: float
     rules: PromotionRules
+    covered: frozenset[str]
+    """Ids of memories that one of those that are promoted was made of."""
     targets: dict[str, _Target] = field(default_factory=dict)
     groups: list[Group] = field(default_factory=list)
 
@@ -159,6 +162,7 @@ class _Planner:
             memory.id,
             "promoted",
             expected_version=memory.version,
+            status=None if memory.id in self.covered else "active",  # a summary that stays in the session is not seen
             scope="project",
             chain=chain,
             reason=verdict.reason,

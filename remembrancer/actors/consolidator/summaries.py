@@ -18,7 +18,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.actors.consolidator.clusters import Vectors
 from remembrancer.memory.wording import stem, words
 
 DEFAULT_BUDGET: Final = 400
@@ -282,7 +281,7 @@ def content_words(text: str) -> list[str]:
     return [word for word in _WORD.findall(folded) if word not in STOP_WORDS]
 
 
-def tf_idf(texts: Sequence[str]) -> Vectors:
+def tf_idf(texts: Sequence[str]) -> NDArray[np.float32]:
     """A row of length 1 for each text, or zeros for one without content words: tf-idf of its stems.
 
     The weight of a stem is (1 + log tf) * log(1 + n / df), as in Salton and Buckley (1988), so that a stem which all
@@ -296,5 +295,5 @@ def tf_idf(texts: Sequence[str]) -> Vectors:
         for term, count in each.items():
             rows[place, columns[term]] = (1 + math.log(count)) * math.log(1 + len(texts) / frequency[term])
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    unit: Vectors = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    unit: NDArray[np.float32] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
     return unit

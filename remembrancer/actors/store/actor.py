@@ -87,7 +87,8 @@ class StoreActor(Actor):
             paths,
             self._committer,
             time.time,
-            limit_bytes=self.spec.settings.database_limit_bytes,
+            limit_bytes=settings.database_limit_bytes,
+            session_limit=settings.max_memories_per_session,
             on_open=self._file_opened,
         )
         self._index = IndexManager(partial(open_chroma, paths.vectors), self._committer, busy=self._is_busy)

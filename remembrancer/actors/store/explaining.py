@@ -39,6 +39,7 @@ class Circumstances:
     incoming: Sequence[MemoryLink] = ()
     promotions: Sequence[Promotion] = ()
     session: SessionEntry | None = None
+    summed_up_in: Sequence[str] = ()
 
 
 def explain(memory: PortableMemory, around: Circumstances, now: float, rules: Rules) -> tuple[str, ...]:
@@ -82,7 +83,7 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
         return
     match memory.status:
         case "consolidated":
-            summaries = _ids(around.incoming, "derived_from")
+            summaries = ", ".join(around.summed_up_in)
             stands = f": {summaries} stands for it" if summaries else _copied(memory)
             yield f"Consolidated{stands}. It is still found, ranked a little lower."
         case "promoted":

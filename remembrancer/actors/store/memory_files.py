@@ -221,12 +221,13 @@ class MemoryFiles:
         clock: Callable[[], float],
         *,
         limit_bytes: int | None,
+        session_limit: int | None = None,
         on_open: Callable[[Records], None],
     ) -> None:
         self._paths = paths
         self._committer = committer
         self._clock = clock
-        self._limit_bytes = limit_bytes
+        self._limits = {"limit_bytes": limit_bytes, "session_limit": session_limit}
         self._on_open = on_open
         self._open: dict[str, Records] = {}
         self._opening: dict[str, asyncio.Task[Records]] = {}
@@ -359,7 +360,7 @@ class MemoryFiles:
                 self.catalog.note_session(project, operation.change.directory)
 
     def _connect(self, path: Path, name: str) -> Records:
-        return SqliteRecords(path, name, self._clock, limit_bytes=self._limit_bytes)
+        return SqliteRecords(path, name, self._clock, **self._limits)
 
 
 Target = Records | Move
@@ -385,8 +386,9 @@ async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answ
     if not _is_ready(files, operation):
         try:
             await files.project(operation.project)
-        except RemembrancerError as error:
-            return error
+        except RemembrancerError as error:  # the project's trouble is none of the user's memories
+            memory_id = memory_id_of(operation.change)
+            return error if memory_id is None or files.user.number_of(memory_id) is None else files.user
     return _target(files, operation)
 
 

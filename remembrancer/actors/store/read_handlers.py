@@ -332,7 +332,7 @@ def _shown(
     known = records.surroundings(memory.id, request.session_id)
     promotions = promotions_known(memory, known.promotions)
     session = records.session_read(memory.session_id, 0).entry if memory.scope == "session" else None
-    around = Circumstances(embedded, known.incoming, promotions, session)
+    around = Circumstances(embedded, known.incoming, promotions, session, known.summed_up_in)
     return MemoryShown(
         memory,
         embedded,

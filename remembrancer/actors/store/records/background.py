@@ -15,7 +15,7 @@ from remembrancer.actors.store.records.contract import (
     Surroundings,
 )
 from remembrancer.actors.store.records.materials import read_eligible, read_materials, read_materials_of
-from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.memory_rows import SUMS_UP, digest_of
 from remembrancer.actors.store.records.promotion_rows import observed_in, promotions_of
 from remembrancer.actors.store.records.sessions import (
     open_sessions,
@@ -139,7 +139,20 @@ class SqliteBackground:
                 (memory_id, session_id, session_id, INCOMING),
             )
             links = tuple(MemoryLink(*row) for row in incoming)
-            return Surroundings(links, promotions_of(query, memory_id), observed_in(query, memory_id))
+            summaries = query(
+                f"""SELECT o.id FROM memories AS m JOIN memory_links AS l ON l.target = m.number
+                    JOIN memories AS o ON o.number = l.source
+                    WHERE m.id = ? AND l.relation = 'derived_from' AND {SUMS_UP}
+                    AND (? IS NULL OR o.scope != 'session' OR o.session_id = ?)
+                    ORDER BY o.number""",  # noqa: S608 - fixed clauses
+                (memory_id, session_id, session_id),
+            )
+            return Surroundings(
+                links,
+                promotions_of(query, memory_id),
+                observed_in(query, memory_id),
+                tuple(row[0] for row in summaries),
+            )
 
         return self._file.read_together(read)
 

@@ -66,12 +66,14 @@ class Surroundings:
 
     `incoming` are links of other memories that are not forgotten, each with the other memory as its `target`, the
     strongest first; `promotions` is what the promotion log says of it and of those that were merged into it, the first
-    one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first.
+    one first; `observed_in` are the projects in which a memory of the user was observed, the one it came from first;
+    `summed_up_in` are summaries that say what it says.
     """
 
     incoming: tuple[MemoryLink, ...] = ()
     promotions: tuple[Promotion, ...] = ()
     observed_in: tuple[str, ...] = ()
+    summed_up_in: tuple[str, ...] = ()
 
 
 class BackgroundRecords(Protocol):
@@ -251,7 +253,8 @@ class SessionStory:
     """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
 
     `changes` counts what the session did to memories apart from storing them, by the names that the history has.
-    `communities` are the file's, whoever made them, and `earlier` are others of its sessions.
+    `communities` are the file's, whoever made them, and `earlier` are others of its sessions. Of the memories that are
+    not forgotten, `consolidated` stand behind another, and `importance` is that of all together.
     """
 
     started_at: float | None
@@ -264,6 +267,9 @@ class SessionStory:
     tool_calls: int = 0
     tool_failures: int = 0
     earlier: tuple[EarlierSession, ...] = ()
+    remembered: int = 0
+    consolidated: int = 0
+    importance: float = 0.0
 
 
 class Records(BackgroundRecords, Protocol):

@@ -18,6 +18,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, encode_json, qu
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, joined, says_the_same, unknown_memory
 from remembrancer.memory.names import name_key, name_words
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
@@ -185,6 +186,8 @@ def revise(
     fields = differences(memory.now, after)
     if not fields and chain is None:
         return Revision(memory.version, ())
+    says_else = "content" in fields or after.forgotten or ("valid_until" in fields and after.valid_until is not None)
+    summaries = _summaries_of(connection, memory) if says_else and memory.now.status == "consolidated" else []
     version = memory.version + 1
     columns = columns_of(after, fields) | {"version": version, "updated_at": now}
     if chain is not None:
@@ -207,6 +210,12 @@ def revise(
         relink_entities(connection, memory.number, after.related_entities, now)
     said = {name: value for name, value in details.items() if value is not None} | {"fields": fields}
     note_version(connection, operation, memory.id, version, change, after, now, said)
+    for each in summaries:
+        reason = f"{memory.id}, which it says, was changed, superseded or forgotten"
+        gone = msgspec.structs.replace(each.now, forgotten=True, forgotten_reason=reason)
+        revise(connection, operation, each, gone, "forgotten", now, reason=reason)
+    if "content" in fields or after.forgotten:
+        _release(connection, memory.number, now)
     if "content" not in fields:
         return Revision(version, fields)
     return Revision(version, fields, memory.number, _drop_vectors(connection, memory.number))
@@ -269,8 +278,18 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     return tuple(row[0] for row in removed)
 
 
-def store_memory(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
-    """Insert a memory with its tags, its entities and its first version; one whose text is known becomes that one."""
+def store_memory(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    change: StoreMemory,
+    now: float,
+    session_limit: int | None = None,
+) -> Done:
+    """Insert a memory with its tags, its entities and its first version; one whose text is known becomes that one.
+
+    Raises:
+        InvalidInput: the session has stored as many as one may.
+    """
     register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
     found = _same_content(connection, change, operation.session_id)
     for memory_id, scope, owner in found:
@@ -279,6 +298,17 @@ def store_memory(connection: sqlite3.Connection, operation: Operation, change: S
             if known is not None and says_the_same(known.now, known.created_at, change, operation.requested_at):
                 others = tuple(each for each, _, _ in found if each != memory_id)
                 return _store_again(connection, operation, change, known, others, now)
+    if session_limit is not None:
+        ((stored,),) = connection.execute(
+            """SELECT count(*) FROM memories WHERE session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+                   SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
+            (change.session_id,),
+        ).fetchall()
+        if stored >= session_limit:
+            raise InvalidInput(
+                f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
+                f"{session_limit}: forget what is not needed, or update a memory instead"
+            )
     fields = change.fields() | {
         "related_entities": tuple(dict.fromkeys(change.related_entities)),
         "kind": change.kind or kind_of_type(change.type),
@@ -349,19 +379,55 @@ def _same_content(connection: sqlite3.Connection, change: StoreMemory, session_i
 
 
 REVIVED: Final = "revived"
-"""What the history calls it."""
+RELEASED: Final = "released"
+"""What the history calls it when a memory is active again: it was used, or nothing stands for it any more."""
+SUMS_UP: Final = """o.forgotten_at IS NULL AND (m.scope = 'session' OR o.scope != 'session') AND (
+    instr(o.content, m.content) OR EXISTS (
+        SELECT 1 FROM memory_links AS e JOIN memories AS k ON k.number = e.target
+        WHERE e.source = m.number AND e.relation = 'supports' AND instr(o.content, k.content)))"""
+"""Whether the memory `o`, which was derived from `m`, has its words, or those of another that says the same."""
 
 
 def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) -> list[str]:
     """Make those of the memories active that are archived and not forgotten; their ids.
 
-    Each retrieval makes a memory more durable: what is shown is in use. The version that
-    this makes belongs to no operation and to no session.
+    Each retrieval makes a memory more durable: what is shown is in use.
     """
+    query = "status = 'archived' AND number IN (SELECT value FROM json_each(?))"
+    return _make_active(connection, query, encode_json(sorted(set(numbers))).decode(), at, REVIVED, "it was used again")
+
+
+def _release(connection: sqlite3.Connection, number: int, at: float) -> None:
+    """Make active what stands behind a memory that does not say it any more, unless another one does."""
+    query = f"""status = 'consolidated' AND number IN (
+        SELECT m.number FROM memories AS m JOIN memory_links AS l ON m.number IN (l.source, l.target)
+        WHERE (l.source = ?1 AND l.relation = 'derived_from' OR l.target = ?1 AND l.relation = 'similar_to')
+        AND m.number != ?1 AND NOT EXISTS (
+            SELECT 1 FROM memory_links AS d JOIN memories AS o ON o.number = d.source
+            WHERE d.target = m.number AND d.relation = 'derived_from' AND {SUMS_UP}))"""  # noqa: S608 - fixed clauses
+    _make_active(connection, query, number, at, RELEASED, "what stood for it does not say it any more")
+
+
+def _summaries_of(connection: sqlite3.Connection, memory: MemoryRow) -> list[MemoryRow]:
+    """The summaries that say what a memory says in its own words, but for those that somebody has reworded."""
     rows = connection.execute(
-        """SELECT id FROM memories WHERE status = 'archived' AND forgotten_at IS NULL
-           AND number IN (SELECT value FROM json_each(?))""",
-        (encode_json(sorted(set(numbers))).decode(),),
+        """SELECT o.id FROM memory_links AS l JOIN memories AS o ON o.number = l.source
+           WHERE l.target = ? AND l.relation = 'derived_from' AND o.type = 'semantic' AND o.forgotten_at IS NULL
+           AND instr(o.content, ?)
+           AND NOT EXISTS (SELECT 1 FROM history WHERE memory_id = o.id AND change = 'updated')""",
+        (memory.number, memory.now.content),
+    ).fetchall()
+    found = [read_memory(query_of(connection), memory_id) for (memory_id,) in rows]
+    return [each for each in found if each is not None]
+
+
+def _make_active(
+    connection: sqlite3.Connection, query: str, argument: str | int, at: float, change: str, reason: str
+) -> list[str]:
+    """The version that this makes belongs to no operation and to no session."""
+    rows = connection.execute(
+        f"SELECT id FROM memories WHERE forgotten_at IS NULL AND {query}",  # noqa: S608 - fixed clauses
+        (argument,),
     ).fetchall()
     for (memory_id,) in rows:
         memory = read_memory(query_of(connection), memory_id)
@@ -373,8 +439,8 @@ def revive(connection: sqlite3.Connection, numbers: Sequence[int], at: float) ->
             (version, at, memory.number),
         )
         after = msgspec.structs.replace(memory.now, status="active")
-        details = {"reason": "it was used again", "fields": ("status",)}
-        add_entry(connection, memory_id, HistoryEntry(version, REVIVED, at, "", "", after, details))
+        details = {"reason": reason, "fields": ("status",)}
+        add_entry(connection, memory_id, HistoryEntry(version, change, at, "", "", after, details))
     return [memory_id for (memory_id,) in rows]
 
 

@@ -8,7 +8,7 @@ from typing import Final, assert_never
 
 import msgspec
 
-from remembrancer.actors.store.records.memory_rows import Done, MemoryRow, read_memory, revise, snapshot_of
+from remembrancer.actors.store.records.memory_rows import RELEASED, Done, MemoryRow, read_memory, revise, snapshot_of
 from remembrancer.actors.store.records.promotion_rows import unlog_promotions, unnote_pattern, without_steps
 from remembrancer.actors.store.records.sqlite_file import encode_json, query_of
 from remembrancer.memory.changes import is_visible, kind_of
@@ -186,6 +186,9 @@ class _Undoing:
                 (memory.id, version),
             ).fetchone()
             change, as_of = row or (None, None)
+            if change == RELEASED:
+                version -= 1
+                continue
             if change != "undone" or not isinstance(as_of, int) or as_of >= version:
                 return version, change
             version = as_of

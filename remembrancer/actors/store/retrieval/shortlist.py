@@ -146,11 +146,11 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
     """The entries by their final scores, each thing said once. Pure.
 
     Of memories that say the same one stands for all, with the scores of the first of them; of equal scores the one that
-    was updated last is the first. Of one scope that is the first of them; of several see `_is_kept`. A memory that was
-    derived from others is left out where one of these comes before it: that says better what is asked for (unless it
-    stands for something else). Its sources always keep their places.
+    was updated last is the first. Of one scope that is the first of them; of several see `_is_kept`. Where two or more
+    are found that a summary stands for, it is shown in their place. Else a memory that was derived from others is left
+    out where one of these comes before it: that says better what is asked for (unless it stands for something else).
     """
-    ordered = sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
+    ordered = _summed_up(sorted(entries, key=lambda entry: (-entry.scores.final, -entry.record.updated_at)))
     alike = _alike(ordered)
     groups: dict[int, list[int]] = {}
     """For the place of each that is kept those of all that it stands for, the first of which is their rank."""
@@ -170,6 +170,23 @@ def each_once(entries: Sequence[Entry]) -> list[Entry]:
             said.update((entry.record.id, *entry.stands_for))
             kept.append(entry)
     return kept
+
+
+def _summed_up(ordered: Sequence[Entry]) -> list[Entry]:
+    """Entries, best first, with a summary of several of them in the place of the first of these."""
+    hidden = {each.record.id: each for each in ordered if each.record.status == "consolidated" and each.is_current}
+    left: set[str] = set()
+    best: dict[str, Scores] = {}
+    for entry in ordered:
+        sources = [each for each in entry.record.derived_from if each in hidden and each not in left]
+        if entry.record.type == "semantic" and entry.is_current and len(sources) > 1:
+            left.update(sources)
+            first = max((hidden[each] for each in sources), key=lambda each: each.scores.final)
+            best[entry.record.id] = max(entry.scores, first.scores, key=lambda scores: scores.final)
+    kept = [
+        replace(each, scores=best.get(each.record.id, each.scores)) for each in ordered if each.record.id not in left
+    ]
+    return sorted(kept, key=lambda entry: (-entry.scores.final, -entry.record.updated_at))
 
 
 def _standing_for(ordered: Sequence[Entry], place: int, members: Sequence[int]) -> Entry:
