@@ -146,7 +146,7 @@ class Session:
             if tool != "reflect_and_consolidate":  # which may take its time
                 self._soak.longest_outage_s = max(self._soak.longest_outage_s, now - self._good_at)
             self._good_at = now
-            self._soak.queued += answer.get("warning") == "queued"
+            self._soak.queued += any(each["code"] == "queued" for each in answer.get("warnings", ()))
             return answer
         code = str(answer["error"])
         self._soak.errors[code] = self._soak.errors.get(code, 0) + 1

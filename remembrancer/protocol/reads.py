@@ -421,6 +421,8 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     tool_calls: int = 0
     tool_failures: int = 0
     memories_promoted: int = 0
+    memories_consolidated: int = 0
+    average_importance: float | None = None
     earlier: tuple[EarlierSession, ...] = ()
     """The project's last sessions that are over, the latest first."""
     notices: tuple[Notice, ...] = ()

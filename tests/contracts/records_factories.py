@@ -28,7 +28,7 @@ class RecordsFactory(Protocol):
 
     clock: Clock
 
-    def open(self, *, limit_bytes: int | None = None) -> Records:
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> Records:
         """Open what is there, or begin. Closed at the end of the test, if not before."""
 
     def close(self) -> None:
@@ -43,8 +43,8 @@ class SqliteFactory:
         self.path = directory / "records" / "memory.db"
         self._opened: list[SqliteRecords] = []
 
-    def open(self, *, limit_bytes: int | None = None) -> SqliteRecords:
-        records = SqliteRecords(self.path, PROJECT.id, self.clock, limit_bytes=limit_bytes)
+    def open(self, *, limit_bytes: int | None = None, session_limit: int | None = None) -> SqliteRecords:
+        records = SqliteRecords(self.path, PROJECT.id, self.clock, limit_bytes=limit_bytes, session_limit=session_limit)
         self._opened.append(records)
         return records
 

@@ -362,9 +362,17 @@ def test_a_catalogue_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: P
     with pytest.raises(SchemaTooNew):
         Catalog(path, lambda: 0.0)
     assert path.read_bytes() == before
-    path.write_bytes(b"no database at all, but a note\n" * 100)
-    with pytest.raises(RecordsUnusable):
-        Catalog(path, lambda: 0.0)
+
+
+def test_a_damaged_catalogue_is_kept_under_another_name_and_a_new_one_is_begun(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    note = b"no database at all, but a note\n" * 100
+    path.write_bytes(note)
+    catalog = Catalog(path, lambda: 7.0)
+    catalog.register(PROJECT)
+    assert catalog.projects() == [PROJECT]
+    catalog.close()
+    assert (tmp_path / "catalog.damaged-7").read_bytes() == note
 
 
 def test_a_model_noted_in_a_form_of_another_release_is_no_model(tmp_path: Path) -> None:

@@ -432,9 +432,9 @@ async def answered(
             raise error from None
     try:
         return await work(files), ()
-    except RecordsUnusable as damage:
+    except (RecordsUnusable, SchemaTooNew) as damage:
         for damaged in files if len(files) > 1 else ():
-            with contextlib.suppress(RecordsUnusable, NotFound):
+            with contextlib.suppress(RecordsUnusable, SchemaTooNew, NotFound):
                 reply = await work([each for each in files if each is not damaged])
                 logger.warning(
                     "answered without a file", extra={"name_of_file": damaged.name, "reason": damage.message}

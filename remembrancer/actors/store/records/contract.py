@@ -276,7 +276,8 @@ class SessionStory:
     """What one file knows of a session. `topics` counts the memories that name an entity or carry a tag.
 
     `changes` counts what the session did to memories apart from storing them, by the names that the history has.
-    `communities` are the file's, whoever made them, and `earlier` are others of its sessions.
+    `communities` are the file's, whoever made them, and `earlier` are others of its sessions. Of the memories that are
+    not forgotten, `consolidated` stand behind another, and `importance` is that of all together.
     """
 
     started_at: float | None
@@ -289,6 +290,9 @@ class SessionStory:
     tool_calls: int = 0
     tool_failures: int = 0
     earlier: tuple[EarlierSession, ...] = ()
+    remembered: int = 0
+    consolidated: int = 0
+    importance: float = 0.0
 
 
 class Records(BackgroundRecords, Protocol):
