@@ -35,7 +35,7 @@ from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import EntityRef, PortableMemory, SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, render
 from remembrancer.toolsets.service import Asked, Caller
-from remembrancer.toolsets.tools import Answer, Call, Tool, with_first_warning
+from remembrancer.toolsets.tools import Answer, Call, Tool
 
 STATUS: Final = "memory://status"
 SUMMARY: Final = "memory://session/summary"
@@ -489,7 +489,7 @@ class Resources:
 
 
 def _json(uri: str, answer: Answer, lasting: Answer) -> Content:
-    return Content(uri, JSON, msgspec.json.encode(with_first_warning(answer)).decode(), digest_of(lasting))
+    return Content(uri, JSON, msgspec.json.encode(answer).decode(), digest_of(lasting))
 
 
 def lasting_memory(answer: Answer) -> Answer:

@@ -12,22 +12,25 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Never, cast
 
 import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, version_of
+from remembrancer.actors.store.records.sqlite_file import DAMAGED, as_error, is_for_want_of_room, unusable
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.records.transfer import Move
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import (
+    UNREADABLE,
     InvalidInput,
     NotFound,
     RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
+    from_failure,
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, UndoRun
@@ -46,6 +49,8 @@ from remembrancer.protocol.writes import (
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """The id is a part of a path: nothing else may get there."""
+USER_AGAIN_S: Final = 2.0
+"""How long after a failed attempt the user's file is opened again, if somebody wants it."""
 MAX_PENDING_SESSIONS: Final = 256
 """Beyond it the oldest are let go: a project that nothing was ever stored in has little to register."""
 logger = logging.getLogger(__name__)
@@ -73,14 +78,38 @@ class Catalog:
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
         self._clock = clock
         try:
-            found = version_of(path)
-            if found > CATALOG_VERSION:
-                raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
-        except sqlite3.DatabaseError as error:
-            raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
+            self._open(path)
+        except DAMAGED as error:
+            if isinstance(error, sqlite3.Error) and is_for_want_of_room(path, error):
+                raise as_error(path, error) from error
+            self._set_aside(path, error)
+            self._open(path)
+
+    def _open(self, path: Path) -> None:
+        found = version_of(path)
+        if found > CATALOG_VERSION:
+            raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._connection.execute("PRAGMA journal_mode = WAL")
+        self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
+        for table in ("projects", "models"):
+            self._connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
+
+    def _set_aside(self, path: Path, error: Exception) -> None:
+        """Keep a damaged catalogue under another name: what it says comes again with each project's next session.
+
+        Raises:
+            RecordsUnusable: its name cannot be changed.
+        """
+        aside = f"catalog.damaged-{int(self._clock())}"
+        logger.error("the catalogue is damaged and set aside", extra={"as": aside, "reason": str(error)})
+        try:
+            for ending in ("", "-wal", "-shm"):
+                beside = path.with_name(path.name + ending)
+                if beside.exists():
+                    beside.replace(path.with_name(aside + ending))
+        except OSError as problem:
+            raise unusable(path, problem) from error
 
     def register(self, project: ProjectRef) -> None:
         """Note that there is a project. One that is known is not used by that."""
@@ -160,8 +189,30 @@ class PendingSessions:
         return [self._starts.pop(key) for key in taken]
 
 
+class UnusableRecords:
+    """Stands where a file cannot be opened: everything that is asked of it is refused with the reason."""
+
+    def __init__(self, name: str, error: RemembrancerError) -> None:
+        self.name = name
+        self._failure = error.to_failure()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def __getattr__(self, _: str) -> Callable[..., Never]:
+        def refuse(*_: object, **__: object) -> Never:
+            raise self.error
+
+        return refuse
+
+    @property
+    def error(self) -> RemembrancerError:
+        """The reason."""
+        return from_failure(self._failure)
+
+
 class MemoryFiles:
-    """Opens files on the writer thread, once each."""
+    """Opens files on the writer thread, once each; the user's at once, and again and again while it cannot be."""
 
     def __init__(
         self,
@@ -184,10 +235,36 @@ class MemoryFiles:
         self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
-        self.user: Records = self._connect(paths.user_database, USER)
+        self._user: Records | None = None
+        self._user_again_at = 0.0
+        self._user_refusal: UnusableRecords
+        self._open_user()
 
     def __iter__(self) -> Iterator[Records]:
-        return iter([self.user, *self._open.values()])
+        """The files that are open."""
+        return iter([*([] if self._user is None else [self._user]), *self._open.values()])
+
+    @property
+    def user(self) -> Records:
+        """The user's file; one that cannot be opened refuses what is asked of it, and keeps no project from work."""
+        if self._user is None and self._clock() >= self._user_again_at:
+            opened = self._open_user()
+            if opened is not None:
+                self._moves.clear()
+                self._on_open(opened)
+        return self._user or cast(Records, self._user_refusal)
+
+    def _open_user(self) -> Records | None:
+        try:
+            self._user = self._connect(self._paths.user_database, USER)
+        except RemembrancerError as error:
+            logger.error("the user's records cannot be opened", extra={"code": error.code, "reason": error.message})
+            self._user_refusal = UnusableRecords(USER, error)
+            self._user_again_at = self._clock() + USER_AGAIN_S
+            self.note_unusable(USER, error)
+        else:
+            self._unusable.pop(USER, None)
+        return self._user
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -204,7 +281,7 @@ class MemoryFiles:
 
     def get(self, name: str) -> Records | None:
         """The open file of that name."""
-        return self.user if name == USER else self._open.get(name)
+        return self._user if name == USER else self._open.get(name)
 
     def exists(self, project: ProjectRef) -> bool:
         """Whether the project has a file: reading must not make one."""
@@ -291,6 +368,16 @@ Target = Records | Move
 Answer = Applied | RemembrancerError
 
 
+def _has(records: Records, memory_id: str) -> bool:
+    """Whether a memory is in a file; in one that cannot be read, nothing is that could be changed."""
+    try:
+        return records.number_of(memory_id) is not None
+    except RemembrancerError as error:
+        if error.code not in UNREADABLE:
+            raise
+        return False
+
+
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """Where an operation belongs, or its answer if it belongs nowhere. Opens the project's file where that is needed.
 
@@ -299,8 +386,9 @@ async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answ
     if not _is_ready(files, operation):
         try:
             await files.project(operation.project)
-        except RemembrancerError as error:
-            return error
+        except RemembrancerError as error:  # the project's trouble is none of the user's memories
+            memory_id = memory_id_of(operation.change)
+            return error if memory_id is None or files.user.number_of(memory_id) is None else files.user
     return _target(files, operation)
 
 
@@ -335,6 +423,11 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
 
 
 def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
+    found = _place(files, operation)
+    return found.error if isinstance(found, UnusableRecords) else found
+
+
+def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """A memory that is in both files is on its way to the user's, which counts."""
     project, user = files.open_project(operation.project), files.user
     match operation.change:
@@ -350,7 +443,7 @@ def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
             return project
     memory_id = memory_id_of(operation.change)
     assert memory_id is not None
-    if user.number_of(memory_id) is not None:
+    if _has(user, memory_id):
         # The same operation may have been applied before the memory was moved there.
         earlier = None if project is None else project.outcome_of(operation.operation_id)
         return earlier or user

@@ -167,9 +167,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     # Upkeep.
 
-    def size_bytes(self) -> int:
-        return self._file.size_bytes()
-
     def checkpoint(self) -> None:
         self._file.checkpoint()
 
@@ -178,7 +175,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def _full(self) -> StorageFull | None:
         """The error for a file that has reached its limit."""
-        if self._limit_bytes is None or (size_bytes := self.size_bytes()) < self._limit_bytes:
+        if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
             return None
         message = (
             f"{self._file.path.name} of {self.name} has reached its limit of {self._limit_bytes} bytes: "
