@@ -12,7 +12,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.graph.sqlite_graph import MOST_ROWS
 from remembrancer.actors.store.records.contract import (
     EdgeRow,
     EntityFilter,
@@ -22,6 +21,7 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     Records,
 )
+from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation

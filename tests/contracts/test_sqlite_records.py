@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.memory_files import Catalog
 from remembrancer.actors.store.read_handlers import near_duplicates
+from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
 from remembrancer.actors.store.records.sqlite_file import Query

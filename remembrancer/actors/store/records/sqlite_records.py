@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import note_session_access, revive
@@ -18,6 +17,7 @@ from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import (
     begin_move,
     end_move,
