@@ -264,8 +264,8 @@ class Run:
         arguments: Json = {"query": question.text, "limit": self._limit}
         if "reference_time" in offered:
             arguments["reference_time"] = iso(question.asked_at)
-        if self._with_details and "scores" in offered:
-            arguments["scores"] = True
+        if self._with_details and "detail" in offered:
+            arguments["detail"] = True
         answer = await self._call(client, "recall_memories", timed=measured.recall_ms, **arguments)
         if not is_whole(answer):
             self._trouble(f"question {question.id} is not answered as it should be: {told(answer)}")

@@ -77,6 +77,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A project is consolidated when it has more new active memories than this."""
     consolidate_in_background: bool = True
     """Whether related memories are summed up at a session's end and above that threshold, without being asked for."""
+    consolidation_on_shutdown: bool = True
+    """Whether a session's related memories are summed up at its end; without, only its summary is made."""
+    max_memories_per_session: Annotated[int, Meta(ge=1)] | None = None
+    """Memories that one session may store in a project, and as many again for the user; None: any number."""
     promotion_session_end_score: Weight = 0.6
     """The score from which a session's memory goes into its project at the session's end."""
     promotion_at_once_score: Weight = 0.85

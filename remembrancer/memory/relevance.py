@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from remembrancer.memory.ranking import COSINE_FLOOR
 
-ANSWERS: Final = 0.1
+ANSWERS: Final = 0.12
 """A short fact is shown only where the best of them answers with at least this probability."""
 LEAST: Final = 0.05
 SHARE_OF_BEST: Final = 0.4

@@ -98,6 +98,11 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     reranker: float | None = None
     """What the reranker made of query and memory together."""
 
+    @property
+    def surely(self) -> float:
+        """How surely the memory answers: the probability, or the relevance where none was estimated."""
+        return self.relevance if self.probability is None else self.probability
+
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):
     """A memory as it is read from the records together with others. `near_duplicates` are ids with cosine >= 0.95."""
@@ -426,6 +431,8 @@ class SessionDescription(msgspec.Struct, frozen=True, tag=True):
     tool_calls: int = 0
     tool_failures: int = 0
     memories_promoted: int = 0
+    memories_consolidated: int = 0
+    average_importance: float | None = None
     earlier: tuple[EarlierSession, ...] = ()
     """The project's last sessions that are over, the latest first."""
     notices: tuple[Notice, ...] = ()

@@ -197,29 +197,18 @@ async def call_tool(
         logger.exception("a tool failed", extra={"tool": name})
         failure = InternalError("the memory service failed on this call: see gateway.log")
         return error_result(failure, degraded=is_degraded())
-    return result(with_first_warning(with_caveats(answer, call.take_notices())))
+    return result(with_caveats(answer, call.take_notices()))
 
 
 def with_caveats(answer: Answer, notices: Iterable[Notice], *, degraded: bool = False) -> Answer:
-    """The answer with notices among its warnings, and marked if it is degraded."""
+    """The answer with notices among its warnings, the most serious first, and marked if it is degraded."""
     if degraded:
         answer["degraded"] = True
     added = [{"code": notice.code, "message": notice.message} for notice in notices]
     if added:
-        answer["warnings"] = [*answer.get("warnings", ()), *added]
+        warnings = [*answer.get("warnings", ()), *added]
+        answer["warnings"] = sorted(warnings, key=lambda warning: _weight_of(warning["code"]))
     return answer
-
-
-def with_first_warning(answer: Answer) -> Answer:
-    """A good answer as it is sent: its most serious warning's code as `warning`, and in a degraded one the
-    text of it as `message`. The `warnings` come in that order."""
-    if not answer.get("warnings"):
-        return answer
-    warnings = sorted(answer["warnings"], key=lambda warning: _weight_of(warning["code"]))
-    formed = {**answer, "warnings": warnings, "warning": warnings[0]["code"]}
-    if answer.get("degraded"):
-        formed["message"] = warnings[0]["message"]
-    return formed
 
 
 def _weight_of(code: str) -> int:

@@ -58,7 +58,7 @@ async def test_without_a_store_a_time_range_goes_by_when_something_happened(rig:
             assert warned(answer) == ["memory_unavailable"]
             found[name] = [(memory["id"], memory.get("occurred_at")) for memory in answer["memories"]]
         assert found == {
-            "before": [(old["memory_id"], "0980-05-20T18:00:00Z")],
+            "before": [(old["memory_id"], "0980-05-20")],
             "after": [(new["memory_id"], None)],
         }
 
@@ -326,23 +326,23 @@ async def test_what_was_stored_a_moment_before_the_store_left_is_known_to_those_
         assert {memory["id"] for memory in found["memories"]} == {first, second}
         shown = await client.call("get_memory", memory_id=first)
         assert (shown["content"], shown["tags"], shown["degraded"]) == ("The harbour is deep", ["sea"], True)
-        assert "earlier answer" not in shown["message"]
-        context = await client.call("get_memory_context")
+        assert "earlier answer" not in shown["warnings"][0]["message"]
+        context = await client.call("get_memory_context", detail=True)
         assert set(context["memory_ids"]) == {first, second}
         assert "unavailable just now" in context["context_block"]
-        assert "earlier answer" not in context["message"]
+        assert "earlier answer" not in context["warnings"][0]["message"]
 
         for hello, seen in (({"session": "session:other"}, [second]), ({"directory": "/elsewhere"}, [])):
             async with rig.session("22" * 16, **hello) as other:
                 found = await other.call("recall_memories", query="harbour")
                 assert [memory["id"] for memory in found["memories"]] == seen
                 assert (await other.call("get_memory", memory_id=first))["error"] == "memory_unavailable"
-                assert (await other.call("get_memory_context"))["memory_ids"] == seen
+                assert (await other.call("get_memory_context", detail=True))["memory_ids"] == seen
 
 
 async def test_a_context_without_the_store_does_not_say_that_nothing_is_remembered(rig: Rig) -> None:
     async with rig.running(), rig.session() as client:
-        answer = await client.call("get_memory_context")
+        answer = await client.call("get_memory_context", detail=True)
     assert NOTHING_KNOWN in answer["context_block"]
     assert NOTHING not in answer["context_block"]
 
@@ -350,17 +350,15 @@ async def test_a_context_without_the_store_does_not_say_that_nothing_is_remember
 async def test_a_write_is_degraded_while_the_store_is_away_and_not_while_older_ones_go_first(rig: Rig) -> None:
     async with rig.running(), rig.session() as client:
         answer = await client.store("older")
-        assert (answer["degraded"], answer["warning"]) == (True, "queued")
-        assert answer["message"] == answer["warnings"][0]["message"]
+        assert (answer["degraded"], answer["warnings"][0]["code"]) == (True, "queued")
         tagged = await client.call("tag_memory", memory_id=answer["memory_id"], add=["x"])
-        assert (tagged["degraded"], tagged["warning"]) == (True, "queued")
+        assert (tagged["degraded"], tagged["warnings"][0]["code"]) == (True, "queued")
         async with PlayedStore(rig.paths).open() as store:
             store.refuses_writes = Refused("storage_full", "the disk is full", retry_possible=True)
             await until(lambda: "older" in store.submitted)
             answer = await client.store("newer")
-            assert answer["warning"] == "queued"
+            assert answer["warnings"][0]["code"] == "queued"
             assert "degraded" not in answer
-            assert "message" not in answer
 
 
 async def test_a_queued_memory_is_answered_with_the_edges_that_it_is_going_to_have(rig: Rig) -> None:
@@ -372,17 +370,17 @@ async def test_a_queued_memory_is_answered_with_the_edges_that_it_is_going_to_ha
         assert answer["graph_edges_created"] == 2
         graph = await client.call("search_knowledge_graph", entity="Maven")
         assert [memory["id"] for memory in graph["memories"]] == [answer["memory_id"]]
-        assert "earlier answer" not in graph["message"]
+        assert "earlier answer" not in graph["warnings"][0]["message"]
 
 
 async def test_a_text_that_cannot_be_embedded_is_said_to_be_found_by_its_words_only(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         store.embedding_error = "no weights on this disk"
         answer = await client.store("The harbour is deep")
-        assert (answer["warning"], answer["searchable_by"]) == ("embedding_failed", "keyword_only")
+        assert (answer["warnings"][0]["code"], answer["searchable_by"]) == ("embedding_failed", "keyword_only")
         assert "no weights on this disk" in answer["warnings"][0]["message"]
         assert "degraded" not in answer
         changed = await client.call("update_memory", memory_id=answer["memory_id"], content="It is shallow")
-        assert (changed["warning"], changed["searchable_by"]) == ("embedding_failed", "keyword_only")
+        assert (changed["warnings"][0]["code"], changed["searchable_by"]) == ("embedding_failed", "keyword_only")
         store.embedding_error = None
         assert "warnings" not in await client.store("The lighthouse is old")

@@ -193,7 +193,7 @@ async def test_a_recall_may_go_through_the_graph(rig: Rig) -> None:
     async with session(rig) as (_, client):
         first, second = await auth(client)
         answer = await client.call(
-            "recall_memories", query="what about the auth service", strategy="graph", scores=True
+            "recall_memories", query="what about the auth service", strategy="graph", detail=True
         )
         assert answer["strategy_used"] == "graph"
         assert {each["id"] for each in answer["memories"]} == {first, second}

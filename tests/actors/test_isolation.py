@@ -294,7 +294,7 @@ async def test_what_a_session_told_next_to_a_public_memory_stays_its_own(house: 
     public = "What is the launch code of the depot?"
     near, far = f"It is {MARK}, and that is the one of the two.", f"Zebras {MARK}"
     told = {"type": "episodic", "wait_for_embedding": True}
-    asked = {"query": public, "limit": 50, "include_forgotten": True, "scores": True}
+    asked = {"query": public, "limit": 50, "include_forgotten": True, "detail": True}
     async with house.victim() as victim, house.intruder(who, session) as intruder:
         for _ in range(2):
             await victim.store(public, scope="project", **told)

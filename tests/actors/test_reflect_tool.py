@@ -102,7 +102,7 @@ async def test_a_dry_run_names_no_run_and_what_has_no_vectors_is_said(rig: Rig) 
         store.not_embedded = 2
         answer = await client.call(TOOL, session_id="session:test", strategy="summarize", dry_run=True)
     assert "run_id" not in answer
-    assert answer["warning"] == "not_embedded"
+    assert answer["warnings"][0]["code"] == "not_embedded"
     assert "2 memories have no vectors yet" in answer["warnings"][0]["message"]
     (asked,) = store.reflections
     assert (asked.strategy, asked.dry_run) == ("summarize", True)
@@ -168,7 +168,7 @@ async def test_without_the_store_a_reflection_is_an_error_that_may_be_retried(qu
         assert answer["error"] == "memory_unavailable"
         assert (answer["degraded"], answer["retry_possible"]) == (True, True)
         undone = await client.call(TOOL, undo="run_1")
-    assert (undone["status"], undone["warning"]) == ("queued", "queued")
+    assert (undone["status"], undone["warnings"][0]["code"]) == ("queued", "queued")
 
 
 async def test_without_a_consolidator_a_reflection_is_an_error_that_may_be_retried(rig: Rig) -> None:

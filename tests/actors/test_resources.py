@@ -179,7 +179,7 @@ async def test_an_answer_in_part_says_what_is_missing_from_it(rig: Rig) -> None:
             assert (await read(client, uri)).startswith("> **Note:** memory.db is damaged\n")
         answer = (await client.call_tool("search_knowledge_graph", {})).structured_content
     assert answer is not None
-    assert (answer["degraded"], answer["warning"]) == (True, "records_unusable")
+    assert (answer["degraded"], answer["warnings"][0]["code"]) == (True, "records_unusable")
 
 
 async def test_without_the_store_the_last_known_content_stands_and_says_so(quick_rig: Rig) -> None:
@@ -197,7 +197,7 @@ async def test_without_the_store_the_last_known_content_stands_and_says_so(quick
     assert text.startswith("> **Degraded:** ")
     assert text.endswith(known)
     assert status["degraded"] is True
-    assert (status["warning"], status["message"]) == ("memory_unavailable", status["warnings"][0]["message"])
+    assert status["warnings"][0]["code"] == "memory_unavailable"
 
 
 async def test_without_the_store_what_was_never_read_is_made_of_what_is_known(quick_rig: Rig) -> None:
@@ -232,7 +232,7 @@ async def test_without_the_store_what_was_never_read_is_made_of_what_is_known(qu
     assert "- AuthService (component, 1 memory): uses → gRPC" in pages[GRAPH]
     assert "- gRPC (technology, 1 memory): uses ← AuthService" in pages[GRAPH]
     assert "- writes British English" in pages[PREFERENCES]
-    assert (memory["content"], memory["degraded"], memory["warning"]) == (
+    assert (memory["content"], memory["degraded"], memory["warnings"][0]["code"]) == (
         "AuthService uses gRPC",
         True,
         "memory_unavailable",

@@ -35,9 +35,18 @@ from remembrancer.protocol.reads import (
     SearchGraph,
     SessionDescription,
 )
-from remembrancer.protocol.writes import Applied, ProjectRef, Submit
+from remembrancer.protocol.writes import Applied, ProjectRef, Submit, TaggedResult, TagMemory
 from tests.actors.store_process import StoreRig, store_rig
-from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, result_of, store_operation
+from tests.operations import (
+    OTHER_PROJECT,
+    OTHER_SESSION,
+    PROJECT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    result_of,
+    store_operation,
+)
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
@@ -264,6 +273,8 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         )
         assert (done.applied, done.rejected) == (("a",), ()), "the file may come back"
         user = await gateway.store("lantern of the user", scope="user")
+        tag = change_operation("tag", TagMemory(user, ("bright",)), project=OTHER_PROJECT)
+        assert (await gateway.submit(tag)).result == TaggedResult(user, ("bright",), 2), "the user's memories go on"
         await gateway.until_embedded()
         assert user in await gateway.found("lantern", strategy="vector")
         assert await gateway.found("lantern", project=OTHER_PROJECT, scopes=("user",)) == [user]

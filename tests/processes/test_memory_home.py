@@ -107,11 +107,11 @@ def test_what_was_acknowledged_before_a_kill_is_there_in_the_next_runtime_and_go
 
 
 def test_the_mode_may_stand_in_a_file_of_the_home(home: Path, memory: RuntimePaths) -> None:
-    (home / "config.md").write_text("---\ndeployment_mode: embedded-memory\nmax_memories_per_session: 100\n---\n")
+    (home / "config.md").write_text("---\ndeployment_mode: embedded-memory\nnamespace: theirs\n---\n")
     with bridge() as client:
         client.initialize()
         assert "error" not in client.store("the heron stands in the water")
-        assert "max_memories_per_session" in (memory.logs / "launcher.log").read_text()
+        assert "namespace" in (memory.logs / "launcher.log").read_text()
     assert [path.name for path in home.iterdir()] == ["config.md"]
     assert remembrancer("down").returncode == exit_codes.OK
     until(lambda: not memory.home.exists())

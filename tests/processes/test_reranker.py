@@ -28,7 +28,7 @@ async def test_a_runtime_reranks_with_a_model_of_a_directory(
             await client.store(f"The train number {number} leaves at {number} o'clock.")
 
         async def is_ready() -> bool:
-            answer = await client.call("recall_memories", query="when does the train leave?", scores=True)
+            answer = await client.call("recall_memories", query="when does the train leave?", detail=True)
             memories = answer["memories"]
             return len(memories) == 3 and all("reranker" in memory["scores"] for memory in memories)
 

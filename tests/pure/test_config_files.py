@@ -94,10 +94,11 @@ def test_a_file_may_say_nothing(tmp_path: Path, name: str, text: str) -> None:
 def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
     assert read_in.problems == ()
-    assert read_in.settings == Settings()
-    assert set(read_in.origins) == {"deployment_mode", "model", "log_level"}
+    assert read_in.settings == Settings(max_memories_per_session=100)
+    limits = {"max_memories_per_session", "consolidation_on_shutdown"}
+    assert set(read_in.origins) == {"deployment_mode", "model", "log_level", *limits}
     assert [unused.origin.name for unused in read_in.unused] == [
-        *("namespace", "database", "max_memories_per_session", "consolidation_on_shutdown"),
+        *("namespace", "database"),
         *("remote_url", "remote_user", "remote_pass"),
     ]
     [warning] = read_in.warnings
@@ -105,11 +106,11 @@ def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
 
 
 def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) -> None:
-    text = 'namespace = "other"\ndatabase = "theirs"\nmax_memories_per_session = 50\n'
+    text = 'namespace = "other"\ndatabase = "theirs"\nremote_url = 50\n'
     read_in = read(tmp_path, "c.toml", text)
     assert (read_in.problems, read_in.settings) == ((), Settings())
     [warning] = read_in.warnings
-    assert "namespace, database, max_memories_per_session" in warning
+    assert "namespace, database, remote_url" in warning
     assert "without effect in this release" in warning
 
 
@@ -232,8 +233,8 @@ def test_the_file_in_the_home_is_found_and_two_of_them_are_one_too_many(tmp_path
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("embeders = 2\nqueue_limit = 0\n")
-    with pytest.raises(ConfigurationError, match=r"embeders.*; .*queue_limit.*; .*REMEMBRANCER_MODLE"):
-        load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_MODLE": "x"})
+    with pytest.raises(ConfigurationError, match=r"embeders.*; .*queue_limit.*; .*REMEMBRANCER_ENGINE"):
+        load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_ENGINE": "x"})
 
 
 @pytest.mark.parametrize("mode", ["local-server", "remote"])

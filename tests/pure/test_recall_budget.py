@@ -16,7 +16,7 @@ from remembrancer.protocol.reads import RecalledMemory, Scores
 from remembrancer.protocol.writes import SourceRef
 from remembrancer.toolsets.memory.answers import memory_of
 from remembrancer.toolsets.memory.recall_budget import HINT, NO_ROOM, Range, cut_to, within_budget
-from remembrancer.toolsets.tools import Answer, answer_text, with_first_warning
+from remembrancer.toolsets.tools import Answer, answer_text
 from tests.pure.test_context_block import texts
 
 FEW = settings(max_examples=120, deadline=None)
@@ -51,9 +51,11 @@ def answer_of(contents: Sequence[str], **more: Any) -> Answer:
     }
 
 
-def fitted(answer: Answer, max_tokens: int, passages: Sequence[Sequence[Range]] | None = None) -> Answer:
+def fitted(
+    answer: Answer, max_tokens: int, passages: Sequence[Sequence[Range]] | None = None, words: Sequence[str] = ()
+) -> Answer:
     given_ranges = [()] * len(answer["memories"]) if passages is None else passages
-    return within_budget(answer, given_ranges, max_tokens, estimate_tokens, truncate)
+    return within_budget(answer, given_ranges, frozenset(words), max_tokens, estimate_tokens, truncate)
 
 
 def tokens(answer: Answer) -> int:
@@ -67,7 +69,7 @@ def test_an_answer_that_fits_is_returned_as_it_is() -> None:
 
 def test_whole_memories_are_taken_the_best_first_and_the_rest_is_counted() -> None:
     answer = answer_of([f"Fact {number}" for number in range(10)])
-    found = fitted(answer, 600)
+    found = fitted(answer, 400)
     assert 0 < len(found["memories"]) < 10
     assert found["memories"] == answer["memories"][: len(found["memories"])]
     assert found["omitted"] == 10 - len(found["memories"])
@@ -125,8 +127,16 @@ def test_an_answer_without_room_for_any_memory_says_so() -> None:
 def test_what_is_left_out_of_a_degraded_answer_is_not_put_back_when_it_is_sent(max_tokens: int) -> None:
     text = "Only words were searched, not meaning: no embedding worker has a model loaded. (keyword_only)"
     warnings = [{"code": "embedding_failed", "message": text}]
-    answer = with_first_warning(answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings))
-    assert tokens(with_first_warning(fitted(answer, max_tokens))) <= max_tokens
+    answer = answer_of([SENTENCE] * 50, profile="default", degraded=True, warnings=warnings)
+    assert tokens(fitted(answer, max_tokens)) <= max_tokens
+
+
+def test_a_small_budget_has_the_best_sentence_of_the_best_memory() -> None:
+    content = "The cache is Valkey 8 behind a proxy. Deployments happen on Tuesdays at ten. Nobody deploys on Fridays."
+    answer = answer_of([content * 3, SENTENCE], note="Memories are data.")
+    found = fitted(answer, 120, words=("when", "deployments", "tuesdays"))
+    assert found["memories"][0]["content"].startswith("… Deployments happen on Tuesdays at ten.")
+    assert tokens(found) <= 120
 
 
 def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
@@ -135,13 +145,11 @@ def test_of_warnings_that_do_not_fit_the_code_is_left() -> None:
         [SENTENCE] * 50,
         degraded=True,
         warnings=[{"code": "embedding_failed", "message": text}],
-        warning="embedding_failed",
-        message=text,
         below_threshold=100_000,
     )
     found = fitted(answer, 64)
     assert tokens(found) <= 64
-    assert (found["warning"], found["degraded"], found["omitted"]) == ("embedding_failed", True, 50)
+    assert (found["warnings"], found["degraded"], found["omitted"]) == ([{"code": "embedding_failed"}], True, 50)
 
 
 @pytest.mark.parametrize(

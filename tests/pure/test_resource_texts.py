@@ -211,11 +211,19 @@ def test_a_memory_s_own_fields_count_whatever_they_are_called() -> None:
 
 def test_the_summary_has_the_conversation_the_promotions_and_the_summary_when_there_are_any() -> None:
     told = story(
-        status="completed", turns=12, tool_calls=40, tool_failures=3, memories_promoted=2, summary="Moved\n## to gRPC"
+        status="completed",
+        turns=12,
+        tool_calls=40,
+        tool_failures=3,
+        memories_promoted=2,
+        summary="Moved\n## to gRPC",
+        memories_consolidated=4,
+        average_importance=0.456,
     )
     text = session_summary("s", STARTED, told, (0, 0), STARTED)
     assert "Started: 2026-02-23 10:00 UTC | completed\n" in text
     assert "**Memories promoted:** 2\n" in text
+    assert "**Memories consolidated:** 4\n**Average importance:** 0.46\n" in text
     assert "**Conversation:** 12 turns, 40 tool calls (3 failed)\n" in text
     assert text.endswith("**Summary:** Moved ## to gRPC\n")
 

@@ -111,7 +111,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "profile",
         "reference_time",
         "max_tokens",
-        "scores",
+        "detail",
     }
     assert recall["required"] == ["query"]
     assert recall["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}

@@ -240,7 +240,7 @@ def test_store_memory_names_the_field_and_what_is_allowed(arguments: dict[str, A
         ({"reference_time": "next week"}, "reference_time", "ISO 8601"),
         ({"max_tokens": 49}, "max_tokens", "an integer from 64 to 100000"),
         ({"max_tokens": 100_001}, "max_tokens", "an integer from 64 to 100000"),
-        ({"scores": "all"}, "scores", "true or false"),
+        ({"detail": "all"}, "detail", "true or false"),
     ],
 )
 def test_recall_memories_names_the_field_and_what_is_allowed(arguments: dict[str, Any], field: str, said: str) -> None:

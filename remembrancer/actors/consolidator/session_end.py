@@ -84,7 +84,7 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
     for part in parts:
         await store.submit_run(project, part, clock())
 
-    if settings.consolidate_in_background:
+    if settings.consolidate_in_background and settings.consolidation_on_shutdown:
         async for portion in slices(store, request):
             left = [memory for memory in portion if memory.id not in plan.changed]
             summaries = await in_thread(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited

@@ -35,7 +35,7 @@ from remembrancer.protocol.wire import GatewayRequest
 from remembrancer.protocol.writes import EntityRef, PortableMemory, SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, render
 from remembrancer.toolsets.service import Asked, Caller
-from remembrancer.toolsets.tools import Answer, Call, Tool, with_first_warning
+from remembrancer.toolsets.tools import Answer, Call, Tool
 
 STATUS: Final = "memory://status"
 SUMMARY: Final = "memory://session/summary"
@@ -216,6 +216,10 @@ def session_summary(
     )
     if story.memories_promoted:
         lines.append(f"**Memories promoted:** {story.memories_promoted}")
+    if story.memories_consolidated:
+        lines.append(f"**Memories consolidated:** {story.memories_consolidated}")
+    if story.average_importance is not None:
+        lines.append(f"**Average importance:** {story.average_importance:.2f}")
     if story.turns or story.tool_calls:
         failed = f" ({story.tool_failures} failed)" if story.tool_failures else ""
         calls = _plural(story.tool_calls, "tool call", "tool calls")
@@ -485,7 +489,7 @@ class Resources:
 
 
 def _json(uri: str, answer: Answer, lasting: Answer) -> Content:
-    return Content(uri, JSON, msgspec.json.encode(with_first_warning(answer)).decode(), digest_of(lasting))
+    return Content(uri, JSON, msgspec.json.encode(answer).decode(), digest_of(lasting))
 
 
 def lasting_memory(answer: Answer) -> Answer:

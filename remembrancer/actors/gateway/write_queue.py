@@ -40,9 +40,12 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     Operation,
     Rejected,
+    RestoreMemory,
     StoreMemory,
     Submit,
     SubmitBatch,
+    TagMemory,
+    UpdateMemory,
     memory_id_of,
 )
 
@@ -357,11 +360,14 @@ class WriteQueue:
         return USER_LANE if is_users else operation.project.id
 
     def is_next(self, operation: Operation) -> bool:
-        """Whether nothing that waits has to go before it. Forgetting goes before all but what is about its memory: it
-        makes room."""
-        lane = self.lane_of(operation)
-        if isinstance(operation.change, ForgetMemory):
-            return self._memories[Waiting(lane, operation.change.memory_id)] <= 0
+        """Whether nothing that waits has to go before it: order matters for one memory, and for what may link to it.
+
+        So a change of a memory that nothing queued is about passes a lane that is stuck, whichever file it is in.
+        """
+        lane, change = self.lane_of(operation), operation.change
+        has_links = isinstance(change, UpdateMemory) and (change.add_links or change.remove_links)
+        if isinstance(change, ForgetMemory | TagMemory | UpdateMemory | RestoreMemory) and not has_links:
+            return self._memories[Waiting(lane, change.memory_id)] <= 0
         return self.depths[lane] <= 0
 
     async def append(self, operation: Operation) -> None:

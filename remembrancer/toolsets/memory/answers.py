@@ -12,8 +12,8 @@ from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import Answer, with_caveats
 
 _ROUNDED: Final = 4
-SIGNALS: Final = ("vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
-"""What is shown of `Scores` under `scores`, beside `score` and `relevance_score`."""
+SIGNALS: Final = ("final", "vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
+"""What is shown of `Scores` under `scores`, beside `relevance_score`."""
 _TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_from", "valid_until", "forgotten_at"})
 
 
@@ -53,31 +53,36 @@ def _shown(name: str, value: Any) -> Any:
     return neutralised(value) if isinstance(value, str) else value
 
 
-def memory_of(memory: RecalledMemory, *, with_scores: bool = False) -> Answer:
-    """A memory as answers that found it show it; with each signal that had a say in its score, or without."""
-    scores = memory.scores
-    shown: Answer = {
-        **fields_of(memory, "id", "content", "type", "scope", "importance"),
-        "relevance_score": round(scores.relevance if scores.probability is None else scores.probability, _ROUNDED),
-        "score": round(scores.final, _ROUNDED),
-        **fields_of(memory, "tags", "created_at", "access_count", "source"),
-    }
-    if with_scores:
+def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
+    """A memory as answers that found it show it: what it says, how surely it answers, since when, and what is not as
+    usual about it. With `detail` all that is known of it, and each signal that had a say in its place."""
+    if detail:
+        scores = memory.scores
         signals = ((name, getattr(scores, name)) for name in SIGNALS)
-        shown["scores"] = {name: round(value, _ROUNDED) for name, value in signals if value is not None}
+        shown: Answer = {
+            **fields_of(memory, "id", "content", "type", "scope", "importance"),
+            "relevance_score": round(scores.surely, _ROUNDED),
+            "scores": {name: round(value, _ROUNDED) for name, value in signals if value is not None},
+            **fields_of(memory, "created_at", "access_count"),
+            **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
+        }
+        if source := source_of(memory.source):
+            shown["source"] = source
+        if memory.strength is not None:
+            shown["strength"] = round(memory.strength, 3)
+    else:
+        shown = {
+            **fields_of(memory, "id", "content", "scope"),
+            "relevance_score": round(memory.scores.surely, 2),
+            "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
+        }
     if memory.forgotten:
         shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
     if memory.expired:
         shown["expired"] = True
     if memory.status != "active":
         shown["status"] = memory.status
-    if memory.strength is not None:
-        shown["strength"] = round(memory.strength, 3)
-    return shown | said_by(
-        memory,
-        *("occurred_at", "kind", "summary", "valid_until", "found_in", "stands_for", "derived_from"),
-        *("superseded_by", "possibly_superseded_by", "near_duplicates"),
-    )
+    return shown | said_by(memory, "valid_until", "stands_for", "superseded_by", "possibly_superseded_by")
 
 
 def copies_of(found: MemoryShown) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from remembrancer.protocol.reads import ContextGathered, ContextSection, GatherC
 from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.memory.context_block import build_block
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, answer_text, tool, with_caveats
 
 DEFAULT_TOKENS: Final = 2000
 MAX_TASK_BYTES: Final = 262_144
@@ -44,6 +44,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     files_in_context: list[str] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
     sections: list[Section] | UnsetType = UNSET
+    detail: Annotated[bool, Meta(description="With memory_ids")] | UnsetType = UNSET
 
 
 @tool("What to know for a task, as Markdown.", read_only=True)
@@ -65,18 +66,27 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
         notices = (*reply.notices, *notices)
     # In a thread: long memories take their time to be counted.
     budget = given(arguments.max_tokens, DEFAULT_TOKENS)
+    frame: Answer = {"context_block": "", "memories_used": 100, "tokens_used": 8000, "truncated": False}
+    frame = with_caveats(frame, [*notices, *call.take_notices()], degraded=bool(notices))
+    around = estimate_tokens(answer_text(frame))
     block = await anyio.to_thread.run_sync(
-        partial(build_block, sections, budget, estimate_tokens, truncate, is_away=is_away)
+        partial(build_block, sections, budget - around, _sent_tokens, truncate, is_away=is_away)
     )
     service.shown(caller, block.memory_ids, count=True)
-    answer: Answer = {
+    answer = frame | {
         "context_block": block.text,
         "memories_used": len(block.memory_ids),
-        "tokens_used": block.tokens,
+        "tokens_used": block.tokens + around,
         "truncated": block.truncated,
-        "memory_ids": list(block.memory_ids),
     }
-    return with_caveats(answer, notices, degraded=bool(notices))
+    if arguments.detail is True:
+        answer["memory_ids"] = list(block.memory_ids)
+    return answer
+
+
+def _sent_tokens(text: str) -> int:
+    """The tokens of a text as it stands in an answer, where a line break is two characters."""
+    return estimate_tokens(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n"))
 
 
 def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session_id: str) -> GatherContext:

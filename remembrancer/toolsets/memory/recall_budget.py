@@ -9,6 +9,7 @@ end goes to the passages again.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -23,39 +24,49 @@ CHARACTERS_A_TOKEN: Final = 12
 """More than any prose or code has: what is longer need not be counted."""
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
-DISPENSABLE: Final = ("note", "hint", "profile", "warnings", "message")
-"""What an answer without memories can do without, the first first. The code of the first warning stays. Its text
-(`message`) goes last: as long as there are `warnings`, it is put there again."""
+DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used", "note")
+"""What an answer can do without, the first first."""
 
+_SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 Count = Callable[[str], int]
 Truncate = Callable[[str, int], str]
 Range = tuple[int, int]
 
 
 def within_budget(
-    answer: Answer, passages: Sequence[Sequence[Range]], max_tokens: int, count: Count, truncate: Truncate
+    answer: Answer,
+    passages: Sequence[Sequence[Range]],
+    words: frozenset[str],
+    max_tokens: int,
+    count: Count,
+    truncate: Truncate,
 ) -> Answer:
     """The answer, with what does not fit into `max_tokens` left out or cut; `omitted` says how many memories are.
 
-    `passages` has for each memory the ranges of its content, best first: none, and only its beginning can be shown.
+    `passages` has for each memory the ranges of its content, best first: none, and the whole of it is one. Where not
+    even one passage fits, its sentence with most of the query's `words` is shown.
     """
     if _fits(answer, max_tokens, count):
         return answer
     memories = answer["memories"]
-    frame = {**answer, "memories": [], "omitted": len(memories), "hint": HINT}
-    shown = _chosen(memories, passages, max_tokens - count(answer_text(frame)), count, truncate)
-    while shown:
-        fitted = _with(answer, shown, len(memories) - len(shown))
-        if _fits(fitted, max_tokens, count):
-            return fitted
-        shown.pop()  # where parts meet, a text may have more tokens than its parts
+    for dropped in range(len(DISPENSABLE) + 1):  # rather no note than no memory
+        kept = {name: value for name, value in answer.items() if name not in DISPENSABLE[:dropped]}
+        frame = {**kept, "memories": [], "omitted": len(memories)} | ({} if dropped else {"hint": HINT})
+        shown = _chosen(memories, passages, words, max_tokens - count(answer_text(frame)), count, truncate)
+        while shown:
+            fitted = _with(kept, shown, len(memories) - len(shown), with_hint=not dropped)
+            if _fits(fitted, max_tokens, count):
+                return fitted
+            shown.pop()  # where parts meet, a text may have more tokens than its parts
     bare = {**answer, "memories": []}
     if memories:
         bare |= {"omitted": len(memories), "hint": NO_ROOM}
     for name in DISPENSABLE:
         if _fits(bare, max_tokens, count):
-            break
+            return bare
         bare.pop(name, None)
+    if (warnings := bare.get("warnings")) and not _fits(bare, max_tokens, count):
+        bare["warnings"] = [{"code": warnings[0]["code"]}]
     return bare
 
 
@@ -66,17 +77,22 @@ def _fits(answer: Answer, max_tokens: int, count: Count) -> bool:
     )
 
 
-def _with(answer: Answer, shown: Sequence[dict[str, Any]], omitted: int) -> Answer:
+def _with(answer: Answer, shown: Sequence[dict[str, Any]], omitted: int, *, with_hint: bool) -> Answer:
     fitted = {**answer, "memories": list(shown)}
     if omitted:
         fitted["omitted"] = omitted
-    if any("excerpt" in memory for memory in shown):
+    if with_hint and any("excerpt" in memory for memory in shown):
         fitted["hint"] = HINT
     return fitted
 
 
 def _chosen(
-    memories: Sequence[dict[str, Any]], passages: Sequence[Sequence[Range]], room: int, count: Count, truncate: Truncate
+    memories: Sequence[dict[str, Any]],
+    passages: Sequence[Sequence[Range]],
+    words: frozenset[str],
+    room: int,
+    count: Count,
+    truncate: Truncate,
 ) -> list[dict[str, Any]]:
     """The memories that fit into `room` tokens, whole or as excerpts, in their order."""
     shown: dict[int, dict[str, Any]] = {}
@@ -89,7 +105,7 @@ def _chosen(
                 shown[place] = memory
                 room -= tokens
                 continue
-        excerpt = _Excerpt(memory, passages[place], count, truncate)
+        excerpt = _Excerpt(memory, passages[place], words, count, truncate)
         excerpt.widen(room // 2)
         if excerpt.shown is None:  # better little of it alone than a worse one
             excerpt.widen(room)
@@ -108,10 +124,18 @@ def _chosen(
 class _Excerpt:
     """One memory of which only a part can be shown: `shown`, None as long as there is no room for anything of it."""
 
-    def __init__(self, memory: dict[str, Any], passages: Sequence[Range], count: Count, truncate: Truncate) -> None:
+    def __init__(
+        self,
+        memory: dict[str, Any],
+        passages: Sequence[Range],
+        words: frozenset[str],
+        count: Count,
+        truncate: Truncate,
+    ) -> None:
         self._memory = memory
         self._content: str = memory["content"]
         self._passages = _proper(self._content, passages) or [(0, len(self._content))]
+        self._words = words
         self._count = count
         self._truncate = truncate
         self._counted: list[int] = []
@@ -126,7 +150,7 @@ class _Excerpt:
         return self._bare + LEAST_EXCERPT_TOKENS
 
     def widen(self, room: int) -> None:
-        """Show the best passages that `room` tokens are enough for, or else the beginning of the best one."""
+        """Show the best passages that `room` tokens are enough for, or else the best one from its best sentence on."""
         if room < self.least:
             return
         number = self._passages_within(room - self._bare)
@@ -135,6 +159,7 @@ class _Excerpt:
         if number:
             return
         start, end = self._passages[0]
+        start = _best_start(self._content, start, end, self._words)
         allowed = room - self._bare
         while allowed >= LEAST_EXCERPT_TOKENS:
             beginning = self._truncate(self._content[start:end], allowed)
@@ -167,6 +192,16 @@ class _Excerpt:
 
     def _cut_to(self, ranges: Sequence[Range]) -> dict[str, Any]:
         return {**self._memory, "content": cut_to(self._content, ranges), "excerpt": True}
+
+
+def _best_start(content: str, start: int, end: int, words: frozenset[str]) -> int:
+    """Where the sentence with most of the words begins in a passage, the first of several."""
+    best, most = start, 0
+    for sentence in _SENTENCE.finditer(content, start, end):
+        found = len(words & set(re.findall(r"\w+", sentence.group().casefold())))
+        if found > most:
+            best, most = sentence.start(), found
+    return best
 
 
 def cut_to(content: str, ranges: Sequence[Range]) -> str:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -33,6 +32,7 @@ from remembrancer.protocol.reads import (
     Suggest,
     Suggestions,
 )
+from remembrancer.protocol.runs import Topic
 
 HOPS: Final = 2
 WIDEST: Final = 50
@@ -156,6 +156,7 @@ def _overview(
     spellings: dict[str, str] = {}
     entity_types: Counter[str] = Counter()
     entities = relationships = 0
+    topics: list[Topic] = []
     for place, records in enumerate(files):
         summary = records.graph.summary(request.session_id, wanted, max(WIDEST, request.limit))
         nodes = graph.nodes_of(place, list(summary.connected))
@@ -168,6 +169,7 @@ def _overview(
             entity_types[kind.lower()] += count
         entities += summary.entities
         relationships += summary.relationships
+        topics += summary.topics
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]
     walked = walk(best, expand, 1, len(best))
@@ -180,7 +182,7 @@ def _overview(
         entity_types=dict(entity_types.most_common(TYPES)),
         total_entities=entities,
         total_relationships=relationships,
-        topics=tuple(itertools.islice((topic for records in files for topic in records.topics()), TOPICS)),
+        topics=tuple(topics[:TOPICS]),
     )
 
 
@@ -260,14 +262,9 @@ def _memories(
 def suggest(request: Suggest, files: Sequence[Records]) -> Suggestions:
     """The names that begin so: those that most memories have first."""
     uses: Counter[str] = Counter()
-    if request.kind == "tag":
-        for records in files:
-            uses.update(records.graph.tag_uses(request.prefix, request.session_id))
-    else:
-        names: dict[str, str] = {}
-        key = name_key(request.prefix) if request.prefix else ""
-        for records in files:
-            for name, key_of_name, count in records.graph.entity_uses(key, request.session_id):
-                uses[names.setdefault(key_of_name, name)] += count
+    names: dict[str, str] = {}
+    for records in files:
+        for name, count in records.graph.uses(request.kind, request.prefix, request.session_id):
+            uses[name if request.kind == "tag" else names.setdefault(name_key(name), name)] += count
     ordered = sorted(uses, key=lambda name: (-uses[name], name))
     return Suggestions(tuple(ordered[: request.limit]), len(ordered))

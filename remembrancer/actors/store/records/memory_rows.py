@@ -18,6 +18,7 @@ from remembrancer.actors.store.records.sqlite_file import Query, encode_json, qu
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, joined, says_the_same, unknown_memory
 from remembrancer.memory.names import name_key, name_words
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
@@ -185,6 +186,8 @@ def revise(
     fields = differences(memory.now, after)
     if not fields and chain is None:
         return Revision(memory.version, ())
+    says_else = "content" in fields or after.forgotten or ("valid_until" in fields and after.valid_until is not None)
+    summaries = _summaries_of(connection, memory) if says_else and memory.now.status == "consolidated" else []
     version = memory.version + 1
     columns = columns_of(after, fields) | {"version": version, "updated_at": now}
     if chain is not None:
@@ -207,6 +210,10 @@ def revise(
         relink_entities(connection, memory.number, after.related_entities, now)
     said = {name: value for name, value in details.items() if value is not None} | {"fields": fields}
     note_version(connection, operation, memory.id, version, change, after, now, said)
+    for each in summaries:
+        reason = f"{memory.id}, which it says, was changed, superseded or forgotten"
+        gone = msgspec.structs.replace(each.now, forgotten=True, forgotten_reason=reason)
+        revise(connection, operation, each, gone, "forgotten", now, reason=reason)
     if "content" in fields or after.forgotten:
         _release(connection, memory.number, now)
     if "content" not in fields:
@@ -271,8 +278,18 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     return tuple(row[0] for row in removed)
 
 
-def store_memory(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
-    """Insert a memory with its tags, its entities and its first version; one whose text is known becomes that one."""
+def store_memory(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    change: StoreMemory,
+    now: float,
+    session_limit: int | None = None,
+) -> Done:
+    """Insert a memory with its tags, its entities and its first version; one whose text is known becomes that one.
+
+    Raises:
+        InvalidInput: the session has stored as many as one may.
+    """
     register_session(connection, operation.session_id, now)  # it may come from another one, which is not at work
     found = _same_content(connection, change, operation.session_id)
     for memory_id, scope, owner in found:
@@ -281,6 +298,17 @@ def store_memory(connection: sqlite3.Connection, operation: Operation, change: S
             if known is not None and says_the_same(known.now, known.created_at, change, operation.requested_at):
                 others = tuple(each for each, _, _ in found if each != memory_id)
                 return _store_again(connection, operation, change, known, others, now)
+    if session_limit is not None:
+        ((stored,),) = connection.execute(
+            """SELECT count(*) FROM memories WHERE session_id = ? AND forgotten_at IS NULL AND NOT EXISTS (
+                   SELECT 1 FROM memory_links WHERE source = number AND relation = 'derived_from')""",
+            (change.session_id,),
+        ).fetchall()
+        if stored >= session_limit:
+            raise InvalidInput(
+                f"this session has stored {stored} memories, and the setting max_memories_per_session allows "
+                f"{session_limit}: forget what is not needed, or update a memory instead"
+            )
     fields = change.fields() | {
         "related_entities": tuple(dict.fromkeys(change.related_entities)),
         "kind": change.kind or kind_of_type(change.type),
@@ -378,6 +406,19 @@ def _release(connection: sqlite3.Connection, number: int, at: float) -> None:
             SELECT 1 FROM memory_links AS d JOIN memories AS o ON o.number = d.source
             WHERE d.target = m.number AND d.relation = 'derived_from' AND {SUMS_UP}))"""  # noqa: S608 - fixed clauses
     _make_active(connection, query, number, at, RELEASED, "what stood for it does not say it any more")
+
+
+def _summaries_of(connection: sqlite3.Connection, memory: MemoryRow) -> list[MemoryRow]:
+    """The summaries that say what a memory says in its own words, but for those that somebody has reworded."""
+    rows = connection.execute(
+        """SELECT o.id FROM memory_links AS l JOIN memories AS o ON o.number = l.source
+           WHERE l.target = ? AND l.relation = 'derived_from' AND o.type = 'semantic' AND o.forgotten_at IS NULL
+           AND instr(o.content, ?)
+           AND NOT EXISTS (SELECT 1 FROM history WHERE memory_id = o.id AND change = 'updated')""",
+        (memory.number, memory.now.content),
+    ).fetchall()
+    found = [read_memory(query_of(connection), memory_id) for (memory_id,) in rows]
+    return [each for each in found if each is not None]
 
 
 def _make_active(

@@ -157,14 +157,16 @@ def _restore_validity(
         revise(connection, operation, target, after, "superseding_undone", now, by=source_id)
 
 
-def _store(connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float) -> Done:
+def _store(
+    connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float, session_limit: int | None
+) -> Done:
     """Store a memory, in the place of another where it names one."""
     if change.supersedes is None:
-        return store_memory(connection, operation, change, now)
+        return store_memory(connection, operation, change, now, session_limit)
     link = LinkRef("supersedes", change.supersedes)
     links = find_targets(connection, operation, change.memory_id, [link], "supersedes")
     check_may_supersede(change.memory_id, change.scope, links, "supersedes")
-    done = store_memory(connection, operation, change, now)
+    done = store_memory(connection, operation, change, now, session_limit)
     assert isinstance(done.result, StoredResult)
     if done.result.memory_id != links[0][1].id:  # what says the same is no other memory
         add_links(connection, operation, memory_to_change(connection, operation, done.result.memory_id), links, now)
@@ -268,7 +270,9 @@ _encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
 
 
-def apply_operation(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
+def apply_operation(
+    connection: sqlite3.Connection, operation: Operation, now: float, session_limit: int | None = None
+) -> Outcome:
     """Apply once: a second call with the same operation id changes nothing and answers as the first did.
 
     A refusal is an outcome, and has written nothing. What SQLite raises leaves the transaction to be rolled back.
@@ -277,7 +281,7 @@ def apply_operation(connection: sqlite3.Connection, operation: Operation, now: f
     if earlier is not None:
         return earlier
     try:
-        done = _carry_out(connection, operation, now)
+        done = _carry_out(connection, operation, now, session_limit)
     except (InvalidInput, NotFound) as refusal:
         return Outcome(refusal)
     return record_done(connection, operation, done, now)
@@ -304,10 +308,10 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
     return Outcome(reply, done.to_embed, done.removed_passages, done.also_to_embed)
 
 
-def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float) -> Done:
+def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float, session_limit: int | None) -> Done:
     match operation.change:
         case StoreMemory() as change:
-            return _store(connection, operation, change, now)
+            return _store(connection, operation, change, now, session_limit)
         case ImportMemory() as change:
             return import_memory(connection, operation, change, now)
         case UpdateMemory() as change:

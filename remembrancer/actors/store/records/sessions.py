@@ -218,6 +218,11 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
            GROUP BY topic ORDER BY memories DESC, topic LIMIT ?""",
         (session_id, session_id, CANDIDATES),
     )
+    ((remembered, consolidated, importance),) = read(
+        """SELECT count(*), coalesce(sum(status = 'consolidated'), 0), total(importance) FROM memories
+           WHERE session_id = ? AND forgotten_at IS NULL""",
+        (session_id,),
+    )
     turns, _ = read_turns(read, session_id, 0)
     tools = read_tool_use(read, session_id)
     return SessionStory(
@@ -231,6 +236,9 @@ def read_session_story(read: Query, session_id: str) -> SessionStory:
         tool_calls=sum(tool.count for tool in tools),
         tool_failures=sum(tool.count - tool.successes for tool in tools),
         earlier=_earlier(read, session_id),
+        remembered=remembered,
+        consolidated=consolidated,
+        importance=importance,
     )
 
 
@@ -283,6 +291,7 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
                 uses = sum(names.pop(key).total() for key in members)
                 names.setdefault(f"\0{community.label}", Counter())[community.label] += uses
     ranked = sorted(names.values(), key=lambda alike: (-alike.total(), min(alike)))
+    remembered = sum(story.remembered for story in stories)
     entries = [story.entry for story in stories if story.entry is not None]
     entry = entries[-1] if entries else None
     return SessionDescription(
@@ -297,6 +306,8 @@ def describe_session(stories: Sequence[SessionStory]) -> SessionDescription:
         tool_calls=sum(story.tool_calls for story in stories),
         tool_failures=sum(story.tool_failures for story in stories),
         memories_promoted=sum(each.memories_promoted for each in entries),
+        memories_consolidated=sum(story.consolidated for story in stories),
+        average_importance=sum(story.importance for story in stories) / remembered if remembered else None,
         earlier=tuple(earlier for story in stories[1:] for earlier in story.earlier),
     )
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import note_session_access, revive
@@ -18,6 +17,7 @@ from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import (
     begin_move,
     end_move,
@@ -51,14 +51,26 @@ logger = logging.getLogger(__name__)
 
 
 class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
-    """`Records` in one file. `clock`: seconds since the epoch. At `limit_bytes` it takes no write but to forget."""
+    """`Records` in one file. `clock`: seconds since the epoch. At `limit_bytes` it takes no write but to forget.
 
-    def __init__(self, path: Path, name: str, clock: Callable[[], float], *, limit_bytes: int | None = None) -> None:
+    A session that has stored `session_limit` memories in it stores no more.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        clock: Callable[[], float],
+        *,
+        limit_bytes: int | None = None,
+        session_limit: int | None = None,
+    ) -> None:
         self._file = SqliteFile(path)
         self.name = name
         self.graph = SqliteGraph(self._file)
         self._clock = clock
         self._limit_bytes = limit_bytes
+        self._session_limit = session_limit
 
     # Writing: from the store's one writer thread.
 
@@ -79,11 +91,13 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         try:
             with self._file.transaction() as connection:
                 try:
-                    return [apply_operation(connection, operation, now) for operation in operations]
+                    return [
+                        apply_operation(connection, operation, now, self._session_limit) for operation in operations
+                    ]
                 except UNACCEPTABLE:  # rare: from the start, with a savepoint for each, to tell which one it is
                     connection.execute("ROLLBACK")
                     connection.execute("BEGIN IMMEDIATE")
-                    return [_apply_alone(connection, operation, now) for operation in operations]
+                    return [_apply_alone(connection, operation, now, self._session_limit) for operation in operations]
         except RemembrancerError as error:
             return [Outcome(error) for _ in operations]
 
@@ -153,9 +167,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     # Upkeep.
 
-    def size_bytes(self) -> int:
-        return self._file.size_bytes()
-
     def checkpoint(self) -> None:
         self._file.checkpoint()
 
@@ -164,7 +175,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def _full(self) -> StorageFull | None:
         """The error for a file that has reached its limit."""
-        if self._limit_bytes is None or (size_bytes := self.size_bytes()) < self._limit_bytes:
+        if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
             return None
         message = (
             f"{self._file.path.name} of {self.name} has reached its limit of {self._limit_bytes} bytes: "
@@ -173,11 +184,13 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         return StorageFull.at_limit(message, current_bytes=size_bytes, limit_bytes=self._limit_bytes)
 
 
-def _apply_alone(connection: sqlite3.Connection, operation: Operation, now: float) -> Outcome:
+def _apply_alone(
+    connection: sqlite3.Connection, operation: Operation, now: float, session_limit: int | None
+) -> Outcome:
     """Apply inside a savepoint: an operation that fails takes nothing with it."""
     connection.execute("SAVEPOINT operation")
     try:
-        outcome = apply_operation(connection, operation, now)
+        outcome = apply_operation(connection, operation, now, session_limit)
     except UNACCEPTABLE as error:
         connection.execute("ROLLBACK TO operation")
         logger.error("an operation was refused", extra={"operation": operation.operation_id, "reason": str(error)})

@@ -16,7 +16,7 @@ import msgspec
 
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
-from remembrancer.actors.store.records.contract import RankingFacts, Vectors
+from remembrancer.actors.store.records.contract import BEGINNING, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Found,
@@ -63,10 +63,8 @@ from remembrancer.protocol.tracing import current
 
 HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
-ESTIMATED: Final = 24
-"""Memories of a file whose language and length are looked at: the first of them."""
-FACT_CHARACTERS: Final = 300
-"""What is longer says more than one thing."""
+ASIDE: Final = 24
+"""Memories that hardly answer and are looked at, as they may have replaced what does."""
 WITHIN: Final = 0.5
 """What is as near to a time that the question names is not left out."""
 SURE: Final = 0.5
@@ -245,7 +243,7 @@ class _Recall:
         begun = {
             place: self._threads.submit(find_candidates, source, question, self._filters, words[place])
             for place, source in enumerate(self._sources[1:], 1)
-            if sum(source.records.sizes().values()) > WORTH_A_THREAD
+            if sum(source.records.sizes().scopes.values()) > WORTH_A_THREAD
         }
         found: list[Found] = []
         for place, source in enumerate(self._sources):
@@ -287,7 +285,9 @@ class _Recall:
             facts = {number: each for number, each in facts.items() if each.status == "active"}
             cosines = self._cosines(source, list(facts))
             signals = {number: Signals(cosines.get(number), None) for number in facts}
-            found.append(Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {}))
+            found.append(
+                Found(self.vector is None or source.passages is not None, signals, facts, records.sizes().scopes, {})
+            )
         scored = self._scored(found, (), by_time=True)
         first = sorted(scored, key=lambda item: -found[item[0][0]].facts[item[0][1]].happened_at)
         known = {key for key, _ in first}
@@ -308,7 +308,7 @@ class _Recall:
         facts = records.ranking_facts(list(numbers), filters) if numbers else {}
         cosines = self._cosines(source, list(facts))
         signals = {number: Signals(cosines.get(number), None) for number in facts}
-        return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {})
+        return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes().scopes, {})
 
     def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
         if self.vector is None or source.passages is None:
@@ -328,7 +328,7 @@ class _Recall:
             (place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()
         }
         if not by_time:
-            answerable = answerable_cosine(sum(source.records.last_passage() for source in self._sources))
+            answerable = answerable_cosine(sum(source.records.sizes().passages for source in self._sources))
             by_words = not is_unlikely(signals, answerable) or self._words_tell(found)
             for key in (unfit := noise(signals, by_words=by_words, answerable=answerable)):
                 del signals[key]
@@ -373,7 +373,8 @@ class _Recall:
         Of what happened, and of longer texts, several answer together and each a little: there noise alone is left out.
         """
         query, units = self._request.query, units_of(self._request.query)
-        language = language_of(query) or (ENGLISH if query.isascii() else None)
+        guess = language_of(query)
+        language = guess or (ENGLISH if query.isascii() else None)
         cosines = {
             (place, number): signal.meaning
             for place, each in enumerate(found)
@@ -390,10 +391,8 @@ class _Recall:
             words = source.records.words_in(units, numbers)
             frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
             matched |= {(place, number): places for number, places in words.matched.items()}
-            first = [number for number in numbers[:ESTIMATED] if found[place].signals[number].head is None]
-            texts = source.records.texts(first) if first else {}
-            languages |= {(place, number): language_of(text[:FACT_CHARACTERS]) for number, text in texts.items()}
-            long |= {(place, number) for number, text in texts.items() if len(text) > FACT_CHARACTERS}
+            languages |= {(place, number): language_of(text) for number, text in words.beginnings.items()}
+            long |= {(place, number) for number, text in words.beginnings.items() if len(text) > BEGINNING}
         size = sum(sum(each.sizes.values()) for each in found)
         names = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
         estimates: dict[Place, float] = {}
@@ -416,11 +415,11 @@ class _Recall:
                 facts[key] = estimates[key]
         gone = unlikely(facts) if cut else set()
         self._below += len(gone)
-        self._aside = [item for item in ranked if item[0] in gone][:ESTIMATED]
-        if language is not None and max(estimates.values(), default=0.0) < SURE:
+        self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
+        if guess is not None and max(estimates.values(), default=0.0) < SURE:
             others = {each for each in languages.values() if each is not None}
-            if others and language not in others:
-                text = f"The question seems to be in another language ({language}) than what is remembered near it."
+            if others and guess not in others:
+                text = f"The question seems to be in another language ({guess}) than what is remembered near it."
                 self.notices.append(
                     Notice("other_language", f"{text} Such questions find little: ask in that language.")
                 )
