@@ -346,7 +346,9 @@ class Prompts:
         return overview_text(await self._look_up("get_memory_status", {}, caller, received_at))
 
     async def _recall(self, caller: Caller, query: str, received_at: float, limit: int = FOUND) -> Answer:
-        return await self._look_up("recall_memories", {"query": query, "limit": limit, "detail": True}, caller, received_at)
+        return await self._look_up(
+            "recall_memories", {"query": query, "limit": limit, "detail": True}, caller, received_at
+        )
 
     async def _look_up(self, name: str, arguments: dict[str, Any], caller: Caller, received_at: float) -> Answer:
         """What a tool answers; the reason if it cannot, for a prompt is of use without findings too."""
