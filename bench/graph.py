@@ -131,8 +131,8 @@ def _walks(edges: int, files: Sequence[Records], samples: int) -> Iterator[Row]:
     overview, _ = search_graph(SearchGraph(PROJECT, SESSION, limit=HUBS), files, time.time())
     hubs = [entity.name for entity in overview.entities]
     chance = random.Random(2)
-    rows = files[0].graph.entity_uses("entity", SESSION)
-    ordinary = [name for name, _, _ in chance.choices(rows, k=samples)]
+    rows = files[0].graph.uses("entity", "entity", SESSION)
+    ordinary = [name for name, _ in chance.choices(rows, k=samples)]
     for sort, names in (("random", ordinary), ("hub", hubs)):
         for depth in DEPTHS:
 

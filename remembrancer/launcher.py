@@ -61,6 +61,8 @@ def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
 
     from remembrancer.commands import exit_codes
 
+    if arguments[:1] != ["up"]:  # which a session waits for; it prints through a `Terminal` alone
+        _clean_output()
     parser = _parser(commands, exit_codes.MEANINGS)
     if arguments and not arguments[0].startswith("-") and arguments[0] not in commands:
         parser.error(_unknown(arguments[0], list(commands)))
@@ -79,8 +81,15 @@ def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
 
         if not isinstance(error, RemembrancerError) or error.code not in exit_codes.OF_ERRORS:
             raise  # a fault of ours: its traceback is what helps
+        _clean_output()
         print(f"remembrancer {name}: {error.message}", file=sys.stderr)
         return exit_codes.OF_ERRORS[error.code]
+
+
+def _clean_output() -> None:
+    from remembrancer.commands.terminal import clean_output
+
+    clean_output()
 
 
 def _unknown(name: str, commands: list[str]) -> str:

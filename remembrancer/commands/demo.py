@@ -36,6 +36,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from remembrancer.commands import exit_codes
+from remembrancer.commands.terminal import Terminal
 from remembrancer.config.project import project_of
 from remembrancer.protocol.errors import Failure, MemoryUnavailable, RemembrancerError, from_failure
 from remembrancer.protocol.paths import RuntimePaths
@@ -109,7 +110,11 @@ Part = Callable[[Path, Console], Awaitable[bool]]
 def main(argv: list[str]) -> int:
     """Run the demonstration; exit status 0 when every promise was kept."""
     argparse.ArgumentParser(prog="remembrancer demo", description=__doc__).parse_args(argv)
-    return exit_codes.OK if anyio.run(in_a_home_of_its_own, show_system, Console()) else exit_codes.FAILED
+    return (
+        exit_codes.OK
+        if anyio.run(in_a_home_of_its_own, show_system, Terminal(highlight=True, soft_wrap=False))
+        else exit_codes.FAILED
+    )
 
 
 async def in_a_home_of_its_own(part: Part, console: Console) -> bool:

@@ -28,11 +28,11 @@ from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import CLIENTS, Client, FileRefused, Place, Surroundings, is_ours, read_object
-from remembrancer.commands.home_files import opened
+from remembrancer.commands.home_files import DAMAGE, opened
 from remembrancer.commands.runtime_client import ask_status, paths_here
 from remembrancer.commands.setup import probe
-from remembrancer.commands.status import find_problems
-from remembrancer.config.reading import load_settings
+from remembrancer.commands.status import NEARLY_FULL_BYTES, find_problems
+from remembrancer.config.reading import load_configuration
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
@@ -42,6 +42,7 @@ from remembrancer.protocol.errors import (
     ModelUnusable,
     PeerLost,
     PeerUnavailable,
+    is_disk_full,
 )
 from remembrancer.protocol.paths import FileLock, RuntimePaths
 
@@ -54,8 +55,6 @@ MARKS: Final[dict[Status, str]] = {
 """From the best to the worst."""
 GIB: Final = 1024**3
 MIB: Final = 1024**2
-NEARLY_FULL_BYTES: Final = 32 * MIB
-"""Below this the next writes fail: SQLite's log and the index want some of it each."""
 LISTED: Final = 10
 """Details that are named one by one; the rest is counted."""
 MIN_PYTHON: Final = (3, 11)
@@ -76,7 +75,7 @@ IN_MEMORY: Final = "remembrancer-memory-"
 """How the name of a home begins that is meant to be kept in memory."""
 OURS: Final = (
     *("logs", "run", "user", "projects", "vectors", "keys", "hooks"),
-    *("*.lock", "*.db", "*.db-*", "queue.damaged-*", "runtime.*", "config.*", "restore.*", "before-restore-*"),
+    *("*.lock", "*.db", "*.db-*", "*.damaged-*", "runtime.*", "config.*", "restore.*", "before-restore-*"),
 )
 """What lies in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"
@@ -161,10 +160,11 @@ def worst(statuses: Iterator[Status] | Sequence[Status]) -> Status:
 
 def print_findings(home: Path, found: Mapping[str, Finding]) -> None:
     """Print each finding with its advice, and a last line that counts them."""
-    from rich.console import Console
     from rich.markup import escape
 
-    out = Console(highlight=False, soft_wrap=True)
+    from remembrancer.commands.terminal import Terminal
+
+    out = Terminal()
     out.print(f"[bold]Remembrancer[/bold], home {escape(str(home))}")
     width = max(map(len, found))
     for name, finding in found.items():
@@ -208,9 +208,13 @@ def check_start(_: Examination) -> Finding:
 def check_configuration(at: Examination) -> Finding:
     """Whether the settings can be read."""
     try:
-        at.settings = load_settings(at.around.environ)
+        configuration = load_configuration(at.around.environ)
+        at.settings = configuration.settings
     except ConfigurationError as error:
         return Finding("problem", error.message, "mend that setting: no runtime starts with it")
+    if configuration.warnings:
+        found = f"{len(configuration.warnings)} have no effect or want a look"
+        return Finding("warning", found, "'remembrancer config' shows all settings", few(configuration.warnings))
     return Finding("ok", "every setting is known and allowed")
 
 
@@ -457,6 +461,7 @@ def check_records(at: Examination) -> Finding:
     whole = sum(finding.status == "ok" for finding in found.values())
     total = size(sum(path.stat().st_size for path in files))
     details = [f"{path}: {finding.found}" for path, finding in found.items() if finding.found]
+    details += [f"a damaged catalogue was set aside: {each}" for each in at.paths.home.glob("catalog.damaged-*")]
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
     status = worst([finding.status for finding in found.values()])
     return Finding(status, f"{whole} of {len(files)} files are whole, {total}", "; ".join(advice), few(details))
@@ -480,6 +485,10 @@ def check_file(path: Path, known: int) -> Finding:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             advice = "check it with sqlite3 and PRAGMA quick_check"
             return Finding("warning", "too large to be checked whole in this time", advice)
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGE and is_disk_full(path):
+            return Finding(
+                "problem", f"cannot be read now: {error}", "make room on its disk; the file may well be whole"
+            )
         return Finding("problem", f"cannot be read: {error}", restore)
     if said != ["ok"]:
         return Finding("problem", f"damaged: {said[0]} (and {len(said) - 1} more)", restore)

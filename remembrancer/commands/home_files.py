@@ -8,9 +8,11 @@ it; the projects before the user's file, because a promoted memory is written th
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import resource
+import shutil
 import sqlite3
 import tempfile
 import time
@@ -22,7 +24,14 @@ from typing import IO, ClassVar, Final, NamedTuple
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.store.records import schema
-from remembrancer.protocol.errors import InvalidInput, RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.errors import (
+    InvalidInput,
+    RecordsUnusable,
+    RemembrancerError,
+    SchemaTooNew,
+    disk_full,
+    is_disk_full,
+)
 from remembrancer.protocol.paths import RuntimePaths
 
 PRIVATE_UMASK: Final = 0o077
@@ -39,6 +48,13 @@ OPEN_FILES: Final = 65_536
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
+DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""What SQLite says of a file that is damaged for certain."""
+STAGING: Final = ".remembrancer-unfinished-"
+"""How the names begin of directories in which a file for a person is made."""
+YOUNG_S: Final = 5.0
+
+
 class FileUnusable(RemembrancerError):
     """A file that was named cannot be read or written, is damaged, or is not what it should be."""
 
@@ -50,8 +66,10 @@ def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
     return FileUnusable(f"{path} cannot be {what}: {error.strerror or error}")
 
 
-def unreadable(path: Path | str, error: sqlite3.Error) -> RecordsUnusable:
+def unreadable(path: Path | str, error: sqlite3.Error) -> RemembrancerError:
     """The error for a database that is damaged, or that cannot be opened."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGE and is_disk_full(Path(path)):
+        return disk_full(f"{path} cannot be read now ({error}): make room and try again", Path(path))
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")
 
 
@@ -103,13 +121,40 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_directory(target: Path) -> Iterator[Path]:
-    """A private directory beside `target`, so that what is made in it can be renamed; it is gone after the block."""
+    """A private directory beside `target`, so that what is made in it can be renamed; it is gone after the block.
+
+    It is locked as long as its process lives: those that killed ones have left there are removed.
+    """
     try:
-        directory = tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent)
+        for left in target.parent.glob(f"{STAGING}*"):
+            if left.is_dir() and not left.is_symlink() and _is_ours_and_free(left):
+                shutil.rmtree(left, ignore_errors=True)
+        directory = tempfile.TemporaryDirectory(prefix=STAGING, dir=target.parent)
     except OSError as error:
         raise cannot("written", target, error) from error
     with directory as name:
-        yield Path(name)
+        held = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            yield Path(name)
+        finally:
+            os.close(held)
+
+
+def _is_ours_and_free(directory: Path) -> bool:
+    """Whether it is this user's, and no living process has it. One is locked a moment after it was made."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        about = os.fstat(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return about.st_uid == os.getuid() and time.time() - about.st_mtime > YOUNG_S
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def sync_directory(directory: Path) -> None:

@@ -12,12 +12,12 @@ from typing import Any, Final
 
 import anyio
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_files import opened
 from remembrancer.commands.runtime_client import connected_store, paths_here
+from remembrancer.commands.terminal import Terminal
 from remembrancer.config.project import project_of
 from remembrancer.protocol.consolidation import Maintain, Maintained
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -161,7 +161,7 @@ def _report_undone(run_id: str, undone: list[tuple[Place, UndoneResult]], *, as_
         ]
         print(json.dumps({"run_id": run_id, "places": places}))
         return exit_codes.OK
-    out = Console(highlight=False, soft_wrap=True)
+    out = Terminal()
     for place, result in undone:
         said = "it was undone before" if result.already else _as_they_were(len(result.memories))
         out.print(f"[bold]{escape(_name(place))}[/bold]: {said}")
@@ -185,7 +185,7 @@ def _as_json(place: Place, report: Maintained) -> dict[str, Any]:
 
 def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
     """A line for each place; of the counts, those that are not 0."""
-    out = Console(highlight=False, soft_wrap=True)
+    out = Terminal()
     for place, report in reports:
         counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
         out.print(f"[bold]{escape(_name(place))}[/bold]: {', '.join(counts)}")

@@ -12,12 +12,12 @@ from contextlib import closing
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from remembrancer.commands import exit_codes
 from remembrancer.commands.runtime_client import paths_here
+from remembrancer.commands.terminal import Terminal
 from remembrancer.memory.limits import moment
 from remembrancer.protocol.writes import Operation, StoreMemory
 
@@ -103,7 +103,7 @@ def _show(queued: list[dict[str, Any]], aside: list[dict[str, Any]], *, as_json:
     if not queued and not aside:
         print("The queue is empty, and nothing is set aside.")
         return
-    console = Console()
+    console = Terminal(soft_wrap=False)
     for title, rows in (("Queued: applied when the store takes them", queued), ("Set aside: refused", aside)):
         if rows:
             table = Table(title=title, title_justify="left")

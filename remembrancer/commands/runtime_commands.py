@@ -71,16 +71,16 @@ def _load_configuration(embedders: int | None) -> Configuration:
 
 def _observer(home: Home) -> Callable[[Changed], None]:
     """Prints a line for each change of a process, and how to connect when a client can be served."""
-    from rich.console import Console
     from rich.markup import escape
 
     from remembrancer import __version__
+    from remembrancer.commands.terminal import Terminal
 
-    class PatientConsole(Console):
+    class PatientTerminal(Terminal):
         def on_broken_pipe(self) -> None:
             self.quiet = True  # instead of leaving the process
 
-    console = PatientConsole(highlight=False, soft_wrap=True)
+    console = PatientTerminal()
     awaited = {"gateway", "store"}
     console.print(f"[bold]Remembrancer {__version__}[/bold], home {escape(str(home.on_disk))}")
 

@@ -20,7 +20,6 @@ from threading import Timer
 from typing import Any, Final
 
 import msgspec
-from rich.console import Console
 from rich.markup import escape
 
 from remembrancer.commands import exit_codes
@@ -50,6 +49,7 @@ from remembrancer.commands.clients import (
     replace_text,
 )
 from remembrancer.commands.runtime_client import ask, is_up
+from remembrancer.commands.terminal import Terminal
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -138,7 +138,7 @@ class Setup:
         self.around = Surroundings.here(os.environ, project)
         self.command = _command(asked)
         self.environ = _environ(asked)
-        self.out = Console(highlight=False, soft_wrap=True)
+        self.out = Terminal()
 
     def run(self) -> int:
         """Do it, and say what was done. Returns the exit status."""

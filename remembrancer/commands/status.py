@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -47,6 +48,8 @@ GATEWAY_FIELDS: Final = ("sessions", "store", "store_attempts", "store_next_atte
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
+NEARLY_FULL_BYTES: Final = 32 * MIB
+"""Below this the next writes fail: SQLite's log and the index want some of it each."""
 FIRST_PROCESS: Final = "gateway"
 """Where a call's trace begins; the others know parts of it."""
 RECENT: Final = "recent"
@@ -152,6 +155,11 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     elif store is not None and not store.embedding.workers and any(p.role == "embedder" for p in status.processes):
         advice = "ask again in a moment; until then search is by keyword only"
         found.append(Problem("no embedder works for the store", advice))
+    home = Path(status.home)
+    free_bytes = shutil.disk_usage(home).free if home.exists() else 0
+    if free_bytes < NEARLY_FULL_BYTES:
+        what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or will"
+        found.insert(0, Problem(what, "make room; what is remembered is whole, and nothing has to be restored"))
     return tuple(found)
 
 
@@ -187,10 +195,11 @@ def _fields(struct: msgspec.Struct | None, *names: str) -> dict[str, Any]:
 
 def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: Console | None = None) -> None:
     """Print the processes, what they have done, and what to do about that which is wrong."""
-    from rich.console import Console
     from rich.markup import escape
 
-    out = console or Console(highlight=False, soft_wrap=True)
+    from remembrancer.commands.terminal import Terminal
+
+    out = console or Terminal()
     out.print(f"[bold]Remembrancer[/bold], home {escape(status.home)}")
     table = _table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
@@ -387,10 +396,11 @@ def show_trace(paths: RuntimePaths, wanted: str, *, as_json: bool) -> int:
 
 def print_call(call: CallTrace, console: Console | None = None) -> None:
     """Print a call's way, a hop a line."""
-    from rich.console import Console
     from rich.markup import escape
 
-    out = console or Console(highlight=False, soft_wrap=True)
+    from remembrancer.commands.terminal import Terminal
+
+    out = console or Terminal()
     state = "" if call.is_over else ", still under way"
     out.print(f"[bold]{escape(call.tool)}[/bold] {call.trace}, {call.when}: {call.total_ms:.2f} ms{state}")
     table = _table("hop", ">at ms", ">took ms", ">share")
@@ -406,12 +416,13 @@ def print_call(call: CallTrace, console: Console | None = None) -> None:
 
 def print_calls(calls: Sequence[CallTrace], console: Console | None = None) -> None:
     """Print the calls that are kept, newest first, a call a line."""
-    from rich.console import Console
     from rich.markup import escape
+
+    from remembrancer.commands.terminal import Terminal
 
     table = _table("trace", "tool", "when", ">ms", "longest hop", ">ms")
     for call in reversed(calls):
         longest = max((hop for hop in call.hops if not hop.beside), key=lambda hop: hop.took_ms, default=None)
         name, took = ("", "") if longest is None else (str(longest), f"{longest.took_ms:.2f}")
         table.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}", escape(name), took)
-    (console or Console(highlight=False, soft_wrap=True)).print(table)
+    (console or Terminal()).print(table)

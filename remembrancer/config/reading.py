@@ -93,14 +93,16 @@ class Configuration(NamedTuple):
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     """What makes the configuration one that no runtime starts with. The settings concerned have their defaults here."""
+    unknown: tuple[str, ...] = ()
+    """Variables that look like settings of ours and are none. They are among the warnings, and stop nobody."""
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
     """The settings that an environment asks for: its variables over the configuration file over the defaults.
 
     Raises:
-        ConfigurationError: a name is unknown (the message gives the nearest known one), a value is not allowed, or the
-            file cannot be read.
+        ConfigurationError: a name in the file is unknown (the message gives the nearest known one), a value is not
+            allowed, or the file cannot be read.
     """
     return load_configuration(environ).settings
 
@@ -136,6 +138,7 @@ class _Reader:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self._warnings: list[str] = []
+        self._unknown: list[str] = []
         self._unused: list[Unused] = []
         self._values: dict[str, Any] = {}
         self._origins: dict[str, Origin] = {}
@@ -176,7 +179,7 @@ class _Reader:
             if name.lower() in _FIELDS and name.isupper():
                 self._take(name.lower(), value, Origin(variable), strict=False)
             else:
-                self.problems.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in _FIELDS)))
+                self._unknown.append(unknown_name(variable, sorted(PREFIX + each.upper() for each in _FIELDS)))
 
     def result(self) -> Configuration:
         self._check_weights()
@@ -184,7 +187,14 @@ class _Reader:
         self._check_dimensions()
         self._warn_of_unused()
         settings = msgspec.structs.replace(Settings(), **self._values)
-        return Configuration(settings, self._origins, tuple(self._unused), tuple(self._warnings), tuple(self.problems))
+        return Configuration(
+            settings,
+            self._origins,
+            tuple(self._unused),
+            (*self._unknown, *self._warnings),
+            tuple(self.problems),
+            tuple(self._unknown),
+        )
 
     def _take(self, name: str, value: object, origin: Origin, *, strict: bool) -> None:
         if isinstance(value, str):

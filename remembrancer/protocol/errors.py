@@ -216,6 +216,18 @@ def size_on_disk(path: Path) -> int:
     return sum(file.stat().st_size for file in files if file.exists())
 
 
+FULL_BELOW_BYTES: Final = 1024 * 1024
+"""With less than this free, a file that cannot be opened or written is more likely whole than damaged."""
+
+
+def is_disk_full(path: Path) -> bool:
+    """Whether the disk of a file has no room for what opening it takes: a log, and its index."""
+    try:
+        return shutil.disk_usage(path.parent).free < FULL_BELOW_BYTES
+    except OSError:
+        return False
+
+
 def disk_full(message: str, path: Path) -> StorageFull:
     """The error with both sizes: the limit is the file's size and what the file system has free for this user."""
     try:

@@ -4,12 +4,39 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes of a Unix socket's path on Linux, less its terminating NUL (unix(7)); macOS allows 103."""
 _LONGEST_SOCKET_NAME: Final = len("/gateway-control.sock") + 4
+
+
+_INHERITED: Final = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TEMP", "TMP"),
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES", "CUDA_VISIBLE_DEVICES"),
+        *("HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "TOKENIZERS_PARALLELISM", "TORCH_HOME"),
+    }
+)
+_INHERITED_PREFIXES: Final = (
+    *("REMEMBRANCER_", "MEMORY_", "PYTHON", "LC_", "XDG_", "DYLD_", "MALLOC_", "COVERAGE_", "NIX_"),
+    *("OMP_", "OPENBLAS_", "MKL_", "ORT_", "KMP_", "SENTENCE_TRANSFORMERS_"),
+)
+_SECRET_ENDINGS: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASS")
+
+
+def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What a runtime is given of the environment of the session that starts it: what it knows, and nobody's secrets.
+
+    It outlives that session and serves others: an assistant's keys have no business there.
+    """
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _INHERITED or (name.startswith(_INHERITED_PREFIXES) and not name.endswith(_SECRET_ENDINGS))
+    }
 
 
 class RuntimePaths:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import shutil
+import sqlite3
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -18,6 +21,7 @@ from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.protocol.control import PeerGone
+from remembrancer.protocol.errors import UNREADABLE, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer
 from remembrancer.protocol.work import (
@@ -30,8 +34,9 @@ from remembrancer.protocol.work import (
     WorkerReady,
 )
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
+from remembrancer.toolsets.memory.answers import iso
 from tests.actors.store_process import DIMENSIONS, IDENTITY, START_S, StoreRig, Worker, store_rig, vector_of
-from tests.operations import change_operation, memory_id_of, store_operation
+from tests.operations import PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
 pytestmark = pytest.mark.anyio
@@ -369,3 +374,82 @@ async def test_a_kill_in_the_middle_of_embedding_loses_no_vectors_and_doubles_no
     found = [memory.id for memory in answer.memories]
     assert len(found) == len(set(found))
     assert set(found) == set(ids)
+
+
+# Damaged files
+
+
+@pytest.mark.parametrize("damage", ["garbage", "cut", "directory", "newer"])
+async def test_a_damaged_file_of_the_user_keeps_no_project_from_work_and_is_opened_when_it_is_back(
+    home: Path, damage: str
+) -> None:
+    path = RuntimePaths(home).user_database
+    async with store_rig(home) as rig:
+        user = await rig.gateway.store("the user likes tea", scope="user")
+        kept = await rig.gateway.store("the project likes coffee")
+        await rig.stop()
+        whole = path.read_bytes()
+        if damage == "newer":
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA user_version = 99")
+            whole_newer = path.read_bytes()
+            assert whole_newer != whole
+        elif damage == "directory":
+            path.unlink()
+            path.mkdir()
+        else:
+            path.write_bytes(b"x" * 8192 if damage == "garbage" else whole[: len(whole) // 2])
+        await rig.start()
+        answer = await rig.gateway.recall("what is liked", strategy="keyword")
+        assert kept in [memory.id for memory in answer.memories] or answer.notices
+        tagged = change_operation("tagged", TagMemory(kept, add=("drink",)))
+        assert (await rig.gateway.submit(tagged)).result
+        fresh = await rig.gateway.store("the project likes water as well")
+        assert fresh in await rig.gateway.found("water", strategy="keyword")
+        with pytest.raises(RemembrancerError) as refused:
+            await rig.gateway.store("the user likes cake", scope="user")
+        assert refused.value.code in UNREADABLE
+        if path.is_dir():
+            path.rmdir()
+        for beside in ("-wal", "-shm"):
+            path.with_name(path.name + beside).unlink(missing_ok=True)
+        path.write_bytes(whole)
+
+        async def is_back() -> bool:
+            return user in await rig.gateway.found("tea", strategy="keyword")
+
+        for _ in range(100):
+            if await is_back():
+                break
+            await asyncio.sleep(0.1)  # it is opened again when somebody asks, and not before some time is over
+        assert await is_back()
+        assert await rig.gateway.store("the user likes cake", scope="user")
+
+
+@pytest.mark.parametrize("damage", ["garbage", "cut"])
+async def test_a_damaged_catalogue_is_set_aside_and_made_again(home: Path, damage: str) -> None:
+    path = RuntimePaths(home).catalog
+    async with store_rig(home) as rig:
+        kept = await rig.gateway.store("the project likes coffee")
+        await rig.stop()
+        path.write_bytes(b"x" * 8192 if damage == "garbage" else path.read_bytes()[:4096])
+        await rig.start()
+        assert kept in await rig.gateway.found("coffee", strategy="keyword")
+        await rig.stop()
+    assert glob.glob(f"{home}/catalog.damaged-*")  # noqa: PTH207 - pathlib waits
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT id FROM projects").fetchall() == [(PROJECT.id,)]
+
+
+async def test_a_time_that_no_calendar_has_breaks_no_answer(rig: StoreRig) -> None:
+    kept = await rig.gateway.store("the harbour is deep")
+    odd = [await rig.gateway.store(f"the harbour is odd, number {number}") for number in range(3)]
+    path = RuntimePaths(rig.home).project_database(PROJECT.id)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for memory, seconds in zip(odd, (1e300, -1e300, 1.77e12), strict=True):
+            changed = "UPDATE memories SET created_at = ?1, occurred_at = ?1, valid_until = ?1 WHERE id = ?2"
+            connection.execute(changed, (seconds, memory))
+    answer = await rig.gateway.recall("how is the harbour? last week", strategy="keyword")
+    assert kept in [memory.id for memory in answer.memories]
+    for found in answer.memories:
+        assert iso(found.created_at) >= "0001"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -126,6 +127,28 @@ def test_a_client_has_its_tools_at_once_however_long_the_runtime_takes_to_start(
     assert subprocess.run(down, check=False, capture_output=True).returncode == 0
 
 
+def test_a_runtime_keeps_no_secrets_of_the_session_that_started_it_and_makes_way_when_its_sockets_are_deleted(
+    home: Path,
+) -> None:
+    names = ("ANTHROPIC_API_KEY", "HTTPS_PROXY", "REMEMBRANCER_X_TOKEN")
+    with bridge(**dict.fromkeys(names, "sk-secret")) as client:
+        client.initialize()
+        assert client.store("Deployments are on Tuesdays.")["memory_id"]
+        record = json.loads((home / "runtime.json").read_text())
+        processes = [record["pid"], *(child["pid"] for child in record["children"])]
+        assert len(processes) >= 3
+        environments = [Path(f"/proc/{pid}/environ").read_bytes() for pid in processes]
+        assert all(b"PATH=" in environment for environment in environments)
+        assert not any(b"sk-secret" in environment for environment in environments)
+        shutil.rmtree(home / "run")
+        with bridge() as newcomer:
+            newcomer.initialize()
+            assert newcomer.store("Releases are on Fridays.")["memory_id"]
+        assert client.store("Reviews are on Mondays.")["memory_id"]
+    down = [sys.executable, "-P", "-m", "remembrancer", "down"]
+    assert subprocess.run(down, check=False, capture_output=True).returncode == 0
+
+
 def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_good_end(runtime: Path) -> None:
     with gateway(runtime, QUICK), bridge() as client:
         client.initialize()
@@ -134,10 +157,10 @@ def test_a_client_that_ends_its_server_by_a_signal_gets_the_exit_status_of_a_goo
 
 
 def test_a_runtime_that_cannot_be_started_is_named_as_the_reason(home: Path) -> None:
-    with bridge(REMEMBRANCER_NO_SUCH_SETTING="1") as client:
+    with bridge(REMEMBRANCER_EMBEDDERS="many") as client:
         client.initialize()
         answer = client.request("tools/call", name="get_memory_status")
-        assert "could not be started: unknown name REMEMBRANCER_NO_SUCH_SETTING" in answer["error"]["message"]
+        assert "could not be started: REMEMBRANCER_EMBEDDERS has a value" in answer["error"]["message"]
         assert answer["error"]["data"]["retry_possible"] is False
         assert not list(home.glob("*.err"))
         started = time.monotonic()

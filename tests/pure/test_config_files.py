@@ -233,8 +233,8 @@ def test_the_file_in_the_home_is_found_and_two_of_them_are_one_too_many(tmp_path
 
 def test_everything_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("embeders = 2\nqueue_limit = 0\n")
-    with pytest.raises(ConfigurationError, match=r"embeders.*; .*queue_limit.*; .*REMEMBRANCER_MODLE"):
-        load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_MODLE": "x"})
+    with pytest.raises(ConfigurationError, match=r"embeders.*; .*queue_limit.*; .*REMEMBRANCER_ENGINE"):
+        load_settings({"REMEMBRANCER_HOME": str(tmp_path), "REMEMBRANCER_ENGINE": "x"})
 
 
 @pytest.mark.parametrize("mode", ["local-server", "remote"])

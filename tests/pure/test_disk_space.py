@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from pathlib import Path
+from types import SimpleNamespace
 
-from remembrancer.protocol.errors import StorageFull, disk_full
+import pytest
+
+from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.commands import doctor
+from remembrancer.commands.home_files import USER_RECORDS, open_file
+from remembrancer.commands.status import find_problems
+from remembrancer.protocol.control import RuntimeStatus
+from remembrancer.protocol.errors import RecordsUnusable, StorageFull, disk_full
 
 
 def test_a_full_disk_is_told_with_its_place_what_is_free_and_the_size_of_file_and_log(tmp_path: Path) -> None:
@@ -21,3 +31,32 @@ def test_a_full_disk_is_told_with_its_place_what_is_free_and_the_size_of_file_an
 def test_sizes_are_told_in_units_that_fit() -> None:
     details = StorageFull.at_limit("full", current_bytes=24 * 2**10, limit_bytes=3 * 2**20).details
     assert (details["current_size"], details["limit"]) == ("24.0 KiB", "3.0 MiB")
+
+
+def test_a_healthy_file_on_a_full_disk_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "memory.db"
+    SqliteFile(path).close()
+
+    def refuse(*_: object, **__: object) -> None:
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    monkeypatch.setattr(sqlite3, "connect", refuse)
+    with pytest.raises(RecordsUnusable, match="backup"):
+        SqliteFile(path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096))
+    with pytest.raises(StorageFull, match="make room"):
+        SqliteFile(path)
+    with pytest.raises(StorageFull, match="make room"):
+        open_file(path, USER_RECORDS)
+    assert "make room" in doctor.check_file(path, 1).advice
+
+
+def test_a_status_is_not_well_on_a_disk_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = RuntimeStatus(str(tmp_path), (), None, None)
+    before = find_problems(status)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    first, *others = find_problems(status)
+    assert "0.0 MiB free" in first.what
+    assert tuple(others) == before

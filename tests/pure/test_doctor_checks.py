@@ -146,10 +146,14 @@ def test_an_old_python_is_a_problem(at: Examination, monkeypatch: pytest.MonkeyP
 
 def test_a_wrong_setting_is_a_problem_in_its_own_words(at: Examination) -> None:
     assert doctor.check_configuration(at).status == "ok"
-    wrong = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDERS": "2"}, "linux", at.around.project)
+    wrong = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDDERS": "x"}, "linux", at.around.project)
     finding = doctor.check_configuration(Examination(at.paths, wrong))
     assert finding.status == "problem"
     assert "EMBEDDERS" in finding.found
+    unknown = Surroundings(at.around.home, {"REMEMBRANCER_EMBEDERS": "2"}, "linux", at.around.project)
+    finding = doctor.check_configuration(Examination(at.paths, unknown))
+    assert finding.status == "warning"
+    assert "did you mean REMEMBRANCER_EMBEDDERS?" in finding.details[0]
 
 
 @pytest.mark.parametrize(

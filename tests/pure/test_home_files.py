@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from remembrancer.commands.home_files import USER_RECORDS, open_file
+from remembrancer.commands import home_files
+from remembrancer.commands.home_files import USER_RECORDS, new_directory, open_file
 from remembrancer.protocol.errors import RecordsUnusable
 
 
@@ -39,3 +43,25 @@ def test_a_database_whose_log_has_more_than_it_is_not_read_without_it(tmp_path: 
     log.write_bytes(b"what was committed last")
     with pytest.raises(RecordsUnusable):
         open_file(path, USER_RECORDS)
+
+
+def test_what_a_killed_backup_left_is_removed_by_the_next_one_and_what_a_living_one_has_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = (
+        "import sys, time; from pathlib import Path; from remembrancer.commands.home_files import new_directory\n"
+        "with new_directory(Path(sys.argv[1])) as made:\n"
+        "    (made / 'part').write_text('x'); print(made, flush=True); time.sleep(60)"
+    )
+    target = tmp_path / "backup.tar"
+    with subprocess.Popen([sys.executable, "-c", program, target], stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        left = Path(other.stdout.readline().strip())
+        monkeypatch.setattr(home_files, "YOUNG_S", 0.0)
+        with new_directory(target):
+            assert left.is_dir()
+        other.send_signal(signal.SIGKILL)
+    with new_directory(target) as mine:
+        assert not left.exists()
+        assert list(tmp_path.iterdir()) == [mine]
+    assert list(tmp_path.iterdir()) == []

@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remembrancer.actors.embedder import passages as passages_module
 from remembrancer.actors.embedder.engine import default_tokenizer
-from remembrancer.actors.embedder.passages import MeasuredPassage, TokenCounter, TokenSpans, split_passages
+from remembrancer.actors.embedder.passages import (
+    PIECE_CHARACTERS,
+    MeasuredPassage,
+    TokenCounter,
+    TokenSpans,
+    split_passages,
+)
 
 WORD_PIECES = default_tokenizer()
 SENTENCES = (
@@ -122,3 +129,27 @@ def test_a_text_without_spaces_is_cut_where_its_tokens_allow() -> None:
 def test_characters_that_are_several_tokens_are_not_cut_apart() -> None:
     text = "한국어" * 300
     assert_covers(text, split_passages(text, WORD_PIECES, budget=20))
+
+
+@given(text=TEXTS)
+@settings(max_examples=60, deadline=None)
+def test_a_text_that_is_cut_piece_by_piece_is_covered_as_well(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(passages_module, "PIECE_CHARACTERS", 50)
+        passages = split_passages(text * 3, WORD_PIECES, 20)
+    assert_covers(text * 3, passages)
+    assert all(passage.tokens <= 20 or passage.end - passage.start == 1 for passage in passages)
+
+
+def test_no_more_of_a_huge_text_is_cut_into_tokens_at_once_than_fits_the_memory() -> None:
+    asked: list[int] = []
+
+    class Counting(Characters):
+        def spans(self, text: str) -> TokenSpans:
+            asked.append(len(text))
+            return super().spans(text)
+
+    text = "every line says a thing\n" * 60_000
+    passages = split_passages(text, Counting(), 200)
+    assert max(asked) <= PIECE_CHARACTERS
+    assert passages[-1].end == len(text.rstrip())

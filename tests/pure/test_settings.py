@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.config.home import find_home
-from remembrancer.config.reading import load_settings
+from remembrancer.config.reading import load_configuration, load_settings
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
 from remembrancer.protocol.errors import ConfigurationError
 
@@ -40,9 +41,12 @@ def test_a_variable_of_each_setting_is_read_and_others_are_passed_over() -> None
         ("REMEMBRANCER_WRITE_BUDGET", "REMEMBRANCER_WRITE_BUDGET_S"),
     ],
 )
-def test_an_unknown_name_is_an_error_that_gives_the_nearest_known_one(wrong: str, nearest: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"{wrong}.*did you mean {nearest}\?"):
-        load_settings({wrong: "1"})
+def test_an_unknown_variable_is_a_warning_that_gives_the_nearest_known_one(wrong: str, nearest: str) -> None:
+    configuration = load_configuration({wrong: "1"})
+    assert configuration.settings == Settings()
+    (warning,) = configuration.warnings
+    assert re.search(rf"{wrong}.*did you mean {nearest}\?", warning)
+    assert configuration.unknown == configuration.warnings, "a session of such an environment is told"
 
 
 def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:

@@ -141,8 +141,11 @@ class Starter:
     def _spawn(self) -> None:
         import subprocess
 
+        from remembrancer.protocol.paths import runtime_environment
+
         without = _OF_ONE_SESSION | _SAID_OTHERWISE
-        environ = {name: value for name, value in self._environ.items() if name not in without}
+        inherited = runtime_environment(self._environ)
+        environ = {name: value for name, value in inherited.items() if name not in without}
         environ["REMEMBRANCER_HOME"] = self._places.on_disk
         if self._places.config is not None:
             environ["REMEMBRANCER_CONFIG"] = self._places.config

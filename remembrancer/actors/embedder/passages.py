@@ -17,6 +17,8 @@ PASSAGE_TOKENS: Final = 96
 """Subword tokens of a passage, where the window takes more: what is said once in a long one is lost in its mean."""
 OVERLAP: Final = 0.1
 """The share of a passage that may be said again at the start of the next: most begin with a sentence anyway."""
+PIECE_CHARACTERS: Final = 250_000
+"""So much is cut into tokens at once, each of which takes some hundred bytes meanwhile."""
 LONG_WORD: Final = 1 / 8
 """A word that fills more of the window than this may be cut."""
 
@@ -80,6 +82,8 @@ def split_passages(
     Every character that is not white space is in some passage. `overlap` is a share of the budget. The one exception
     to the budget is a single character that is more tokens than that.
     """
+    if len(text) > PIECE_CHARACTERS:
+        return _of_pieces(text, tokenizer, budget, overlap)
     spans = tokenizer.spans(text)
     count = len(spans.starts)
     if count <= budget:
@@ -97,6 +101,23 @@ def split_passages(
         else:
             passages.extend(_halved(text, start, end, tokenizer, budget))
     return passages
+
+
+def _of_pieces(text: str, tokenizer: TokenCounter, budget: int, overlap: float) -> list[MeasuredPassage]:
+    """The passages of a long text, piece by piece: each ends between lines or words, if it has such a place."""
+    found: list[MeasuredPassage] = []
+    begin = 0
+    while begin < len(text):
+        end = begin + PIECE_CHARACTERS
+        if end < len(text):
+            middle = begin + PIECE_CHARACTERS // 2
+            end = max(text.rfind("\n", middle, end), text.rfind(" ", middle, end)) + 1 or end
+        piece = text[begin:end]
+        if piece.strip() or (not found and end >= len(text)):
+            passages = split_passages(piece, tokenizer, budget, overlap)
+            found += [MeasuredPassage(begin + start, begin + stop, tokens) for start, stop, tokens in passages]
+        begin = end
+    return found
 
 
 def _cuts(spans: TokenSpans, budget: int) -> list[int]:

@@ -98,7 +98,7 @@ def setting_warnings(environment: dict[str, str], settings: Settings) -> list[No
     not have. The bridge has named the file, if there is one."""
     file = environment.get(CONFIG_VARIABLE)
     asked = read_configuration(environment, (Path(file),) if file else ())
-    found = [Notice("setting_ignored", problem) for problem in asked.problems]
+    found = [Notice("setting_ignored", problem) for problem in (*asked.problems, *asked.unknown)]
     for name, origin in asked.origins.items():
         actual = getattr(settings, name)
         if getattr(asked.settings, name) != actual:

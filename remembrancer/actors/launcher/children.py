@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import BinaryIO, Final, Literal
 
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths, runtime_environment
 
 OUTPUT_LIMIT_BYTES: Final = 1024 * 1024
 """What a process printed is kept from start to start up to this size. Its log proper rotates by itself."""
@@ -56,7 +56,7 @@ class Child:
                 stderr=output,
                 process_group=0,  # an interrupt at the terminal is ours; what the child starts dies with it
                 cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while we live
-                env={**QUIET_NUMPY, **environ, "REMEMBRANCER_HOME": str(paths.home)},
+                env={**QUIET_NUMPY, **runtime_environment(environ), "REMEMBRANCER_HOME": str(paths.home)},
             )
         return cls(name, process)
 

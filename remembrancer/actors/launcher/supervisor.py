@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -56,6 +57,8 @@ from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.tracing import TraceReport
 from remembrancer.protocol.wire import Envelope, to_launcher
 
+SOCKETS_LOOK_S: Final = 1.0
+"""How often it is looked whether the sockets are there; at the second look without them, the runtime ends."""
 FRESH_ANSWERS_S: Final = 0.5
 """How long a command waits for what the processes say of themselves; then what is known must do."""
 
@@ -110,6 +113,7 @@ class Supervisor:
             self._on_signal(noted)
         async with self._router, anyio.create_task_group() as self._tasks:
             self._carry_out(self._core.begin(time.monotonic()))
+            self._tasks.start_soon(self._watch_sockets)
             while not self._core.finished:
                 event = await self._next_event()
                 self._carry_out(event(time.monotonic()))
@@ -117,6 +121,20 @@ class Supervisor:
         reason = self._core.stopping or ""
         logger.info("stopped", extra={"reason": reason})
         return reason
+
+    async def _watch_sockets(self) -> None:
+        """End the runtime when its sockets were deleted: it holds the home, and no new session can reach it."""
+        control = Path(self._paths.control_endpoint.removeprefix("ipc://"))
+        was_missing = False
+        while True:
+            await anyio.sleep(SOCKETS_LOOK_S)
+            gateway_ready = any(each.role == "gateway" and each.state == "ready" for each in self._core.processes)
+            is_missing = not (control.exists() and (not gateway_ready or self._paths.gateway_socket.exists()))  # noqa: ASYNC240 - of memory
+            if is_missing and was_missing and self._core.stopping is None:
+                self._events.put_nowait(
+                    functools.partial(self._core.stop, f"its sockets in {self._paths.run} are gone")
+                )
+            was_missing = is_missing
 
     async def _next_event(self) -> Event:
         if self._events.empty():

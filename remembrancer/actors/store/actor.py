@@ -127,7 +127,7 @@ class StoreActor(Actor):
             writes.submit,
             self._count_accesses,
         )
-        self._jobs.finder.mark(self._files.user.name)
+        self._jobs.finder.mark(USER)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register(self._jobs.handlers())
@@ -237,7 +237,9 @@ class StoreActor(Actor):
 
     async def _find_pending(self) -> None:
         """Open the projects that are known, the last used first: what they left pending is embedded now."""
-        await self._scheduler.enqueue_missing(self._files.user)
+        user = self._files.get(USER)
+        if user is not None:
+            await self._scheduler.enqueue_missing(user)
         for project in self._files.catalog.projects():
             if not self._files.exists(project):
                 continue

@@ -8,31 +8,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
-
-import msgspec
+from typing import Final, Never, cast
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import Records
-from remembrancer.actors.store.records.schema import CATALOG_VERSION, version_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.records.transfer import Move
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.protocol.errors import (
+    UNREADABLE,
     InvalidInput,
     NotFound,
     RecordsUnusable,
     RemembrancerError,
     SchemaTooNew,
+    from_failure,
 )
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
-from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import (
     Applied,
     ImportMemory,
@@ -46,91 +44,11 @@ from remembrancer.protocol.writes import (
 USER: Final = "user"
 PROJECT_ID: Final = re.compile("p_[0-9a-f]{12}")
 """The id is a part of a path: nothing else may get there."""
+USER_AGAIN_S: Final = 2.0
+"""How long after a failed attempt the user's file is opened again, if somebody wants it."""
 MAX_PENDING_SESSIONS: Final = 256
 """Beyond it the oldest are let go: a project that nothing was ever stored in has little to register."""
 logger = logging.getLogger(__name__)
-
-
-_SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS projects (
-    id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT
-) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS models (
-    key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
-) WITHOUT ROWID;
-"""
-
-
-class Catalog:
-    """The catalogue of a home, a small SQLite file: which projects it has, and which model made vectors last.
-
-    A project's `path` is what its id was made from: its git common directory, or else its directory. `directory` is the
-    root of the working tree that a session worked in last; several worktrees share one project. `last_used_at` (seconds
-    since the epoch) is when a session last began in it. Notes are made on the store's writer thread; one that cannot be
-    written is logged and let go.
-    """
-
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        try:
-            found = version_of(path)
-            if found > CATALOG_VERSION:
-                raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
-        except sqlite3.DatabaseError as error:
-            raise RecordsUnusable(f"{path} cannot be read ({error}): move it away, it is made again") from error
-
-    def register(self, project: ProjectRef) -> None:
-        """Note that there is a project. One that is known is not used by that."""
-        now = self._clock()
-        self._note(
-            """INSERT INTO projects (id, path, created_at, last_used_at) VALUES (?, ?, ?, ?)
-               ON CONFLICT DO UPDATE SET path = excluded.path""",
-            (project.id, project.path, now, now),
-        )
-
-    def note_session(self, project: ProjectRef, directory: str | None) -> None:
-        """Note that a session has begun in a registered project, and (if it is known) in which working tree."""
-        self._note(
-            "UPDATE projects SET last_used_at = ?, directory = coalesce(?, directory) WHERE id = ?",
-            (self._clock(), directory, project.id),
-        )
-
-    def projects(self) -> list[ProjectRef]:
-        """All projects, the last used first."""
-        try:
-            rows = self._connection.execute("SELECT id, path FROM projects ORDER BY last_used_at DESC").fetchall()
-        except sqlite3.Error as error:
-            logger.warning("the catalogue cannot be read", extra={"reason": str(error)})
-            return []
-        return [ProjectRef(*row) for row in rows]
-
-    def note_model(self, identity: ModelIdentity) -> None:
-        """Note that a model makes the vectors from now on."""
-        self._note(
-            "INSERT OR REPLACE INTO models VALUES (?, ?, ?)",
-            (identity.key, msgspec.msgpack.encode(identity), self._clock()),
-        )
-
-    def last_model(self) -> ModelIdentity | None:
-        """The model that made vectors last."""
-        row = self._connection.execute("SELECT identity FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
-        try:
-            return None if row is None else msgspec.msgpack.decode(row[0], type=ModelIdentity)
-        except ValueError:  # of another release: the workers will say which model it is now
-            return None
-
-    def _note(self, statement: str, values: tuple[object, ...]) -> None:
-        try:
-            self._connection.execute(statement, values)
-        except sqlite3.Error as error:  # the catalogue only helps: the memories are elsewhere
-            logger.warning("the catalogue cannot be written", extra={"reason": str(error)})
-
-    def close(self) -> None:
-        """Close. May be called twice."""
-        self._connection.close()
 
 
 class PendingSessions:
@@ -160,8 +78,30 @@ class PendingSessions:
         return [self._starts.pop(key) for key in taken]
 
 
+class UnusableRecords:
+    """Stands where a file cannot be opened: everything that is asked of it is refused with the reason."""
+
+    def __init__(self, name: str, error: RemembrancerError) -> None:
+        self.name = name
+        self._failure = error.to_failure()
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def __getattr__(self, _: str) -> Callable[..., Never]:
+        def refuse(*_: object, **__: object) -> Never:
+            raise self.error
+
+        return refuse
+
+    @property
+    def error(self) -> RemembrancerError:
+        """The reason."""
+        return from_failure(self._failure)
+
+
 class MemoryFiles:
-    """Opens files on the writer thread, once each."""
+    """Opens files on the writer thread, once each; the user's at once, and again and again while it cannot be."""
 
     def __init__(
         self,
@@ -184,10 +124,36 @@ class MemoryFiles:
         self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
-        self.user: Records = self._connect(paths.user_database, USER)
+        self._user: Records | None = None
+        self._user_again_at = 0.0
+        self._user_refusal: UnusableRecords
+        self._open_user()
 
     def __iter__(self) -> Iterator[Records]:
-        return iter([self.user, *self._open.values()])
+        """The files that are open."""
+        return iter([*([] if self._user is None else [self._user]), *self._open.values()])
+
+    @property
+    def user(self) -> Records:
+        """The user's file; one that cannot be opened refuses what is asked of it, and keeps no project from work."""
+        if self._user is None and self._clock() >= self._user_again_at:
+            opened = self._open_user()
+            if opened is not None:
+                self._moves.clear()
+                self._on_open(opened)
+        return self._user or cast(Records, self._user_refusal)
+
+    def _open_user(self) -> Records | None:
+        try:
+            self._user = self._connect(self._paths.user_database, USER)
+        except RemembrancerError as error:
+            logger.error("the user's records cannot be opened", extra={"code": error.code, "reason": error.message})
+            self._user_refusal = UnusableRecords(USER, error)
+            self._user_again_at = self._clock() + USER_AGAIN_S
+            self.note_unusable(USER, error)
+        else:
+            self._unusable.pop(USER, None)
+        return self._user
 
     @property
     def unusable(self) -> tuple[str, ...]:
@@ -204,7 +170,7 @@ class MemoryFiles:
 
     def get(self, name: str) -> Records | None:
         """The open file of that name."""
-        return self.user if name == USER else self._open.get(name)
+        return self._user if name == USER else self._open.get(name)
 
     def exists(self, project: ProjectRef) -> bool:
         """Whether the project has a file: reading must not make one."""
@@ -291,6 +257,16 @@ Target = Records | Move
 Answer = Applied | RemembrancerError
 
 
+def _has(records: Records, memory_id: str) -> bool:
+    """Whether a memory is in a file; in one that cannot be read, nothing is that could be changed."""
+    try:
+        return records.number_of(memory_id) is not None
+    except RemembrancerError as error:
+        if error.code not in UNREADABLE:
+            raise
+        return False
+
+
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """Where an operation belongs, or its answer if it belongs nowhere. Opens the project's file where that is needed.
 
@@ -336,6 +312,11 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
 
 
 def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
+    found = _place(files, operation)
+    return found.error if isinstance(found, UnusableRecords) else found
+
+
+def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """A memory that is in both files is on its way to the user's, which counts."""
     project, user = files.open_project(operation.project), files.user
     match operation.change:
@@ -351,7 +332,7 @@ def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
             return project
     memory_id = memory_id_of(operation.change)
     assert memory_id is not None
-    if user.number_of(memory_id) is not None:
+    if _has(user, memory_id):
         # The same operation may have been applied before the memory was moved there.
         earlier = None if project is None else project.outcome_of(operation.operation_id)
         return earlier or user

@@ -12,6 +12,7 @@ import msgspec
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import (
+    USER,
     Answer,
     MemoryFiles,
     Target,
@@ -216,7 +217,7 @@ class WriteHandlers:
     def _has_vectors(self, operation: Operation) -> bool:
         """Whether the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
         memory_id = memory_id_of(operation.change) or ""
-        for records in (self._files.open_project(operation.project), self._files.user):
+        for records in (self._files.open_project(operation.project), self._files.get(USER)):
             number = None if records is None else records.number_of(memory_id)
             if records is not None and number is not None and self._scheduler.is_embedded(records, number):
                 return True

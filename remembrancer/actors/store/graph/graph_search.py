@@ -183,7 +183,7 @@ def _overview(
         entity_types=dict(entity_types.most_common(TYPES)),
         total_entities=summary.entities,
         total_relationships=summary.relationships,
-        topics=files[place].topics()[:TOPICS],
+        topics=tuple(summary.topics[:TOPICS]),
     )
 
 
@@ -267,14 +267,9 @@ def _memories(
 def suggest(request: Suggest, files: Sequence[Records]) -> Suggestions:
     """The names that begin so: those that most memories have first."""
     uses: Counter[str] = Counter()
-    if request.kind == "tag":
-        for records in files:
-            uses.update(records.graph.tag_uses(request.prefix, request.session_id))
-    else:
-        names: dict[str, str] = {}
-        key = name_key(request.prefix) if request.prefix else ""
-        for records in files:
-            for name, key_of_name, count in records.graph.entity_uses(key, request.session_id):
-                uses[names.setdefault(key_of_name, name)] += count
+    names: dict[str, str] = {}
+    for records in files:
+        for name, count in records.graph.uses(request.kind, request.prefix, request.session_id):
+            uses[name if request.kind == "tag" else names.setdefault(name_key(name), name)] += count
     ordered = sorted(uses, key=lambda name: (-uses[name], name))
     return Suggestions(tuple(ordered[: request.limit]), len(ordered))

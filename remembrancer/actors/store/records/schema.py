@@ -202,7 +202,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         vector BLOB NOT NULL,
         UNIQUE (memory, model, ordinal)
     );
-    CREATE INDEX passages_by_model ON passages (model, number);
+    -- With all that is asked of passages without their vectors: their rows are long.
+    CREATE INDEX passages_by_model ON passages (model, number, memory, ordinal);
     -- Whose a passage is, without its vector: the rows of passages are long.
     CREATE INDEX passages_owned ON passages (number, memory, ordinal);
 

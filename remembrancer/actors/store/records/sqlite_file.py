@@ -23,6 +23,7 @@ from remembrancer.protocol.errors import (
     RecordsUnusable,
     RemembrancerError,
     disk_full,
+    is_disk_full,
     size_on_disk,
 )
 
@@ -199,9 +200,16 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
-    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in NO_SPACE:
+    if isinstance(error, sqlite3.Error) and is_for_want_of_room(path, error):
         return as_error(path, error)
     return unusable(path, error)
+
+
+def is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
+    """Whether a full disk is the reason. SQLite says so of writing; a log that cannot be made is any trouble to it."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    unclear = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
+    return code in NO_SPACE or (code & PRIMARY_CODE in unclear and is_disk_full(path))
 
 
 def unusable(path: Path, error: Exception) -> RecordsUnusable:
@@ -214,7 +222,7 @@ def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
-    if code in NO_SPACE:
+    if is_for_want_of_room(path, error):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")

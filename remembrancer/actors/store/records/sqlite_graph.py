@@ -5,21 +5,21 @@ The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from remembrancer.actors.store.records.contract import (
     EdgeRow,
     Edges,
+    EntityFilter,
     EntityRow,
     Filters,
     GraphSummary,
     Link,
-    Phrase,
     RankingFacts,
 )
 from remembrancer.actors.store.records.search import condition_of, expression_of
+from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.memory.names import name_key
 
@@ -49,46 +49,27 @@ class SqliteGraph:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def entities_named(self, name: str, session_id: str) -> list[EntityRow]:
-        return self._entities("e.name = ?", (name, session_id))
-
-    def entities_keyed(self, keys: Sequence[str], session_id: str) -> list[EntityRow]:
-        return [
-            row
-            for part in map(padded, _parts(keys))
-            for row in self._entities(f"e.key IN {places_for(part)}", (*part, session_id))
-        ]
-
-    def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
-        return self._entities("e.key >= ? AND e.key < ?", (key, key + AFTER_ALL, session_id), limit)
-
-    def entities_matching(
-        self, phrases: Sequence[Phrase], session_id: str, limit: int, *, every: bool = False
-    ) -> list[EntityRow]:
-        rows = self._file.read(
-            f"""SELECT e.number, e.name, e.key, e.type
-                FROM entities_text CROSS JOIN entities AS e ON e.number = entities_text.rowid
-                WHERE entities_text MATCH ? AND {IS_VISIBLE} ORDER BY entities_text.rank, e.number LIMIT ?""",  # noqa: S608
-            (expression_of(phrases, "AND" if every else "OR"), session_id, limit),
-        )
-        return [EntityRow._make(row) for row in rows]
-
-    def entities(self, numbers: Sequence[int]) -> list[EntityRow]:
-        return [
-            EntityRow._make(row)
-            for part in map(padded, _parts(numbers))
-            for row in self._file.read(
-                f"SELECT number, name, key, type FROM entities WHERE number IN {places_for(part)} ORDER BY number",  # noqa: S608
-                part,
-            )
-        ]
-
-    def _entities(self, condition: str, arguments: Sequence[object], limit: int = -1) -> list[EntityRow]:
-        rows = self._file.read(
-            f"""SELECT e.number, e.name, e.key, e.type FROM entities AS e
-                WHERE {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
-            (*arguments, limit),
-        )
+    def entities(self, wanted: EntityFilter) -> list[EntityRow]:
+        found, visible = "e.number, e.name, e.key, e.type FROM entities AS e WHERE", f"AND {IS_VISIBLE}"
+        session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
+        asked: list[tuple[str, Sequence[object]]] = []
+        if wanted.numbers is not None:
+            asked = [(f"{found} e.number IN {places_for(part)}", part) for part in map(padded, _parts(wanted.numbers))]
+        elif wanted.phrases:
+            found = found.replace("FROM", "FROM entities_text CROSS JOIN") + " e.number = entities_text.rowid AND"
+            order = "ORDER BY entities_text.rank, e.number LIMIT ?"
+            match = expression_of(wanted.phrases, "AND" if wanted.every else "OR")
+            asked = [(f"{found} entities_text MATCH ? {visible} {order}", (match, *session, wanted.limit))]
+        elif wanted.name is not None:
+            asked = [(f"{found} e.name = ? {visible} {order}", (wanted.name, *session, wanted.limit))]
+        elif wanted.beginning is not None:
+            span = (wanted.beginning, wanted.beginning + AFTER_ALL)
+            asked = [(f"{found} e.key >= ? AND e.key < ? {visible} {order}", (*span, *session, wanted.limit))]
+        else:
+            for part in map(padded, _parts(wanted.keys)):
+                statement = f"{found} e.key IN {places_for(part)} {visible} {order}"
+                asked.append((statement, (*part, *session, wanted.limit)))
+        rows = [row for statement, arguments in asked for row in self._file.read(f"SELECT {statement}", arguments)]
         return [EntityRow._make(row) for row in rows]
 
     def edges(
@@ -230,19 +211,20 @@ class SqliteGraph:
             entity_types=figures["entity"],
             relationship_types=figures["relationship"],
             connected=figures["connected"],
+            topics=self._file.read_together(read_topics),
         )
 
-    def entity_uses(self, key: str, session_id: str) -> list[tuple[str, str, int]]:
-        return self._file.read(
-            f"""SELECT e.name, e.key, count(DISTINCT m.number) FROM entities AS e
-                CROSS JOIN memory_entities AS s ON s.entity = e.number
-                CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
-                GROUP BY e.number""",  # noqa: S608 - fixed clauses
-            (key, key + AFTER_ALL, session_id),
-        )
-
-    def tag_uses(self, beginning: str, session_id: str) -> dict[str, int]:
+    def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
+        if of == "entity":
+            key = name_key(beginning) if beginning else ""
+            return self._file.read(
+                f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
+                    CROSS JOIN memory_entities AS s ON s.entity = e.number
+                    CROSS JOIN memories AS m ON m.number = s.memory
+                    WHERE e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                    GROUP BY e.number""",  # noqa: S608 - fixed clauses
+                (key, key + AFTER_ALL, session_id),
+            )
         # From tag to tag through the index: there are far fewer tags than memories that have them.
         known = self._file.read(
             """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
@@ -250,7 +232,7 @@ class SqliteGraph:
                SELECT tag FROM known WHERE tag IS NOT NULL"""
         )
         folded = beginning.casefold()
-        uses: Counter[str] = Counter()
+        uses: list[tuple[str, int]] = []
         for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
             rows = self._file.read(
                 f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
@@ -258,8 +240,8 @@ class SqliteGraph:
                     GROUP BY t.tag""",  # noqa: S608 - fixed clauses
                 (*part, session_id),
             )
-            uses.update(dict(rows))
-        return dict(uses)
+            uses += rows
+        return uses
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:

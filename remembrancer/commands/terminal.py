@@ -1,0 +1,54 @@
+"""What a person sees: standard output and error, without the control characters that a text may bring along."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from remembrancer.memory.text import printable
+
+
+class CleanStream:
+    """A text stream that control characters cannot pass, but line breaks and tabs. Everything else is the stream's."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as a terminal may have it."""
+        self.stream.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write each of the lines."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
+class Terminal(Console):
+    """Rich's console, whose own colours pass and nothing else of that kind: what it is given to print is cleaned."""
+
+    def __init__(self, *, stderr: bool = False, **options: Any) -> None:
+        stream = sys.stderr if stderr else sys.stdout
+        raw = stream.stream if isinstance(stream, CleanStream) else stream
+        super().__init__(file=raw, **{"highlight": False, "soft_wrap": True, **options})
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of what is printed, each with a text that steers nothing."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable(text), style, control)
+
+
+def clean_output() -> None:
+    """From now on nothing that this process prints steers a terminal, whoever wrote the text."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, CleanStream):
+            setattr(sys, name, CleanStream(stream))
