@@ -11,6 +11,8 @@ from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.runs import ApplyRun, RunResult, UndoneResult, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
+    ErasedResult,
+    EraseMemory,
     ForgetMemory,
     ForgottenResult,
     HistoryEntry,
@@ -67,6 +69,9 @@ class PlayedRecords:
         old = self.memories.get(change.memory_id)
         if old is None:
             return Refused("not_found", f"there is no memory {change.memory_id}", field="memory_id")
+        if isinstance(change, EraseMemory):
+            del self.memories[old.id]
+            return ErasedResult(old.id)
         if old.forgotten_at is not None and isinstance(change, UpdateMemory | TagMemory | PromoteMemory):
             return Refused("invalid_input", "it is forgotten: restore it first", field="memory_id")
         new = self._restored(old, change) if isinstance(change, RestoreMemory) else after(old, operation)
