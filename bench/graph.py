@@ -65,7 +65,13 @@ def operations(edges: int, seed: int = 1) -> Iterator[Operation]:
     for number, text in enumerate(memories(count)):
         chosen = dict.fromkeys(chance.choices(range(len(names)), weights, k=EDGES_PER_MEMORY + 1))
         entities = tuple(
-            EntityRef(names[each], TYPES[each % len(TYPES)], chance.choice(RELATIONSHIPS)) for each in chosen
+            EntityRef(
+                names[each],
+                TYPES[each % len(TYPES)],
+                chance.choice(RELATIONSHIPS),
+                subject=names[next(iter(chosen))] if place else "",
+            )
+            for place, each in enumerate(chosen)
         )
         requested_at = 1_700_000_000.0 + number
         name = f"op-{number}"
@@ -125,8 +131,8 @@ def _walks(edges: int, files: Sequence[Records], samples: int) -> Iterator[Row]:
     overview, _ = search_graph(SearchGraph(PROJECT, SESSION, limit=HUBS), files, time.time())
     hubs = [entity.name for entity in overview.entities]
     chance = random.Random(2)
-    rows = files[0].graph.entity_uses("entity", SESSION)
-    ordinary = [name for name, _, _ in chance.choices(rows, k=samples)]
+    rows = files[0].graph.uses("entity", "entity", SESSION)
+    ordinary = [name for name, _ in chance.choices(rows, k=samples)]
     for sort, names in (("random", ordinary), ("hub", hubs)):
         for depth in DEPTHS:
 

@@ -115,13 +115,15 @@ class Session:
         """Start a bridge, as a client does whose server has gone; the session is the same one."""
         while True:
             environ = {**self._runtime.environ, "REMEMBRANCER_SESSION_ID": f"soak-{self.number}"}
-            self.client = StdioClient(self._runtime.home, environ=environ)
-            await self.client.start()
-            answer = await self.client.request_or_error("initialize", INITIALIZE)
+            client = StdioClient(self._runtime.home, environ=environ)
+            await client.start()
+            self.client = client
+            answer = await client.request_or_error("initialize", INITIALIZE)
             if "error" not in answer:
-                await self.client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+                with suppress(OSError):  # killed again: the next call says so
+                    await client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
                 return
-            await self.client.aclose()
+            await client.aclose()
 
     async def work(self, is_over: Callable[[], bool]) -> None:
         """Call one tool after the other until it is over."""
@@ -308,6 +310,8 @@ class Killer:
                 process.kill()
                 self._recent[role].append(time.monotonic())
                 self._soak.kills[role] = self._soak.kills.get(role, 0) + 1
+                if (done := sum(self._soak.kills.values())) % 100 == 0:
+                    print(f"{done} kills, {self._soak.acknowledged} changes acknowledged", file=sys.stderr, flush=True)
 
     async def _acknowledged_one(self) -> None:
         before = self._soak.acknowledged
@@ -453,9 +457,13 @@ async def run(kills: int, sessions: int, seed: int, pace_s: float = 1.0, embedde
 
         await wait_until(is_ready, SETTLE_S, interval_s=0.2)
         working = [asyncio.create_task(session.work(lambda: ended)) for session in crew]
-        await Killer(runtime, crew, soak, random.Random(seed)).kill(kills, pace_s)
+        killing = asyncio.create_task(Killer(runtime, crew, soak, random.Random(seed)).kill(kills, pace_s))
+        await asyncio.wait({killing, *working}, return_when=asyncio.FIRST_COMPLETED)
         ended = True
+        killing.cancel()
         await asyncio.gather(*working)
+        if not killing.cancelled():
+            killing.result()
         for session in crew:
             await session.client.aclose()
             if session.client.strays:

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
+import msgspec
 from anyio.streams.buffered import BufferedByteReceiveStream
 
 from remembrancer.actors.gateway.actor import GatewayActor
 from remembrancer.actors.shell import LaunchSpec
+from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.gateway_link import CONTROL, END, LINK_VERSION, stamped
@@ -40,7 +42,7 @@ from remembrancer.protocol.reads import (
     Scores,
     StoreDescription,
 )
-from remembrancer.protocol.session_life import EndSession, SessionResult, StartSession
+from remembrancer.protocol.session_life import EndSession, StartSession
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from remembrancer.protocol.writes import (
@@ -50,13 +52,11 @@ from remembrancer.protocol.writes import (
     Operation,
     PortableMemory,
     Rejected,
-    Result,
     StoreMemory,
     Submit,
     SubmitBatch,
     memory_id_of,
 )
-from tests.actors.played_records import PlayedRecords
 from tests.patience import until
 
 NEAR = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -68,7 +68,7 @@ QUICK = Settings(write_budget_s=1.0, read_budget_s=1.0, call_budget_s=4.0)
 
 
 class PlayedStore:
-    """Keeps operations as the store would: each once, in order. Can hang, refuse, or answer nonsense."""
+    """The store's records in this process, which outlive it, behind a socket. Can hang, refuse, or answer nonsense."""
 
     def __init__(self, paths: RuntimePaths) -> None:
         self.applied: dict[str, Operation] = {}
@@ -86,19 +86,23 @@ class PlayedStore:
         self.answers_nonsense = False
         self.notices: tuple[Notice, ...] = ()
         self.embedding_error: str | None = None
-        self._records = PlayedRecords()
-        self._results: dict[str, Result] = {}
+        self.records = SqliteRecords(paths.home / "played.db", "played", time.time)
         self._router: Router[ToStore] = Router(paths.store_endpoint, Speaker("store", new_ulid()), to_store, self._hear)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Self]:
-        async with anyio.create_task_group() as self._tasks, self._router:
-            yield self
+        try:
+            async with anyio.create_task_group() as self._tasks, self._router:
+                yield self
+        finally:
+            self.records.close()
 
     @property
     def memories(self) -> dict[str, PortableMemory]:
         """What it has, by id."""
-        return self._records.memories
+        ids = dict.fromkeys(memory_id_of(each.change) for each in self.applied.values())
+        found = {each: self.records.portable(each, None) for each in ids if each is not None}
+        return {memory_id: memory for memory_id, memory in found.items() if memory is not None}
 
     @property
     def submitted(self) -> list[str]:
@@ -164,17 +168,15 @@ class PlayedStore:
         raise AssertionError(message)
 
     def _apply(self, operation: Operation) -> Applied | Refused:
-        if operation.operation_id in self.applied:
-            return Applied(operation.operation_id, self._results[operation.operation_id], replayed=True)
+        (outcome,) = self.records.apply([operation])
+        if not isinstance(outcome.reply, Applied):
+            error = outcome.reply
+            return Refused(error.code, error.message, field=error.field)
         if isinstance(operation.change, StartSession | EndSession):
             self.lived.setdefault(operation.operation_id, operation)
-            return Applied(operation.operation_id, SessionResult(operation.session_id, "active"))
-        result = self._records.apply(operation)
-        if isinstance(result, Refused):
-            return result
-        self.applied[operation.operation_id] = operation
-        self._results[operation.operation_id] = result
-        return Applied(operation.operation_id, result, embedding_error=self.embedding_error)
+        elif not outcome.reply.replayed:
+            self.applied[operation.operation_id] = operation
+        return msgspec.structs.replace(outcome.reply, embedding_error=self.embedding_error)
 
     def _apply_all(self, operations: tuple[Operation, ...]) -> BatchApplied:
         applied: list[str] = []

@@ -366,8 +366,10 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     lantern = files.store("A lantern of brass.")
     search, searched = files.project.keyword_hits, threading.Event()
 
-    def search_and_say(phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
-        hits = search(phrases, filters, limit)
+    def search_and_say(
+        phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+    ) -> list[list[KeywordHit]]:
+        hits = search(phrases, filters, limit, apart=apart)
         searched.set()
         return hits
 

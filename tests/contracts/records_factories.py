@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import Records, WaitingWork
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
+from remembrancer.protocol.consolidation import ReadUpkeep
+from remembrancer.protocol.runs import Prune
 from tests.operations import PROJECT, REQUESTED_AT
 
 
@@ -51,3 +54,19 @@ class SqliteFactory:
 
 
 FACTORIES: list[type[SqliteFactory]] = [SqliteFactory]
+
+
+def texts_of(records: Records, numbers: Sequence[int]) -> dict[int, str]:
+    """The contents of memories, by number."""
+    return {number: memory.content for number, memory in records.load(numbers, None).items()}
+
+
+def work_of(records: Records, threshold: int = 500, *, score: float = 0.0, limit: int = 200) -> WaitingWork:
+    """What the records have for the consolidator."""
+    return records.waiting_work(threshold, score, limit)
+
+
+def upkeep_of(records: Records, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
+    """How many entities no memory names, and how many rows there are to be pruned."""
+    found = records.materials(ReadUpkeep(None, orphans_before, edit))
+    return found.orphans, found.prunable

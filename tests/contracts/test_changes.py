@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from remembrancer.actors.store.read_handlers import near_duplicates
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, NearDuplicate, Outcome, Records
+from remembrancer.actors.store.records.contract import (
+    EmbeddedMemory,
+    Filters,
+    NearDuplicate,
+    Outcome,
+    PassageFilter,
+    Records,
+)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.changes import MAX_METADATA_BYTES
@@ -118,7 +125,7 @@ def shown(records: Records, memory_id: str = ID) -> PortableMemory:
 
 
 def hits(records: Records, query: str, filters: Filters = ALL) -> list[int]:
-    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, 50)]
+    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, 50)[0]]
 
 
 def number_of(records: Records, memory_id: str = ID) -> int:
@@ -188,7 +195,7 @@ def test_vectors_stay_when_the_content_does(records: Records, change: UpdateMemo
     number = number_of(records)
     passages = embed(records, number, "the first lantern")
     assert do(records, change, UpdatedResult) == UpdatedResult(ID, (field,), False, 2)
-    assert records.passage_numbers(MODEL) == passages
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == passages
     assert records.is_embedded(MODEL, number)
     assert records.pending() == []
 
@@ -271,7 +278,7 @@ def test_a_new_content_has_none_of_the_old_ones_vectors_and_near_duplicates(reco
     assert near_duplicates(records, two, SESSION) == (ID,)
     outcome = records.apply([operation_of(UpdateMemory(ID, content="a candle"))])[0]
     assert (outcome.to_embed, outcome.removed_passages) == (one, tuple(mine))
-    assert records.passage_numbers(MODEL) == theirs
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == theirs
     assert records.pending() == [one]
     assert near_duplicates(records, two, SESSION) == ()
     records.link_similar([link])
@@ -287,7 +294,7 @@ def test_vectors_of_a_text_that_has_been_changed_since_are_not_kept(records: Rec
     assert (saved.kept.numbers, saved.outdated) == ([], [number])
     assert records.pending() == [number]
     assert not records.is_embedded(MODEL, number)
-    records.fail_embedding(number, digest_of("the first lantern"))
+    records.save_embeddings("", [EmbeddedMemory(number, digest_of("the first lantern"))])
     assert records.pending() == [number], "nor is the new text given up with the old"
     assert embed(records, number, "a candle") != []
     assert records.is_embedded(MODEL, number)
@@ -548,7 +555,7 @@ def test_a_memory_comes_back_from_another_place_as_it_was(
     records.touch([1, 1], 77.5)
     do(records, ForgetMemory(ID, "outdated"), ForgottenResult)
     embed(records, 1, "a candle")
-    a = records.memory_vectors(MODEL, [1]).numbers
+    a = records.passages(PassageFilter(MODEL, [1])).numbers
     records.link_similar([NearDuplicate(2, 1, 0.96, (a[0], b[0]))])
     exported = [shown(records), shown(records, memory_id_of(other))]
     assert exported[1].links == (MemoryLink(ID, "similar_to", 0.96, REQUESTED_AT),)

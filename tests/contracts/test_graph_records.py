@@ -11,9 +11,18 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from remembrancer.actors.store.graph.sqlite_graph import MOST_ROWS
-from remembrancer.actors.store.records.contract import EdgeRow, EntityRow, Filters, GraphRecords, Phrase, Records
+from remembrancer.actors.store.records.contract import (
+    EdgeRow,
+    EntityFilter,
+    EntityRow,
+    Filters,
+    GraphRecords,
+    Phrase,
+    Records,
+)
+from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -31,8 +40,10 @@ def ref(text: str) -> EntityRef:
 
 
 def say(records: Records, content: str, *entities: str, **fields: Any) -> Operation:
-    """Store a memory that names entities."""
-    operation = store_operation(content, content, related_entities=tuple(ref(each) for each in entities), **fields)
+    """Store a memory that names entities, the first one as the subject of the others' relationships."""
+    refs = tuple(ref(each) for each in entities)
+    related = (*refs[:1], *(replace(each, subject=refs[0].name) for each in refs[1:]))
+    operation = store_operation(content, content, related_entities=related, **fields)
     apply(records, operation)
     return operation
 
@@ -54,7 +65,7 @@ def number_of(records: Records, stored: Operation) -> int:
 
 
 def numbers(graph: GraphRecords, *names: str, session_id: str = SESSION) -> list[int]:
-    return [row.number for name in names for row in graph.entities_named(name, session_id)]
+    return [row.number for name in names for row in graph.entities(EntityFilter(session_id, name=name))]
 
 
 def named(rows: Sequence[EntityRow]) -> list[str]:
@@ -75,13 +86,15 @@ def edges(
         rows = graph.edges(own, session_id, outgoing=outgoing, relationships=relationships)
         assert not rows.cut
         for row in rows.rows:
-            names = {each.number: each.name for each in graph.entities([row.subject, row.target])}
+            names = {
+                each.number: each.name for each in graph.entities(EntityFilter("", numbers=[row.subject, row.target]))
+            }
             found.add((names[row.subject], row.relationship, names[row.target], row.live, row.forgotten))
     return found
 
 
 def test_no_edge_of_a_relationship_means_that_none_were_left_out(records: Records) -> None:
-    said = [(ref("Hub"), ref(f"Other{number % 7}::uses")) for number in range(MOST_ROWS + 10)]
+    said = [(ref("Hub"), replace(ref(f"Other{number % 7}::uses"), subject="Hub")) for number in range(MOST_ROWS + 10)]
     apply(records, *(store_operation(str(n), str(n), related_entities=both) for n, both in enumerate(said)))
     hub = numbers(records.graph, "Hub")
     found = records.graph.edges(hub, SESSION, outgoing=True, relationships=frozenset({"aliasof"}))
@@ -126,33 +139,45 @@ def test_another_sessions_memories_make_no_entity_no_edge_and_no_count(records: 
     graph = records.graph
     assert edges(graph, "A") == {("A", "uses", "B", 1, 0)}
     assert edges(graph, "Secret") == set()
-    assert graph.entities_named("Secret", SESSION) == []
-    assert graph.entities_keyed(["secret"], SESSION) == []
-    assert graph.entities_beginning("se", SESSION, 9) == []
-    assert graph.entities_matching([Phrase("secret")], SESSION, 9) == []
-    assert graph.entity_uses("", SESSION) == [("A", "a", 1), ("B", "b", 1)]
-    assert graph.tag_uses("", SESSION) == {}
+    assert graph.entities(EntityFilter(SESSION, name="Secret")) == []
+    assert graph.entities(EntityFilter(SESSION, keys=["secret"])) == []
+    assert graph.entities(EntityFilter(SESSION, beginning="se", limit=9)) == []
+    assert graph.entities(EntityFilter(SESSION, phrases=[Phrase("secret")], limit=9)) == []
+    assert graph.uses("entity", "", SESSION) == [("A", 1), ("B", 1)]
+    assert dict(graph.uses("tag", "", SESSION)) == {}
     assert graph.memory_counts([numbers(graph, "A")], SESSION) == [1]
     summary = graph.summary(SESSION, None, 9)
     assert (summary.entities, summary.relationships) == (2, 1)
     assert summary.relationship_types == {"uses": 1}
     assert list(graph.memories(numbers(graph, "A"), Filters(SESSION), 9)) == [1]
-    assert named(graph.entities_named("Secret", OTHER_SESSION)) == ["Secret"]
+    assert named(graph.entities(EntityFilter(OTHER_SESSION, name="Secret"))) == ["Secret"]
     assert len(edges(graph, "Secret", session_id=OTHER_SESSION)) == 2
-    assert graph.tag_uses("SEC", OTHER_SESSION) == {"secret": 1}
+    assert dict(graph.uses("tag", "SEC", OTHER_SESSION)) == {"secret": 1}
 
 
 def test_entities_are_found_by_name_by_key_by_words_and_by_their_beginning(records: Records) -> None:
     say(records, "one", "AuthService:component", "auth-service:file", "Harbour Master:person", "Authors:team")
     graph = records.graph
-    assert named(graph.entities_named("AuthService", SESSION)) == ["AuthService"]
-    assert graph.entities_named("authservice", SESSION) == []
-    assert named(graph.entities_keyed(["authservice", "nothing"], SESSION)) == ["AuthService", "auth-service"]
-    assert named(graph.entities_matching([Phrase("harbours")], SESSION, 9)) == ["Harbour Master"], "words are stemmed"
-    assert set(named(graph.entities_matching([Phrase("service")], SESSION, 9))) == {"AuthService", "auth-service"}
-    assert len(graph.entities_matching([Phrase("service")], SESSION, 1)) == 1
-    assert named(graph.entities_beginning("auth", SESSION, 9)) == ["Authors", "AuthService", "auth-service"]
-    assert len(graph.entities_beginning("auth", SESSION, 2)) == 2
+    assert named(graph.entities(EntityFilter(SESSION, name="AuthService"))) == ["AuthService"]
+    assert graph.entities(EntityFilter(SESSION, name="authservice")) == []
+    assert named(graph.entities(EntityFilter(SESSION, keys=["authservice", "nothing"]))) == [
+        "AuthService",
+        "auth-service",
+    ]
+    assert named(graph.entities(EntityFilter(SESSION, phrases=[Phrase("harbours")], limit=9))) == ["Harbour Master"], (
+        "words are stemmed"
+    )
+    assert set(named(graph.entities(EntityFilter(SESSION, phrases=[Phrase("service")], limit=9)))) == {
+        "AuthService",
+        "auth-service",
+    }
+    assert len(graph.entities(EntityFilter(SESSION, phrases=[Phrase("service")], limit=1))) == 1
+    assert named(graph.entities(EntityFilter(SESSION, beginning="auth", limit=9))) == [
+        "Authors",
+        "AuthService",
+        "auth-service",
+    ]
+    assert len(graph.entities(EntityFilter(SESSION, beginning="auth", limit=2))) == 2
 
 
 def test_a_name_is_kept_and_found_whatever_is_in_it(records: Records) -> None:
@@ -160,9 +185,9 @@ def test_a_name_is_kept_and_found_whatever_is_in_it(records: Records) -> None:
     say(records, "one", *(f"{name}:thing" for name in names))
     graph = records.graph
     for name in names:
-        (row,) = graph.entities_named(name, SESSION)
-        assert name in named(graph.entities_keyed([row.key], SESSION))
-    assert len(graph.entity_uses("", SESSION)) == len(names) - 1, "nothing sorts after the last letter of all"
+        (row,) = graph.entities(EntityFilter(SESSION, name=name))
+        assert name in named(graph.entities(EntityFilter(SESSION, keys=[row.key])))
+    assert len(graph.uses("entity", "", SESSION)) == len(names) - 1, "nothing sorts after the last letter of all"
 
 
 def test_the_most_important_and_the_latest_memories_of_entities_are_found(records: Records) -> None:
@@ -188,6 +213,22 @@ def test_the_most_important_and_the_latest_memories_of_entities_are_found(record
     assert found(9) == set()
 
 
+def test_an_edge_between_entities_is_there_only_where_both_its_ends_are_named(records: Records) -> None:
+    owner, module = EntityRef("Svetlana", "person", "owns"), EntityRef("src/billing", "module", "owned_by")
+    apply(records, store_operation("a", "a", related_entities=(owner, module)))
+    database = EntityRef("PostgreSQL", "database", "uses", "PaymentAPI")
+    apply(records, store_operation("b", "b", related_entities=(database, EntityRef("PaymentAPI", "service", "about"))))
+    assert edges(records.graph, "Svetlana") == {("Svetlana", "mentioned_with", "src/billing", 1, 0)}
+    assert edges(records.graph, "PaymentAPI") == {("PaymentAPI", "uses", "PostgreSQL", 1, 0)}
+    found = numbers(records.graph, "Svetlana", "src/billing")
+    facts = records.graph.memories(found, Filters(SESSION), 9, frozenset({"ownedby"}))
+    assert len(facts) == 1, "memories are chosen by their own relationship to an entity"
+    assert records.graph.memories(found, Filters(SESSION), 9, frozenset({"uses"})) == {}
+    whole = records.portable(memory_id_of(store_operation("b", "b")), None)
+    assert whole is not None
+    assert whole.related_entities[0] == database
+
+
 def test_the_entities_of_memories_are_told(records: Records) -> None:
     stored = say(records, "one", "A", "B::uses", "B::calls")
     links = records.graph.links_of([number_of(records, stored)])
@@ -200,6 +241,7 @@ def test_a_summary_counts_and_names_the_best_connected(records: Records) -> None
     say(records, "three", "Alone:file")
     summary = records.graph.summary(SESSION, None, 1)
     assert (summary.entities, summary.relationships) == (5, 3)
+    assert len(records.graph.summary(SESSION, None, 9).connected) == 5, "also what is connected with nothing"
     assert summary.entity_types == {"file": 3, "person": 1, "service": 1}
     assert summary.relationship_types == {"owns": 1, "uses": 2}
     assert summary.connected == {numbers(records.graph, "Hub")[0]: 3}
@@ -211,10 +253,10 @@ def test_names_and_tags_are_completed_with_how_often_they_are_used(records: Reco
     gone = say(records, "three", "Authority", "AuthService", tags=("deployed", "docs"))
     forget(records, gone)
     graph = records.graph
-    assert sorted(graph.entity_uses("auth", SESSION)) == [("AuthService", "authservice", 2), ("Authors", "authors", 1)]
-    assert graph.entity_uses("b", SESSION) == []
-    assert graph.tag_uses("DEP", SESSION) == {"Deploy": 2, "deploys": 1}
-    assert graph.tag_uses("", SESSION) == {"Deploy": 2, "deploys": 1, "docs": 1}
+    assert sorted(graph.uses("entity", "auth", SESSION)) == [("AuthService", 2), ("Authors", 1)]
+    assert graph.uses("entity", "b", SESSION) == []
+    assert dict(graph.uses("tag", "DEP", SESSION)) == {"Deploy": 2, "deploys": 1}
+    assert dict(graph.uses("tag", "", SESSION)) == {"Deploy": 2, "deploys": 1, "docs": 1}
 
 
 def test_a_hubs_edges_are_bounded_and_it_says_so(records: Records) -> None:
@@ -280,7 +322,7 @@ def test_edges_are_what_the_visible_memories_say_and_nothing_else(
                     edge = expected.setdefault((entities[0][0], relationship, name), Counter())
                     edge["forgotten" if is_forgotten else "live"] += 1
         graph = records.graph
-        rows = [row for name in ("a", "b", "c") for row in graph.entities_named(name, SESSION)]
+        rows = [row for name in ("a", "b", "c") for row in graph.entities(EntityFilter(SESSION, name=name))]
         label = {row.number: f"{row.name}:{row.type}" for row in rows}
         for outgoing in (True, False):
             found = graph.edges(list(label), SESSION, outgoing=outgoing, relationships=None)

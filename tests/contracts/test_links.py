@@ -54,7 +54,7 @@ def test_links_are_made_and_removed_without_a_version_of_their_own(records: Reco
     both = UpdateMemory(ONE, importance=0.75, remove_links=(LinkRef("supports", THREE), LinkRef("part_of", TWO)))
     assert update(records, "both", both) == UpdatedResult(ONE, ("importance", "links"), False, 2)
     assert [link.relation for link in shown(records, ONE).links] == ["caused_by"]
-    assert [(link.target, link.relation) for link in records.surroundings(TWO, SESSION).incoming] == [
+    assert [(link.target, link.relation) for link in records.surroundings(TWO, "", SESSION).incoming] == [
         (ONE, "caused_by")
     ]
 
@@ -75,9 +75,9 @@ def test_the_links_of_a_session_are_seen_by_it_alone(records: Records) -> None:
     assert loaded(records, ONE).derived_from == (FOUR,)
     other = loaded(records, ONE, OTHER_SESSION)
     assert (other.possibly_superseded_by, other.derived_from, other.near_duplicates) == ((), (), ())
-    assert [link.target for link in records.surroundings(ONE, SESSION).incoming] == [THREE]
-    assert records.surroundings(ONE, OTHER_SESSION).incoming == ()
-    assert [link.target for link in records.surroundings(ONE, None).incoming] == [THREE]
+    assert [link.target for link in records.surroundings(ONE, "", SESSION).incoming] == [THREE]
+    assert records.surroundings(ONE, "", OTHER_SESSION).incoming == ()
+    assert [link.target for link in records.surroundings(ONE, "", None).incoming] == [THREE]
 
 
 def test_superseding_ends_the_validity_of_the_older_and_taking_it_back_restores_it(
@@ -171,7 +171,7 @@ def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(reco
     (step,) = three.promotion_chain
     assert (step.scope, step.memory_id, step.action) == ("session", THREE, "promoted")
     assert (step.session_id, step.reason, three.scope, three.version) == (SESSION, "we need it", "project", 2)
-    (entry,) = records.surroundings(THREE, None).promotions
+    (entry,) = records.surroundings(THREE, "", None).promotions
     assert (entry.from_scope, entry.to_scope, entry.reason, entry.source_session, entry.score) == (
         "session",
         "project",

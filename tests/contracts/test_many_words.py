@@ -52,7 +52,7 @@ def test_the_question_is_one_that_is_narrowed() -> None:
 
 
 def test_the_best_are_found_with_the_scores_that_all_words_give(records: SqliteRecords) -> None:
-    hits = records.keyword_hits(QUESTION, OTHERS, 50)
+    hits = records.keyword_hits(QUESTION, OTHERS, 50)[0]
     known = scored_by_all(records)
     best = sorted(known, key=lambda number: (-known[number], -number))[:50]
     assert [hit.number for hit in hits] == best
@@ -60,21 +60,21 @@ def test_the_best_are_found_with_the_scores_that_all_words_give(records: SqliteR
 
 
 def test_a_sessions_own_are_found_by_common_words_alone(records: SqliteRecords) -> None:
-    own, others = records.keyword_hits_apart(QUESTION, Filters(SESSION), 50)
+    own, others = records.keyword_hits(QUESTION, Filters(SESSION), 50, apart=True)
     assert len(own) == OWN
     assert {hit.number for hit in own} == set(range(COUNT // 2 + 2, COUNT // 2 + OWN + 2))
-    assert [hit.number for hit in others] == [hit.number for hit in records.keyword_hits(QUESTION, OTHERS, 50)]
+    assert [hit.number for hit in others] == [hit.number for hit in records.keyword_hits(QUESTION, OTHERS, 50)[0]]
 
 
 def test_a_session_without_memories_of_its_own_has_none_apart(records: SqliteRecords) -> None:
-    own, others = records.keyword_hits_apart(QUESTION, OTHERS, 50)
+    own, others = records.keyword_hits(QUESTION, OTHERS, 50, apart=True)
     assert (own, len(others)) == ([], 50)
 
 
 def test_filters_that_leave_few_leave_them_all(records: SqliteRecords) -> None:
-    hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)
+    hits = records.keyword_hits(QUESTION, replace(OTHERS, tags=("marked",)), 50)[0]
     assert sorted(hit.number for hit in hits) == list(range(2, TAGGED + 2))
 
 
 def test_as_many_as_are_asked_for_are_found_even_if_few_have_a_rare_word(records: SqliteRecords) -> None:
-    assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)) >= ENOUGH
+    assert len(records.keyword_hits([Phrase("rare"), Phrase("common")], OTHERS, ENOUGH + 20)[0]) >= ENOUGH

@@ -10,16 +10,17 @@ import pytest
 from remembrancer.actors.store.records.contract import EmbeddedMemory, MaintenanceState, Records
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, IndexLost, PassageIndex, find_near
-from remembrancer.protocol.consolidation import FindNear, ReadMemories, ToolUse
+from remembrancer.protocol.consolidation import FindNear, ReadEntityEdges, ReadMemories, ReadSession, ToolUse
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import AddLink, CloseRequest, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, ForgetMemory, UpdateMemory
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import RecordsFactory, texts_of, work_of
 from tests.contracts.runs_rig import CONTENTS, FOUR, ONE, THREE, TWO, carry_out, stored
 from tests.operations import (
     OTHER_SESSION,
+    PROJECT,
     REQUESTED_AT,
     SESSION,
     change_operation,
@@ -49,7 +50,7 @@ def embed(records: Records, memory_id: str, *vectors: Any) -> None:
     """Give a memory a passage for each vector."""
     number = records.number_of(memory_id)
     assert number is not None
-    content = records.texts([number])[number]
+    content = texts_of(records, [number])[number]
     rows = np.asarray(vectors, dtype=np.float32)
     passages = tuple(Passage(0, len(content)) for _ in vectors)
     records.save_embeddings(MODEL, [EmbeddedMemory(number, digest_of(content), passages, rows)])
@@ -214,7 +215,7 @@ def test_kinds_importance_waiting_and_closed_sessions_limit_a_page(records: Reco
     assert ids(records, closed_before=1e12) == []
     end = [change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))]
     records.apply(end)
-    (session,) = records.open_sessions()
+    (session,) = list(work_of(records).sessions)
     assert session.ended_at is not None
     carry_out(records, CloseSession(SESSION, "completed", session.ended_at))
     assert ids(records, closed_before=session.ended_at) == []
@@ -229,14 +230,14 @@ def test_edges_come_in_pages_that_together_say_all(records: Records, monkeypatch
         related = tuple(EntityRef(each, "service", "about") for each in ("store", "queue"))
         records.apply([store_operation(f"n{number}", f"n{number}", related_entities=related)])
     carry_out(records, SaveTopics((Topic("a", ("store",)),)))
-    whole = records.entity_edges()
+    whole = records.materials(ReadEntityEdges(None))
     assert (whole.edges, whole.next_after) == ((("queue", "store", 5.0),), None)
     assert whole.topics_at is not None
     monkeypatch.setattr("remembrancer.actors.store.records.background.EDGES_OF", 2)
-    weights, page = [], records.entity_edges()
+    weights, page = [], records.materials(ReadEntityEdges(None))
     while page.next_after is not None:
         weights.append(page.edges[0][2])
-        page = records.entity_edges(page.next_after)
+        page = records.materials(ReadEntityEdges(None, page.next_after))
     assert [*weights, page.edges[0][2]] == [2.0, 2.0, 1.0]
 
 
@@ -251,7 +252,7 @@ def test_entities_that_memories_name_together_have_edges(records: Records) -> No
     named("d", "mem_d", "store", "forgotten")
     named("e", "mem_e", "hub", *(f"spoke{n:02}" for n in range(40)))
     records.apply([change_operation("forget", ForgetMemory("mem_d"))])
-    edges = records.entity_edges().edges
+    edges = records.materials(ReadEntityEdges(None)).edges
     assert edges[0] == ("AuthService", "store", 2.0)
     weights = {frozenset((one, other)): weight for one, other, weight in edges}
     assert weights[frozenset(("queue", "store"))] == 1.0
@@ -278,25 +279,25 @@ def test_a_session_is_read_with_its_turns_and_tools(records: Records) -> None:
             change_operation("forget", ForgetMemory(ONE)),
         ]
     )
-    read = records.session_read(SESSION, 2)
+    read = records.materials(ReadSession(PROJECT, SESSION, 2))
     assert read.entry is not None
     assert (read.entry.client, read.entry.status, read.turn_count) == ("claude", "active", 5)
     assert read.turns == (("user", "turn 3"), ("assistant", "turn 4"))
     assert read.tools == (ToolUse("Bash", 2, 1), ToolUse("Read", 1, 1))
     assert read.by_kind == {"fact": 3}
-    assert records.session_read("nobody", 2).entry is None
+    assert records.materials(ReadSession(PROJECT, "nobody", 2)).entry is None
 
 
 def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(records: Records) -> None:
     assert not records.request_consolidation(2, 5.0), "a session's memories do not count"
-    assert (records.wants_consolidation(1), records.wants_consolidation(2)) == (True, False)
-    assert records.consolidation_requests() == []
+    assert (work_of(records, 1).is_crowded, work_of(records, 2).is_crowded) == (True, False)
+    assert list(work_of(records).requests) == []
     assert records.request_consolidation(1, 6.0)
-    (request,) = records.consolidation_requests()
+    (request,) = list(work_of(records).requests)
     assert (request.requested_at, request.up_to) == (6.0, records.number_of(FOUR))
     new = [store_operation(f"new{n}", f"new {n}", memory_id=f"mem_new{n}") for n in range(3)]
     records.apply(new)
-    assert not records.wants_consolidation(1)
+    assert not work_of(records, 1).is_crowded
     assert not records.request_consolidation(1, 7.0), "one waits already"
     carry_out(records, CloseRequest(request.number))
     carry_out(records, ReviseMemory("mem_new0", "consolidated", status="consolidated"), part=1)
@@ -305,14 +306,14 @@ def test_consolidation_is_asked_for_when_enough_has_come_since_the_last_time(rec
 
 
 def test_memories_of_running_sessions_that_may_be_worth_it_are_offered_for_promotion(records: Records) -> None:
-    assert records.promotable_now(0.85) == []
+    assert list(work_of(records, score=0.85).promotable) == []
     records.apply([change_operation("important", UpdateMemory(THREE, importance=0.875, confidence=0.5))])
-    assert records.promotable_now(0.85) == [(THREE, 2, 0)]
+    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 0)]
     scratch: Any = {"scope": "session", "type": "episodic", "kind": "scratchpad", "importance": 1.0, "confidence": 1.0}
     records.apply([store_operation("scratch", "a scratch", memory_id="mem_scratch", **scratch)])
-    assert records.promotable_now(0.85) == [(THREE, 2, 0)]
+    assert list(work_of(records, score=0.85).promotable) == [(THREE, 2, 0)]
     records.apply([change_operation("end", EndSession(SESSION))])
-    assert records.promotable_now(0.85) == []
+    assert list(work_of(records, score=0.85).promotable) == []
 
 
 def test_use_is_told_of_a_candidate_so_far_as_it_counts_for_its_score(records: Records) -> None:
@@ -321,7 +322,7 @@ def test_use_is_told_of_a_candidate_so_far_as_it_counts_for_its_score(records: R
     assert number is not None
     told = []
     for _ in range(4):
-        told += records.promotable_now(0.85)
+        told += list(work_of(records, score=0.85).promotable)
         records.touch([number], 5.0, SESSION)
     assert told == [(THREE, 2, 0), (THREE, 2, 1), (THREE, 2, 2), (THREE, 2, 2)]
 
@@ -341,11 +342,11 @@ def test_what_can_reach_the_score_with_all_that_may_be_added_is_offered(
     records: Records, score: float, importance: float, confidence: float, offered: bool
 ) -> None:
     records.apply([change_operation("just", UpdateMemory(FOUR, importance=importance, confidence=confidence))])
-    assert (FOUR in [each.memory_id for each in records.promotable_now(score)]) == offered
+    assert (FOUR in [each.memory_id for each in work_of(records, score=score).promotable]) == offered
 
 
 def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(records: Records) -> None:
-    assert records.maintenance_state("archive") == MaintenanceState(None, 0)
+    assert work_of(records).maintenance == MaintenanceState(None, 0)
     for number in range(3):
         name = f"session {number}"
         records.apply(
@@ -354,11 +355,10 @@ def test_maintenance_knows_when_it_was_done_and_how_many_sessions_ended_since(re
                 change_operation(f"end{number}", EndSession(name)),
             ]
         )
-        entry = records.session_read(name, 0).entry
+        entry = records.materials(ReadSession(PROJECT, name, 0)).entry
         assert entry is not None
         assert entry.ended_at is not None
         carry_out(records, CloseSession(name, "completed", entry.ended_at), part=number)
         if number == 1:
-            records.note_maintenance("archive", 50.0)
-    assert records.maintenance_state("archive") == MaintenanceState(50.0, 1)
-    assert records.maintenance_state("other") == MaintenanceState(None, 3)
+            records.note_maintenance(50.0)
+    assert work_of(records).maintenance == MaintenanceState(50.0, 1)

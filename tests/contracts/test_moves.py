@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Phrase
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.records.transfer import Move
@@ -133,15 +133,15 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     (step,) = moved.promotion_chain
     assert (step.scope, step.memory_id, step.action, step.reason) == ("session", ID, "promoted", "of use everywhere")
     assert (step.session_id, step.source_project, moved.source_project) == (SESSION, PROJECT.id, PROJECT.id)
-    (entry,) = move.destination.surroundings(ID, None).promotions
+    (entry,) = move.destination.surroundings(ID, "", None).promotions
     assert (entry.from_scope, entry.to_scope, entry.reason, entry.source_session) == (
         "session",
         "user",
         "explicit",
         SESSION,
     )
-    assert move.source.surroundings(ID, None).promotions == ()
-    assert move.destination.surroundings(ID, None).observed_in == (PROJECT.id,)
+    assert move.source.surroundings(ID, "", None).promotions == ()
+    assert move.destination.surroundings(ID, "", None).observed_in == (PROJECT.id,)
     assert observations(move) == [(ID, f'["{PROJECT.id}"]', 1)]
     assert (moved.scope, moved.version, moved.metadata, moved.access_count) == ("user", 3, {"a": 1}, 3)
     last = moved.history[-1]
@@ -149,13 +149,13 @@ def check_moved(move: Move, before: PortableMemory) -> None:
     assert last.details == {"previous_scope": "session", "reason": "of use everywhere", "fields": ["scope"]}
     assert last.record.scope == "user"
     everyone = Filters(OTHER_SESSION)
-    assert [hit.number for hit in move.destination.keyword_hits([Phrase("moves")], everyone, 5)] == [1]
+    assert [hit.number for hit in move.destination.keyword_hits([Phrase("moves")], everyone, 5)[0]] == [1]
     assert move.destination.matching(Filters(OTHER_SESSION, tags=("blue",)), 5) == [1]
     assert move.destination.pending() == [1]
-    assert move.source.keyword_hits([Phrase("moves")], Filters(SESSION), 5) == []
+    assert move.source.keyword_hits([Phrase("moves")], Filters(SESSION), 5)[0] == []
     assert (move.source.counts(None).total, move.destination.counts(None).by_scope) == (1, {"user": 1})
     assert (move.source.counts(None).entities, move.destination.counts(None).entities) == (1, 2)
-    assert move.source.passage_numbers(MODEL) == [1]
+    assert move.source.passages(PassageFilter(MODEL, vectors=False)).numbers == [1]
     assert move.source.moves() == []
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from remembrancer.actors.store.records.contract import Records
+from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import CloseSession, Prune, ReviseMemory
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import PromoteMemory
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import RecordsFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import ONE, TWO, carry_out, stored, undo_operation
-from tests.operations import OTHER_SESSION, SESSION, change_operation
+from tests.operations import OTHER_SESSION, PROJECT, SESSION, change_operation
 
 TURNS = tuple(Turn("user", f"turn {n}", float(n)) for n in range(5))
 CALLS = (ToolCall("Bash", 1.5), ToolCall("Read", 2.5))
@@ -27,7 +28,7 @@ def records(factory: RecordsFactory) -> Records:
         events = RecordEvents(session, TURNS, CALLS)
         made.apply([change_operation(f"events {session}", events, session_id=session)])
     made.apply([change_operation("end", EndSession(SESSION))])
-    ended = next(each.ended_at for each in made.open_sessions() if each.session_id == SESSION)
+    ended = next(each.ended_at for each in work_of(made).sessions if each.session_id == SESSION)
     assert ended is not None
     carry_out(made, CloseSession(SESSION, "completed", ended), run_id="closing")
     carry_out(made, *(ReviseMemory(each, "archived", status="archived") for each in (ONE, TWO)))
@@ -51,11 +52,14 @@ def pruned(records: Records, edit: Prune) -> int:
 
 
 def test_turns_and_tool_calls_of_sessions_closed_long_ago_go(factory: RecordsFactory, records: Records) -> None:
-    assert records.upkeep(0, nothing(sessions_before=factory.clock.now))[1] == 0, "not before the time"
+    assert upkeep_of(records, 0, nothing(sessions_before=factory.clock.now))[1] == 0, "not before the time"
     edit = nothing(sessions_before=factory.clock.now + 1, limit=2)
-    assert records.upkeep(0, edit)[1] == pruned(records, edit) == 7
-    assert records.upkeep(0, edit)[1] == 0
-    closed, running = records.session_read(SESSION, 50), records.session_read(OTHER_SESSION, 50)
+    assert upkeep_of(records, 0, edit)[1] == pruned(records, edit) == 7
+    assert upkeep_of(records, 0, edit)[1] == 0
+    closed, running = (
+        records.materials(ReadSession(PROJECT, SESSION, 50)),
+        records.materials(ReadSession(PROJECT, OTHER_SESSION, 50)),
+    )
     assert (closed.turn_count, closed.tools) == (0, ())
     assert closed.entry is not None
     assert (running.turn_count, len(running.tools)) == (5, 2)
@@ -65,7 +69,7 @@ def test_a_run_of_long_ago_cannot_be_undone_any_more_and_its_memories_stay(
     factory: RecordsFactory, records: Records
 ) -> None:
     edit = nothing(runs_before=factory.clock.now + 1, limit=1)
-    assert records.upkeep(0, edit)[1] == 4, "two runs, and two changes of one"
+    assert upkeep_of(records, 0, edit)[1] == 4, "two runs, and two changes of one"
     factory.clock.now += 10
     assert pruned(records, edit) == 4
     (outcome,) = records.apply([undo_operation("undo")])
@@ -83,7 +87,7 @@ def test_what_came_of_operations_of_long_ago_goes_but_for_those_on_their_way(
     records.begin_move(moving)
     before = factory.clock.now + 1
     factory.clock.now += 10
-    count = records.upkeep(0, nothing(operations_before=before))[1]
+    count = upkeep_of(records, 0, nothing(operations_before=before))[1]
     assert count == pruned(records, nothing(operations_before=before)) > 5
     assert records.outcome_of("end") is None
     assert records.moves() == [moving]

@@ -20,6 +20,7 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     NearDuplicate,
     Outcome,
+    PassageFilter,
     Phrase,
     RankingFacts,
     Records,
@@ -43,7 +44,7 @@ from remembrancer.protocol.writes import (
     SourceRef,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory
+from tests.contracts.records_factories import RecordsFactory, texts_of
 from tests.operations import (
     OTHER_SESSION,
     PROJECT,
@@ -87,7 +88,7 @@ def shown(records: Records, operation: Operation) -> PortableMemory:
 
 
 def hits(records: Records, query: str, filters: Filters = ALL, limit: int = 50) -> list[int]:
-    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, limit)]
+    return [hit.number for hit in records.keyword_hits(phrases_of(query), filters, limit)[0]]
 
 
 # Applying
@@ -151,7 +152,7 @@ def test_everything_of_a_memory_comes_back(records: Records) -> None:
     assert (found.created_at, found.occurred_at) == (REQUESTED_AT + 0.125, 123.5)
     assert (found.version, found.access_count, found.forgotten, found.near_duplicates) == (1, 0, False, ())
     assert records.number_of(found.id) == number
-    assert records.texts([number, 999]) == {number: change.content}
+    assert texts_of(records, [number, 999]) == {number: change.content}
     assert records.number_of("memory:unknown") is None
 
 
@@ -221,7 +222,7 @@ def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(f
     full.close()
     roomy = factory.open(limit_bytes=10_000_000)
     assert not applied(roomy.apply([store_operation("second", "x")])[0]).replayed
-    assert roomy.size_bytes() > 0
+    assert roomy.sizes().bytes > 0
 
 
 def test_the_same_text_in_the_same_scope_is_one_memory(records: Records) -> None:
@@ -378,11 +379,11 @@ def test_every_search_lets_through_exactly_what_the_filters_allow(records: Recor
         assert len(matching) == len(set(matching))
         assert set(matching) == expected
         assert set(hits(records, "lantern", filters, 1000)) == expected
-        own, others = records.keyword_hits_apart([Phrase("lantern")], filters, 1000)
+        own, others = records.keyword_hits([Phrase("lantern")], filters, 1000, apart=True)
         mine = {stored.number for stored in library if change_of(stored.operation).scope == "session"}
         assert {hit.number for hit in own} == expected & mine
         assert {hit.number for hit in others} == expected - mine
-        together = records.keyword_hits([Phrase("lantern")], filters, 1000)
+        together = records.keyword_hits([Phrase("lantern")], filters, 1000)[0]
         assert sorted(own + others, key=lambda hit: (-hit.bm25, -hit.number)) == together, "each side the best first"
         assert records.ranking_facts(numbers, filters).keys() == expected
         assert records.load(numbers, filters).keys() == expected
@@ -406,9 +407,9 @@ def test_words_are_found_in_what_is_neither_forgotten_nor_another_sessions(recor
             seen = {each.number for each in library if passes(each, filters)} - forgotten
             mine = {each.number for each in library if change_of(each.operation).scope == "session"}
             assert set(hits(records, "lantern", filters, 1000)) == seen
-            own, others = records.keyword_hits_apart([Phrase("lantern")], filters, 1000)
+            own, others = records.keyword_hits([Phrase("lantern")], filters, 1000, apart=True)
             assert ({hit.number for hit in own}, {hit.number for hit in others}) == (seen & mine, seen - mine)
-    assert sum(records.sizes().values()) == len(library) - len(forgotten)
+    assert sum(records.sizes().scopes.values()) == len(library) - len(forgotten)
 
 
 def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_it_happened(records: Records) -> None:
@@ -441,7 +442,7 @@ def test_full_text_finds_words_in_any_form_in_content_and_tags_best_first(record
     assert hits(records, "deployed")[0] == many
     assert set(hits(records, "deployed")) == {many, one, tagged}
     assert hits(records, "deployed", limit=1) == [many]
-    found = records.keyword_hits([Phrase("deploy")], ALL, 10)
+    found = records.keyword_hits([Phrase("deploy")], ALL, 10)[0]
     assert [hit.bm25 for hit in found] == sorted((hit.bm25 for hit in found), reverse=True)
     assert all(hit.bm25 > 0 for hit in found)
 
@@ -455,10 +456,10 @@ def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, t
     outcome = records.apply([operation])[0]
     number = records.number_of(result_of(applied(outcome)).memory_id)
     assert number is not None
-    assert records.texts([number])[number] == text
+    assert texts_of(records, [number])[number] == text
     phrases = phrases_of(text)
     if phrases:
-        records.keyword_hits(phrases, ALL, 5)
+        records.keyword_hits(phrases, ALL, 5)[0]
 
 
 # Vectors
@@ -467,7 +468,7 @@ def test_any_text_is_kept_exactly_and_found_by_its_own_words(records: Records, t
 def embedded(records: Records, number: int, *vectors: Sequence[float]) -> EmbeddedMemory:
     """Vectors of what the memory is now."""
     matrix = np.array(vectors, dtype=np.float32)
-    digest = digest_of(records.texts([number]).get(number, ""))
+    digest = digest_of(texts_of(records, [number]).get(number, ""))
     return EmbeddedMemory(number, digest, tuple(Passage(n, n + 1) for n in range(len(vectors))), matrix)
 
 
@@ -487,17 +488,24 @@ def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: 
     assert not records.is_embedded(OTHER_MODEL, one)
     assert saved.replaced == []
     assert (saved.kept.memories, saved.kept.ordinals) == ([one, one, two], [0, 1, 0])
-    assert records.passage_numbers(MODEL) == saved.kept.numbers == sorted(saved.kept.numbers)
-    assert (records.passage_count(MODEL), records.passage_count(OTHER_MODEL)) == (3, 0)
-    assert records.passage_numbers(OTHER_MODEL) == []
-    again = records.passages([*saved.kept.numbers, 999])
+    assert (
+        records.passages(PassageFilter(MODEL, vectors=False)).numbers
+        == saved.kept.numbers
+        == sorted(saved.kept.numbers)
+    )
+    assert (
+        len(records.passages(PassageFilter(MODEL, vectors=False)).numbers),
+        len(records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers),
+    ) == (3, 0)
+    assert records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers == []
+    again = records.passages(PassageFilter(numbers=[*saved.kept.numbers, 999]))
     assert (again.numbers, again.memories) == (saved.kept.numbers, saved.kept.memories)
     assert np.array_equal(again.vectors, saved.kept.vectors)
-    own = records.memory_vectors(MODEL, [one])
+    own = records.passages(PassageFilter(MODEL, [one]))
     assert sorted(own.ordinals) == [0, 1]
     assert own.vectors.dtype == np.float32
-    assert records.memory_vectors(OTHER_MODEL, [one]).numbers == []
-    assert records.passages([]).numbers == []
+    assert records.passages(PassageFilter(OTHER_MODEL, [one])).numbers == []
+    assert records.passages(PassageFilter(numbers=[])).numbers == []
 
 
 def test_vectors_that_nobody_waits_for_any_more_are_passed_over(records: Records) -> None:
@@ -506,57 +514,59 @@ def test_vectors_that_nobody_waits_for_any_more_are_passed_over(records: Records
     second = save(records, one, [0, 1, 0, 0])
     assert (second.kept.numbers, second.replaced) == ([], [])
     assert save(records, 999, [1, 0, 0, 0]).kept.numbers == []
-    assert records.passage_numbers(MODEL) == first.kept.numbers
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept.numbers
     assert records.save_embeddings(MODEL, []).kept.numbers == []
 
 
 def test_a_memory_whose_vectors_are_wanted_anew_gets_new_ones_in_place_of_the_old(records: Records) -> None:
     (one,) = store(records, store_operation("a", "x"))
     first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    records.require_embeddings(OTHER_MODEL)
+    records.pending(OTHER_MODEL)
     assert records.pending() == [one]
     save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert records.passage_numbers(MODEL) == first.kept.numbers, "those of another model stay"
-    assert len(records.passage_numbers(OTHER_MODEL)) == 1
-    records.require_embeddings("third")
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept.numbers, (
+        "those of another model stay"
+    )
+    assert len(records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers) == 1
+    records.pending("third")
     replaced = save(records, one, [0, 0, 1, 0])
     assert replaced.replaced == first.kept.numbers
-    assert records.passage_numbers(MODEL) == replaced.kept.numbers
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == replaced.kept.numbers
     assert not set(replaced.kept.numbers) & set(first.kept.numbers), "a passage's number is never used again"
 
 
 def test_only_memories_without_vectors_of_the_model_are_required(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
     save(records, one, [1, 0, 0, 0])
-    records.require_embeddings(MODEL)
+    records.pending(MODEL)
     assert records.pending() == [two]
-    records.require_embeddings(OTHER_MODEL)
+    records.pending(OTHER_MODEL)
     assert records.pending() == [one, two]
 
 
 def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Records) -> None:
     one, two, three = store(records, *(store_operation(name, name) for name in ("a", "b", "c")))
     save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    records.fail_embedding(two, embedded(records, two).digest)
+    records.save_embeddings("", [EmbeddedMemory(two, embedded(records, two).digest)])
     assert records.pending() == [three]
-    records.require_embeddings(MODEL)
+    records.pending(MODEL)
     assert records.pending() == [two, three]
     save(records, two, [0, 0, 1, 0])
     save(records, three, [0, 0, 0, 1])
     update = UpdateMemory(memory_id_of(store_operation("a", "a")), content="anew")
     records.apply([change_operation("update", update)])
-    records.fail_embedding(one, embedded(records, one).digest)
+    records.save_embeddings("", [EmbeddedMemory(one, embedded(records, one).digest)])
     assert records.pending() == []
-    records.require_embeddings(MODEL)
+    records.pending(MODEL)
     assert records.pending() == [one]
 
 
 def test_a_memory_that_cannot_be_embedded_waits_no_longer(records: Records) -> None:
     (one,) = store(records, store_operation("a", "x"))
-    records.fail_embedding(one, digest_of("x"))
+    records.save_embeddings("", [EmbeddedMemory(one, digest_of("x"))])
     assert records.pending() == []
     assert not records.is_embedded(MODEL, one)
-    records.fail_embedding(999, digest_of("x"))
+    records.save_embeddings("", [EmbeddedMemory(999, digest_of("x"))])
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory
+from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageFilter
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import RemembrancerError
@@ -136,7 +136,7 @@ class Changing(RuleBasedStateMachine):
             embedded = {
                 number_of(self.records, each) for each, memory in self.model.memories.items() if memory.embedded
             }
-            with_vectors = self.records.memory_vectors(MODEL, range(1000)).memories
+            with_vectors = self.records.passages(PassageFilter(MODEL, range(1000))).memories
             assert sorted(with_vectors) == sorted(embedded)
             if isinstance(self.factory, SqliteFactory):
                 check_rows(self.factory.path, self.model)

@@ -68,13 +68,13 @@ def test_memories_of_files_are_found_by_a_part_of_the_path(records: Records) -> 
     plain = store(records, "plain", source=SourceRef(tool="näme.py", file="src/app.py"), requested_at=REQUESTED_AT + 1)
     store(records, "elsewhere")
     theirs = store(records, "theirs", scope="session", session_id=OTHER_SESSION, source=SourceRef(file="app.py"))
-    assert records.from_files(["app.py"], ALL, 10) == [plain]
-    assert records.from_files(['"o\'dd" näme.py'], ALL, 10) == [quoted]
-    assert records.from_files(["näme.py", "app.py"], ALL, 10) == [plain, quoted]
-    assert records.from_files(["näme.py", "app.py"], ALL, 1) == [plain]
-    assert records.from_files([], ALL, 10) == []
-    assert records.from_files(["app.py"], Filters(OTHER_SESSION, ("session",)), 10) == [theirs]
-    assert records.from_files(["src/"], Filters(SESSION, types=("episodic",)), 10) == []
+    assert records.top(ALL, "latest", 10, ["app.py"]) == [plain]
+    assert records.top(ALL, "latest", 10, ['"o\'dd" näme.py']) == [quoted]
+    assert records.top(ALL, "latest", 10, ["näme.py", "app.py"]) == [plain, quoted]
+    assert records.top(ALL, "latest", 1, ["näme.py", "app.py"]) == [plain]
+    assert records.top(ALL, "latest", 10, []) == []
+    assert records.top(Filters(OTHER_SESSION, ("session",)), "latest", 10, ["app.py"]) == [theirs]
+    assert records.top(Filters(SESSION, types=("episodic",)), "latest", 10, ["src/"]) == []
 
 
 def of_every_sort(records: Records) -> dict[int, tuple[StoreMemory, bool]]:

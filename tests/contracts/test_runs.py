@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.records.contract import Filters, Phrase, Records
-from remembrancer.protocol.consolidation import ReadMemories
+from remembrancer.protocol.consolidation import ReadMemories, ReadSession
 from remembrancer.protocol.errors import NotFound
 from remembrancer.protocol.runs import (
     AddLink,
@@ -48,7 +48,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import RecordsFactory, SqliteFactory
+from tests.contracts.records_factories import RecordsFactory, SqliteFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
     FOUR,
@@ -79,7 +79,7 @@ def records(factory: RecordsFactory) -> Records:
 
 def reachable(records: Records) -> set[str]:
     """The contents that the session finds by their own words."""
-    found = {hit.number for word in WORDS for hit in records.keyword_hits([Phrase(word)], EVERYTHING, 100)}
+    found = {hit.number for word in WORDS for hit in records.keyword_hits([Phrase(word)], EVERYTHING, 100)[0]}
     return {record.content for record in records.load(sorted(found), EVERYTHING).values()}
 
 
@@ -117,8 +117,8 @@ def test_a_run_does_all_that_it_says(records: Records) -> None:
     assert (four.scope, four.promotion_chain[0].session_id, four.history[-1].change) == ("project", SESSION, "promoted")
     assert records.portable(FOUR, OTHER_SESSION) is not None
     assert two.history[-1].details == {"run": "run", "score": 0.75, "fields": ["importance", "confidence"]}
-    assert [entry.merged_into for entry in records.surroundings(TWO, None).promotions] == [TWO]
-    assert [(entry.score, entry.merged_into) for entry in records.surroundings(FOUR, None).promotions] == [
+    assert [entry.merged_into for entry in records.surroundings(TWO, "", None).promotions] == [TWO]
+    assert [(entry.score, entry.merged_into) for entry in records.surroundings(FOUR, "", None).promotions] == [
         (0.875, None)
     ]
 
@@ -128,7 +128,7 @@ def test_a_run_that_is_sent_again_is_answered_as_before_and_done_once(records: R
     assert isinstance(first, Applied)
     assert again == msgspec.structs.replace(first, replayed=True)
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [2, 2, 2, 2]
-    assert len(records.surroundings(FOUR, None).promotions) == 1
+    assert len(records.surroundings(FOUR, "", None).promotions) == 1
     assert records.merged_into([ONE, THREE, FOUR]) == {THREE: TWO}
     assert records.merged_into([]) == {}
 
@@ -160,8 +160,8 @@ def test_what_changed_since_it_was_looked_at_is_passed_over_with_all_that_hangs_
         Skipped(FOUR, "its scope is project already", "ReviseMemory"),
     )
     assert (shown(records, TWO).importance, shown(records, THREE).status) == (0.25, "active")
-    assert records.surroundings(TWO, None).promotions == ()
-    assert records.surroundings(TWO, None).observed_in == ()
+    assert records.surroundings(TWO, "", None).promotions == ()
+    assert records.surroundings(TWO, "", None).observed_in == ()
 
 
 def test_links_that_are_there_or_lack_an_end_are_passed_over(records: Records) -> None:
@@ -219,61 +219,61 @@ def test_orphans_go_when_they_are_old_and_topics_are_replaced(factory: RecordsFa
             "INSERT INTO entities (name, type, created_at, key) VALUES (?, 'service', ?, ?)",
             [("old", 1.0, "old"), ("new", 100.0, "new")],
         )
-    assert records.upkeep(50.0, None)[0] == 1
+    assert upkeep_of(records, 50.0, None)[0] == 1
     topics = SaveTopics((Topic("stores", ("a", "b")), Topic("lights", ("c",))))
     assert carry_out(records, DropOrphans(50.0), topics) == RunResult("run", 2, orphans=1)
-    assert records.upkeep(1e12, None)[0] == 1
-    assert records.topics() == topics.topics
+    assert upkeep_of(records, 1e12, None)[0] == 1
+    assert records.graph.summary("", None, 1).topics == topics.topics
     carry_out(records, SaveTopics(topics.topics[1:]), part=1)
-    assert records.topics() == topics.topics[1:]
+    assert records.graph.summary("", None, 1).topics == topics.topics[1:]
 
 
 def test_a_session_is_closed_if_its_end_is_the_one_that_was_dealt_with(
     factory: RecordsFactory, records: Records
 ) -> None:
     records.apply([change_operation("start", StartSession(SESSION)), change_operation("end", EndSession(SESSION))])
-    (entry,) = records.open_sessions()
+    (entry,) = list(work_of(records).sessions)
     assert entry.ended_at == factory.clock.now
     closing = CloseSession(SESSION, "completed", entry.ended_at, "what it was about", 2)
     assert carry_out(records, msgspec.structs.replace(closing, ended_at=1.0)).edits == 0
     assert carry_out(records, closing, part=1).edits == 1
-    assert records.open_sessions() == []
-    closed = records.session_read(SESSION, 0).entry
+    assert list(work_of(records).sessions) == []
+    closed = records.materials(ReadSession(PROJECT, SESSION, 0)).entry
     assert closed is not None
     assert (closed.status, closed.summary, closed.memories_promoted) == ("completed", "what it was about", 2)
 
 
 def test_a_request_is_closed_once(records: Records) -> None:
     assert records.request_consolidation(1, 5.0)
-    (request,) = records.consolidation_requests()
+    (request,) = list(work_of(records).requests)
     assert carry_out(records, CloseRequest(request.number)).edits == 1
-    assert records.consolidation_requests() == []
+    assert list(work_of(records).requests) == []
     assert carry_out(records, CloseRequest(request.number), part=1).edits == 0
 
 
 def test_what_the_background_does_opens_no_session_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
-    (entry,) = records.open_sessions()
+    (entry,) = list(work_of(records).sessions)
     assert entry.ended_at is not None
     carry_out(records, *consolidating(), CloseSession(SESSION, "completed", entry.ended_at))
-    assert records.open_sessions() == []
+    assert list(work_of(records).sessions) == []
 
 
 def test_an_end_that_is_told_twice_is_dealt_with_once(factory: RecordsFactory, records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
     factory.clock.now += 5
     records.apply([change_operation("end again", EndSession(SESSION, "abandoned"))])
-    (entry,) = records.open_sessions()
+    (entry,) = list(work_of(records).sessions)
     assert (entry.ended_at, entry.ending) == (factory.clock.now - 5, "completed")
     assert entry.ended_at is not None
     carry_out(records, CloseSession(SESSION, "completed", entry.ended_at))
     records.apply([change_operation("end once more", EndSession(SESSION))])
-    assert records.open_sessions() == []
+    assert list(work_of(records).sessions) == []
 
 
 def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
-    (entry,) = records.open_sessions()
+    (entry,) = list(work_of(records).sessions)
     assert entry.ended_at is not None
     closing = CloseSession(SESSION, "completed", entry.ended_at)
     carry_out(records, closing)
@@ -284,16 +284,16 @@ def test_only_what_the_session_itself_writes_has_its_end_dealt_with_again(record
     undo(records, session_id="")
     undo(records, session_id=SESSION, name="undo again")
     records.apply([change_operation("promote", PromoteMemory(FOUR, "project"), session_id="")])
-    assert records.open_sessions() == []
+    assert list(work_of(records).sessions) == []
     records.apply([change_operation("late", TagMemory(ONE, ("late",)))])
-    assert [session.ended_at for session in records.open_sessions()] == [None], "it goes on"
+    assert [session.ended_at for session in work_of(records).sessions] == [None], "it goes on"
     carry_out(records, closing, run_id="another")
-    assert [session.status for session in records.open_sessions()] == ["active"]
+    assert [session.status for session in work_of(records).sessions] == ["active"]
     records.apply([change_operation("end again", EndSession(SESSION))])
-    (entry,) = records.open_sessions()
+    (entry,) = list(work_of(records).sessions)
     assert entry.ended_at is not None
     carry_out(records, CloseSession(SESSION, "completed", entry.ended_at), run_id="once more")
-    assert records.open_sessions() == []
+    assert list(work_of(records).sessions) == []
 
 
 @pytest.mark.parametrize(
@@ -311,16 +311,16 @@ def test_a_session_that_did_something_after_its_end_and_is_left_then_is_not_an_a
     records.apply([change_operation("end", before)])
     factory.clock.now += 1
     records.apply([change_operation("late", RecordEvents(SESSION, turns=(Turn("user", "One more thing", 5.0),)))])
-    assert [session.ended_at for session in records.open_sessions()] == [None]
+    assert [session.ended_at for session in work_of(records).sessions] == [None]
     factory.clock.now += 1
     records.apply([change_operation("end again", after)])
-    assert [(each.ended_at, each.ending) for each in records.open_sessions()] == [(factory.clock.now, ending)]
+    assert [(each.ended_at, each.ending) for each in work_of(records).sessions] == [(factory.clock.now, ending)]
 
 
 def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) -> None:
     changes: list[Change] = [EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned")]
     records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
-    assert [each.ending for each in records.open_sessions()] == ["abandoned"]
+    assert [each.ending for each in work_of(records).sessions] == ["abandoned"]
 
 
 # Undoing
@@ -339,8 +339,8 @@ def test_undoing_leaves_everything_as_it_was_and_is_done_once(records: Records) 
     assert summary.forgotten_at is not None
     assert [entry.change for entry in shown(records, FOUR).history] == ["stored", "promoted", "undone"]
     assert records.portable(FOUR, OTHER_SESSION) is None
-    assert records.surroundings(FOUR, None).promotions == records.surroundings(TWO, None).promotions == ()
-    assert records.surroundings(ONE, None).observed_in == ()
+    assert records.surroundings(FOUR, "", None).promotions == records.surroundings(TWO, "", None).promotions == ()
+    assert records.surroundings(ONE, "", None).observed_in == ()
     again = undo(records, name="undo again")
     assert again.already
     assert [shown(records, memory_id).version for memory_id in CONTENTS] == [3, 3, 3, 3]
@@ -419,7 +419,7 @@ def test_a_link_that_was_made_anew_since_is_left(factory: RecordsFactory, record
 
 def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_session(records: Records) -> None:
     records.apply([change_operation("end", EndSession(SESSION))])
-    (entry,) = records.open_sessions()
+    (entry,) = list(work_of(records).sessions)
     assert entry.ended_at is not None
     carry_out(records, ReviseMemory(ONE, "consolidated", status="consolidated"))
     undo(records, session_id="")
@@ -430,7 +430,7 @@ def test_the_last_part_of_a_run_that_was_undone_meanwhile_only_closes_its_sessio
         part=1,
     )
     assert (last.edits, last.skipped) == (1, (Skipped(TWO, "the run was undone", "ReviseMemory"),))
-    assert records.open_sessions() == []
+    assert list(work_of(records).sessions) == []
 
 
 def test_a_run_that_is_unknown_or_about_another_sessions_memories_cannot_be_undone(records: Records) -> None:
@@ -571,7 +571,7 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
         deaths += 1
         assert whole(records) == before
         assert records.portable(SUMMARY, None) is None
-        assert records.surroundings(FOUR, None).promotions == ()
+        assert records.surroundings(FOUR, "", None).promotions == ()
         records.close()
     assert deaths > 3
     assert shown(records, SUMMARY).forgotten_at is None

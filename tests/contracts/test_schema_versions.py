@@ -106,6 +106,6 @@ def test_a_source_that_cannot_be_read_is_left_as_it_is(factory: SqliteFactory) -
     with closing(sqlite3.connect(factory.path)) as connection, connection:
         connection.execute("UPDATE memories SET source = 'src/app.py' WHERE number = 1")
         connection.execute("""UPDATE memories SET source = '{"file": "src/app.py"}' WHERE number = 2""")
-    assert records.from_files(["app.py"], Filters(SESSION), 5) == [2]
+    assert records.top(Filters(SESSION), "latest", 5, ["app.py"]) == [2]
     with closing(sqlite3.connect(factory.path)) as connection:
         assert connection.execute("SELECT source FROM memories WHERE number = 1").fetchone() == ("src/app.py",)

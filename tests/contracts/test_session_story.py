@@ -14,7 +14,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.runs import ApplyRun, CloseSession, ReviseMemory, SaveTopics, Topic
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession, ToolCall, Turn
 from remembrancer.protocol.writes import Applied, Change, EntityRef, ForgetMemory, Operation
-from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory
+from tests.contracts.records_factories import FACTORIES, RecordsFactory, SqliteFactory, work_of
 from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 
 
@@ -144,7 +144,7 @@ def test_the_last_sessions_are_told_of_with_what_the_project_may_see_of_them(rec
         best = store_operation(f"best {number}", f"long {number}", session_id=name, importance=0.9, summary="best")
         start = Operation(f"start {number}", PROJECT, name, at, StartSession(name))
         records.apply([start, kept, left, best, Operation(f"end {number}", PROJECT, name, at, EndSession(name))])
-        (entry,) = records.open_sessions()
+        (entry,) = list(work_of(records).sessions)
         assert entry.ended_at is not None
         close = CloseSession(name, "completed", entry.ended_at, summary="kept to itself", memories_promoted=number)
         run = ApplyRun(f"run {number}", "project", "session_end", "promote", (close,))

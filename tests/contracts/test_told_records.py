@@ -12,13 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, Neighbours, RankingFacts, Records
+from remembrancer.actors.store.records.contract import (
+    EmbeddedMemory,
+    Filters,
+    Neighbours,
+    PassageFilter,
+    RankingFacts,
+    Records,
+)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.search import INTERLEAVED, REACH, TOGETHER_S
 from remembrancer.actors.store.retrieval.keywords import phrase_groups, phrases_of
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, ForgetMemory, Operation, StoreMemory
-from tests.contracts.records_factories import FACTORIES
+from tests.contracts.records_factories import FACTORIES, texts_of
 from tests.operations import (
     OTHER_SESSION,
     REQUESTED_AT,
@@ -222,7 +229,7 @@ def test_neighbours_are_what_the_rule_says_whatever_is_filtered(records: Records
 
 def save(records: Records, number: int, *vectors: Sequence[float], model: str = MODEL) -> None:
     matrix = np.array(vectors, dtype=np.float32)
-    digest = digest_of(records.texts([number])[number])
+    digest = digest_of(texts_of(records, [number])[number])
     passages = tuple(Passage(n, n + 1) for n in range(len(vectors)))
     records.save_embeddings(model, [EmbeddedMemory(number, digest, passages, matrix)])
 
@@ -231,13 +238,13 @@ def test_the_beginning_of_a_memory_is_its_first_passage_where_it_has_several(rec
     short, long, unembedded = tell(records, {}, {}, {})
     save(records, short, [1, 0, 0, 0])
     save(records, long, [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1])
-    heads = records.memory_vectors(MODEL, [long, short, unembedded, unembedded], heads=True)
+    heads = records.passages(PassageFilter(MODEL, [long, short, unembedded, unembedded], heads=True))
     assert (heads.memories, heads.ordinals) == ([long], [0])
     assert heads.vectors.dtype == np.float32
     assert np.array_equal(heads.vectors, np.array([[0, 1, 0, 0]], dtype=np.float32))
     assert (
-        records.memory_vectors(MODEL, [short], heads=True).numbers
-        == records.memory_vectors(MODEL, [], heads=True).numbers
+        records.passages(PassageFilter(MODEL, [short], heads=True)).numbers
+        == records.passages(PassageFilter(MODEL, [], heads=True)).numbers
         == []
     )
 
@@ -245,10 +252,10 @@ def test_the_beginning_of_a_memory_is_its_first_passage_where_it_has_several(rec
 def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) -> None:
     (long,) = tell(records, {})
     save(records, long, [0, 1, 0, 0], [0, 0, 1, 0])
-    records.require_embeddings(OTHER_MODEL)
+    records.pending(OTHER_MODEL)
     save(records, long, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert records.memory_vectors(MODEL, [long], heads=True).memories == [long]
-    assert records.memory_vectors(OTHER_MODEL, [long], heads=True).memories == [], "for that one it is short"
+    assert records.passages(PassageFilter(MODEL, [long], heads=True)).memories == [long]
+    assert records.passages(PassageFilter(OTHER_MODEL, [long], heads=True)).memories == [], "for that one it is short"
 
 
 # The words in memories
@@ -312,5 +319,5 @@ def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_
     number = keep(records, operation) if number is None else number
     found = records.words_in(groups, [number])
     assert found.get(number, 0) <= len(groups)
-    hits = records.keyword_hits(phrases_of(text), ALL, 1000) if groups else []
+    hits = records.keyword_hits(phrases_of(text), ALL, 1000)[0] if groups else []
     assert (number in found) == (number in {hit.number for hit in hits})

@@ -13,7 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.records.contract import EmbeddedMemory, PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records.contract import (
+    EmbeddedMemory,
+    PassageFilter,
+    PassageVectors,
+    Records,
+    SavedEmbeddings,
+    Vectors,
+)
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.actors.store.vectors.index_manager import open_chroma
@@ -29,7 +36,7 @@ from remembrancer.actors.store.vectors.passage_index import (
     search_exactly,
 )
 from remembrancer.protocol.work import Passage
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, texts_of
 from tests.operations import store_operation
 
 DIMENSIONS = 16
@@ -318,9 +325,9 @@ class Library:
 
     def save(self, number: int, vectors: Vectors) -> SavedEmbeddings:
         """Keep vectors of a memory."""
-        self.records.require_embeddings("another model")
+        self.records.pending("another model")
         parts = tuple(Passage(place, place + 1) for place in range(len(vectors)))
-        digest = digest_of(self.records.texts([number])[number])
+        digest = digest_of(texts_of(self.records, [number])[number])
         return self.records.save_embeddings(MODEL, [EmbeddedMemory(number, digest, parts, vectors)])
 
     def memories(self, query: Vectors, limit: int = 10) -> list[int]:
@@ -370,7 +377,11 @@ def test_a_passage_is_found_before_it_is_in_the_index_and_once_while_it_moves(
     assert collection.numbers() == []
     before = library.memories(vectors[2])
     assert before[0] == numbers[2]
-    collection.upsert(library.records.passages(library.records.passage_numbers(MODEL)[:3]))  # half-way through a flush
+    collection.upsert(
+        library.records.passages(
+            PassageFilter(numbers=library.records.passages(PassageFilter(MODEL, vectors=False)).numbers[:3])
+        )
+    )  # half-way through a flush
     assert library.memories(vectors[2]) == before
     assert not library.passages.flush()
     assert len(collection.numbers()) == 6
@@ -399,8 +410,8 @@ def test_reconciling_adds_what_is_missing_and_takes_away_what_is_too_much(librar
     vectors = unit(30)
     numbers = [library.add(vectors[place : place + 1], tell=False) for place in range(30)]
     collection = index.collection(NAME, DIMENSIONS)
-    recorded = library.records.passage_numbers(MODEL)
-    collection.upsert(library.records.passages(recorded[:20]))
+    recorded = library.records.passages(PassageFilter(MODEL, vectors=False)).numbers
+    collection.upsert(library.records.passages(PassageFilter(numbers=recorded[:20])))
     collection.upsert(PassageVectors([7000, 7001], [99, 99], [0, 1], unit(2, seed=9)))
     assert library.passages.reconcile(collection) == 12
     assert sorted(collection.numbers()) == recorded
@@ -422,7 +433,7 @@ def test_passages_that_were_replaced_are_not_found_any_more(library: Library, in
         while library.passages.has_work:
             library.passages.near_duplicates(0.95)
             library.passages.flush()
-    assert sorted(collection.numbers()) == library.records.passage_numbers(MODEL)
+    assert sorted(collection.numbers()) == library.records.passages(PassageFilter(MODEL, vectors=False)).numbers
 
 
 def test_near_duplicates_are_pairs_of_whole_memories_each_told_once(library: Library, index: VectorIndex) -> None:

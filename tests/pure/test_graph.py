@@ -19,7 +19,7 @@ from remembrancer.actors.store.graph.joined_graph import (
     connection,
     walk,
 )
-from remembrancer.actors.store.graph.sqlite_graph import fair_share
+from remembrancer.actors.store.records.sqlite_graph import fair_share
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 

@@ -12,7 +12,7 @@ import pytest
 
 from examples.week.time_machine import CATALOG, IN_JSON, NO_TIMES, QUEUE, RECORDS, Columns, let_pass
 from remembrancer.actors.gateway.write_queue import QueueFile
-from remembrancer.actors.store.memory_files import Catalog
+from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.schema import migrate
 from remembrancer.protocol.errors import AlreadyRunning
 from remembrancer.protocol.paths import FileLock, RuntimePaths

@@ -40,8 +40,6 @@ AGAIN_S: Final = 30.0
 """How long a file that could not be read, or an end that could not be written, is left alone."""
 FORGOTTEN_S: Final = 86_400.0
 """A session that nobody was connected to in this life of the store is over when it has done nothing for so long."""
-MAINTENANCE: Final = "maintenance"
-"""The sort of maintenance, as the records name it."""
 MAINTENANCE_SESSIONS: Final = 10
 """A project's maintenance is due after so many sessions."""
 MAINTENANCE_S: Final = 7 * 86_400.0
@@ -201,7 +199,7 @@ class JobFinder:
         if records is None:
             return
         try:
-            await self._committer.run(partial(records.note_maintenance, MAINTENANCE, time.time()))
+            await self._committer.run(partial(records.note_maintenance, time.time()))
         except RemembrancerError as error:  # then it is due again, in a while
             logger.warning("a maintenance could not be noted", extra={"file": name, "code": error.code})
         self.mark(name)
@@ -212,14 +210,15 @@ class JobFinder:
         most = len(self._declined[name]) + PROMOTED_TOGETHER
 
         def look() -> Findings:
-            oldest = records.materials(ReadMemories(None, limit=1, with_content=False), None).memories
+            oldest = records.materials(ReadMemories(None, limit=1, with_content=False)).memories
+            work = records.waiting_work(self._threshold, self._at_once_score, most)
             return Findings(
-                sessions=tuple(records.open_sessions()) if is_project else (),
-                requests=tuple(records.consolidation_requests()),
-                promotable=tuple(records.promotable_now(self._at_once_score, most)) if is_project else (),
-                maintenance=records.maintenance_state(MAINTENANCE),
+                sessions=work.sessions if is_project else (),
+                requests=work.requests,
+                promotable=work.promotable if is_project else (),
+                maintenance=work.maintenance,
                 oldest_at=oldest[0].created_at if oldest else None,
-                wants_consolidation=records.wants_consolidation(self._threshold),
+                wants_consolidation=work.is_crowded,
                 looked_at=began_at,
             )
 

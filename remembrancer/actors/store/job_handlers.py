@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar, get_args
 
 import anyio
-import msgspec
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.job_finder import MAINTENANCE, Apply, JobFinder
+from remembrancer.actors.store.job_finder import Apply, JobFinder
 from remembrancer.actors.store.job_queue import Backlog, FoundJob, JobQueue
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.records.contract import Records
@@ -67,8 +66,13 @@ ANSWER_MARGIN_S: Final = 0.2
 DEFAULT_DEADLINE_S: Final = 10.0
 ASIDE_S: Final = 0.2
 """How long one question of the consolidator's waits at most for clients to be served."""
-LARGEST_PAGE: Final = 1000
-"""Memories that one answer holds at most."""
+NOTHING: Final[dict[type[MaterialRequest], MaterialAnswer]] = {
+    ReadMemories: MemoriesRead((), more=False),
+    ReadEntityEdges: EntityEdges(()),
+    ReadUpkeep: Upkeep(),
+    ReadSession: SessionRead(None),
+}
+"""What a project without a file has."""
 CONSOLIDATOR: Final = "consolidator"
 """The name that a consolidator speaks under."""
 OFF: Final = "there is no consolidator here (the setting consolidator): set REMEMBRANCER_CONSOLIDATOR=1 to have one"
@@ -278,25 +282,16 @@ class JobHandlers:
             raise MemoryUnavailable("the store is stopping")
         records = await self._records_of(request.project)
         identity = self._scheduler.identity
-        match request:
-            case ReadMemories():
-                if records is None or request.limit < 1:
-                    return MemoriesRead((), more=False)
-                bounded = msgspec.structs.replace(request, limit=min(request.limit, LARGEST_PAGE))
-                return await self._read(lambda: records.materials(bounded, None if identity is None else identity.key))
-            case FindNear():
-                if records is None or identity is None:
-                    return NearFound(((),) * request.rows)
-                index = self._index.searchable(records.name)
-                return await self._read(lambda: find_near(records, index, identity.key, request))
-            case ReadEntityEdges(after=after):
-                return EntityEdges(()) if records is None else await self._read(lambda: records.entity_edges(after))
-            case ReadUpkeep():
-                return Upkeep() if records is None else await self._read(lambda: _upkeep_of(records, request))
-            case ReadSession(session_id=session_id, turns=turns):
-                if records is None:
-                    return SessionRead(None)
-                return await self._read(lambda: records.session_read(session_id, turns))
+        if isinstance(request, FindNear):
+            if records is None or identity is None:
+                return NearFound(((),) * request.rows)
+            index = self._index.searchable(records.name)
+            return await self._read(lambda: find_near(records, index, identity.key, request))
+        if records is None:
+            return NOTHING[type(request)]
+        model = None if identity is None else identity.key
+        answer: MaterialAnswer = await self._read(lambda: records.materials(request, model))
+        return answer
 
     async def _records_of(self, project: ProjectRef | None) -> Records | None:
         if project is None:
@@ -305,8 +300,3 @@ class JobHandlers:
 
     async def _read(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
-
-
-def _upkeep_of(records: Records, request: ReadUpkeep) -> Upkeep:
-    orphans, prunable = records.upkeep(request.orphans_before, request.prune)
-    return Upkeep(records.maintenance_state(MAINTENANCE).done_at, orphans, prunable)

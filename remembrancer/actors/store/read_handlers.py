@@ -36,6 +36,7 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
+from remembrancer.protocol.consolidation import ReadSession
 from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
@@ -285,7 +286,7 @@ class ReadHandlers:
         return StoreDescription(
             counts=counts,
             embedding=self._embedding(),
-            database_bytes=sum(records.size_bytes() for records in files),
+            database_bytes=sum(records.sizes().bytes for records in files),
             database_path=str(self._paths.project_database(request.project.id)),
             uptime_s=time.monotonic() - self._started_at,
             schema_version=SCHEMA_VERSION,
@@ -333,8 +334,9 @@ def show_memory(
         number = records.number_of(request.memory_id)
         if memory is not None and number is not None:
             found = _shown(request, records, memory, number, is_embedded(records, number), now, rules)
-            copies = (each.copies_of(memory.id, memory.content, request.session_id) for each in files)
-            return msgspec.structs.replace(found, copies=tuple(itertools.chain.from_iterable(copies)))
+            others = [each for each in files if each is not records]
+            copies = (each.surroundings(memory.id, memory.content, request.session_id).copies for each in others)
+            return msgspec.structs.replace(found, copies=(*found.copies, *itertools.chain.from_iterable(copies)))
     raise unknown_memory(request.memory_id)
 
 
@@ -348,9 +350,10 @@ def _shown(
     rules: Rules,
 ) -> MemoryShown:
     accessed_at = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
-    known = records.surroundings(memory.id, request.session_id)
+    known = records.surroundings(memory.id, memory.content, request.session_id)
     promotions = promotions_known(memory, known.promotions)
-    session = records.session_read(memory.session_id, 0).entry if memory.scope == "session" else None
+    asked = ReadSession(request.project, memory.session_id, turns=0)
+    session = records.materials(asked).entry if memory.scope == "session" else None
     around = Circumstances(embedded, known.incoming, promotions, session, known.summed_up_in)
     return MemoryShown(
         memory,
@@ -363,6 +366,7 @@ def _shown(
         incoming=known.incoming,
         promotions=promotions,
         observed_in=known.observed_in,
+        copies=known.copies,
         reasons=explain(memory, around, now, rules),
     )
 

@@ -10,7 +10,14 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from remembrancer.actors.store.records.contract import EntityRow, Filters, GraphRecords, Phrase, RankingFacts
+from remembrancer.actors.store.records.contract import (
+    EntityFilter,
+    EntityRow,
+    Filters,
+    GraphRecords,
+    Phrase,
+    RankingFacts,
+)
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 
@@ -175,30 +182,28 @@ class JoinedGraph:
 
     def named(self, name: str) -> list[Node]:
         """The nodes that have exactly this name, of every type."""
-        return self._adopt_all([file.entities_named(name, self._session_id) for file in self._files])
+        return self._found(EntityFilter(self._session_id, name=name))
 
     def keyed(self, keys: Sequence[str]) -> list[Node]:
         """The nodes with these keys."""
-        return self._adopt_all([file.entities_keyed(keys, self._session_id) for file in self._files])
+        return self._found(EntityFilter(self._session_id, keys=keys))
 
     def matching(self, phrases: Sequence[Phrase], limit: int, *, every: bool = False) -> list[Node]:
         """The best `limit` nodes of each file whose names have any of the phrases (or `every` one)."""
         if not phrases:
             return []
-        return self._adopt_all(
-            [file.entities_matching(phrases, self._session_id, limit, every=every) for file in self._files]
-        )
+        return self._found(EntityFilter(self._session_id, phrases=phrases, every=every, limit=limit))
 
     def beginning(self, key: str, limit: int) -> list[Node]:
         """At most `limit` nodes of each file whose keys begin so."""
-        return self._adopt_all([file.entities_beginning(key, self._session_id, limit) for file in self._files])
+        return self._found(EntityFilter(self._session_id, beginning=key, limit=limit))
 
     def nodes_of(self, place: int, numbers: Sequence[int]) -> list[Node]:
         """The nodes of one file's entities."""
         nodes = self._nodes[place]
         new = [number for number in numbers if number not in nodes]
         if new:
-            self._adopt(place, self._files[place].entities(new))
+            self._adopt(place, self._files[place].entities(EntityFilter(self._session_id, numbers=new)))
         return [nodes[number] for number in numbers if number in nodes]
 
     def edges(
@@ -235,13 +240,15 @@ class JoinedGraph:
                 counts[node] += count
         return counts
 
-    def memories(self, nodes: Sequence[Node], filters: Filters, limit: int) -> list[dict[int, RankingFacts]]:
+    def memories(
+        self, nodes: Sequence[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> list[dict[int, RankingFacts]]:
         """For each file: the `limit` most important and latest memories that pass the filters and name these nodes."""
         self.complete(nodes)
         found: list[dict[int, RankingFacts]] = []
         for place, file in enumerate(self._files):
             numbers = self._numbers_of(place, nodes)
-            found.append(file.memories(numbers, filters, limit) if numbers else {})
+            found.append(file.memories(numbers, filters, limit, relationships) if numbers else {})
         return found
 
     def nodes_named_by(
@@ -270,7 +277,8 @@ class JoinedGraph:
             self.keyed(sorted({node.key for node in missing}))
             self._complete.update(missing)
 
-    def _adopt_all(self, rows: Sequence[Sequence[EntityRow]]) -> list[Node]:
+    def _found(self, wanted: EntityFilter) -> list[Node]:
+        rows = [file.entities(wanted) for file in self._files]
         return list(dict.fromkeys(node for place, of_file in enumerate(rows) for node in self._adopt(place, of_file)))
 
     def _adopt(self, place: int, rows: Iterable[EntityRow]) -> list[Node]:

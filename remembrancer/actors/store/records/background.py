@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from remembrancer.actors.store.records.contract import (
     ConsolidationRequest,
@@ -13,8 +12,9 @@ from remembrancer.actors.store.records.contract import (
     Promotable,
     SessionStory,
     Surroundings,
+    WaitingWork,
 )
-from remembrancer.actors.store.records.materials import read_eligible, read_materials, read_materials_of
+from remembrancer.actors.store.records.materials import read_materials, read_materials_of
 from remembrancer.actors.store.records.memory_rows import SUMS_UP, digest_of
 from remembrancer.actors.store.records.promotion_rows import observed_in, promotions_of
 from remembrancer.actors.store.records.sessions import (
@@ -22,17 +22,26 @@ from remembrancer.actors.store.records.sessions import (
     read_session,
     read_session_story,
     read_tool_use,
-    read_topics,
     read_turns,
 )
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json
 from remembrancer.memory.promotion import CONFIDENCE_SHARE, COUNTED_ACCESSES, DIGITS, IMPORTANCE_SHARE, MOST_BESIDE
-from remembrancer.protocol.consolidation import EntityEdges, FindNear, Material, MemoriesRead, ReadMemories, SessionRead
+from remembrancer.protocol.consolidation import (
+    EntityEdges,
+    MemoriesRead,
+    ReadEntityEdges,
+    ReadMemories,
+    ReadSession,
+    ReadUpkeep,
+    SessionRead,
+    Upkeep,
+)
 from remembrancer.protocol.reads import MemoryCopy
-from remembrancer.protocol.runs import Prune, Topic
-from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.runs import Prune
 from remembrancer.protocol.writes import MemoryLink
 
+MAINTENANCE: Final = "maintenance"
+"""The one sort of maintenance that there is."""
 MOST_EDGES: Final = 20_000
 """Edges in an answer: some hundred kilobytes, and more than there is to be seen in communities."""
 EDGES_OF: Final = 5000
@@ -48,50 +57,60 @@ class SqliteBackground:
 
     _file: SqliteFile
 
-    def materials(self, request: ReadMemories, model: str | None) -> MemoriesRead:
-        return self._file.read_together(lambda query: read_materials(query, request, model))
-
-    def eligible(self, request: FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
-        return self._file.read_together(lambda query: read_eligible(query, request, limit, among))
-
-    def materials_of(self, numbers: Sequence[int]) -> dict[int, Material]:
-        return self._file.read_together(lambda query: read_materials_of(query, numbers))
-
-    def entity_edges(self, after: int = 0) -> EntityEdges:
-        return self._file.read_together(lambda query: _entity_edges(query, after))
-
-    def upkeep(self, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
-        def read(query: Query) -> tuple[int, int]:
-            ((orphans,),) = query(
-                """SELECT count(*) FROM entities WHERE created_at < ?
-                   AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
-                (orphans_before,),
-            )
-            return orphans, 0 if edit is None else _prunable(query, edit)
+    def materials(self, request: Any, model: str | None = None) -> Any:
+        def read(query: Query) -> MemoriesRead | EntityEdges | Upkeep | SessionRead:
+            match request:
+                case ReadMemories():
+                    return read_materials(query, request, model)
+                case list():
+                    return read_materials_of(query, request)
+                case ReadEntityEdges(after=after):
+                    return _entity_edges(query, after)
+                case ReadUpkeep(orphans_before=before, prune=edit):
+                    ((orphans,),) = query(
+                        """SELECT count(*) FROM entities WHERE created_at < ?
+                           AND NOT EXISTS (SELECT 1 FROM memory_entities WHERE entity = number)""",
+                        (before,),
+                    )
+                    return Upkeep(_maintenance(query).done_at, orphans, 0 if edit is None else _prunable(query, edit))
+                case ReadSession(session_id=session_id, turns=turns):
+                    return _session_read(query, session_id, turns)
+            raise TypeError(request)
 
         return self._file.read_together(read)
-
-    def session_read(self, session_id: str, turns: int) -> SessionRead:
-        return self._file.read_together(lambda query: _session_read(query, session_id, turns))
 
     def session_story(self, session_id: str) -> SessionStory:
         return self._file.read_together(lambda query: read_session_story(query, session_id))
 
-    def open_sessions(self) -> list[SessionEntry]:
-        return self._file.read_together(open_sessions)
+    def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
+        def read(query: Query) -> WaitingWork:
+            promotable = query(
+                """SELECT m.id, m.version, min(m.access_count, ?) FROM sessions AS s
+                   CROSS JOIN memories AS m ON m.session_id = s.session_id AND m.scope = 'session'
+                   WHERE s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active' AND m.forgotten_at IS NULL
+                   AND m.kind NOT IN ('scratchpad', 'tool_outcome')
+                   AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
+                (
+                    COUNTED_ACCESSES,
+                    IMPORTANCE_SHARE,
+                    CONFIDENCE_SHARE,
+                    DIGITS,
+                    round(score - MOST_BESIDE, DIGITS),
+                    limit,
+                ),
+            )
+            return WaitingWork(
+                sessions=tuple(open_sessions(query)),
+                requests=_requests(query),
+                promotable=tuple(Promotable(*row) for row in promotable),
+                maintenance=_maintenance(query),
+                is_crowded=_last_of_many(query, threshold) is not None,
+            )
 
-    def consolidation_requests(self) -> list[ConsolidationRequest]:
-        rows = self._file.read(
-            """SELECT number, requested_at, reason, up_to FROM consolidation_requests
-               WHERE status IN ('pending', 'in_progress') ORDER BY number"""
-        )
-        return [ConsolidationRequest(*row) for row in rows]
-
-    def wants_consolidation(self, threshold: int) -> bool:
-        return self._last_of_many(threshold) is not None
+        return self._file.read_together(read)
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
-        up_to = self._last_of_many(threshold)
+        up_to = self._file.read_together(lambda query: _last_of_many(query, threshold))
         if up_to is None:
             return False
         with self._file.transaction() as connection:
@@ -101,34 +120,15 @@ class SqliteBackground:
             )
         return True
 
-    def promotable_now(self, score: float, limit: int = 200) -> list[Promotable]:
-        rows = self._file.read(
-            """SELECT m.id, m.version, min(m.access_count, ?) FROM sessions AS s
-               CROSS JOIN memories AS m ON m.session_id = s.session_id AND m.scope = 'session'
-               WHERE s.status = 'active' AND s.ended_at IS NULL AND m.status = 'active' AND m.forgotten_at IS NULL
-               AND m.kind NOT IN ('scratchpad', 'tool_outcome')
-               AND round(m.importance * ? + m.confidence * ?, ?) >= ? ORDER BY m.number LIMIT ?""",
-            (COUNTED_ACCESSES, IMPORTANCE_SHARE, CONFIDENCE_SHARE, DIGITS, round(score - MOST_BESIDE, DIGITS), limit),
-        )
-        return [Promotable(*row) for row in rows]
-
-    def maintenance_state(self, what: str) -> MaintenanceState:
-        rows = self._file.read(
-            """SELECT done_at, max(0, (SELECT count(*) FROM sessions WHERE status != 'active') - coalesce(sessions, 0))
-               FROM (SELECT ? AS what) LEFT JOIN maintenance USING (what)""",
-            (what,),
-        )
-        return MaintenanceState(*rows[0])
-
-    def note_maintenance(self, what: str, at: float) -> None:
+    def note_maintenance(self, at: float) -> None:
         with self._file.transaction() as connection:
             connection.execute(
                 """INSERT INTO maintenance VALUES (?, ?, (SELECT count(*) FROM sessions WHERE status != 'active'))
                    ON CONFLICT DO UPDATE SET done_at = excluded.done_at, sessions = excluded.sessions""",
-                (what, at),
+                (MAINTENANCE, at),
             )
 
-    def surroundings(self, memory_id: str, session_id: str | None) -> Surroundings:
+    def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         def read(query: Query) -> Surroundings:
             incoming = query(
                 """SELECT o.id, l.relation, l.strength, l.created_at FROM memory_links AS l
@@ -147,40 +147,54 @@ class SqliteBackground:
                     ORDER BY o.number""",  # noqa: S608 - fixed clauses
                 (memory_id, session_id, session_id),
             )
+            copies = query(
+                """SELECT id, scope FROM memories WHERE content_digest = ? AND id != ? AND forgotten_at IS NULL
+                   AND (scope != 'session' OR ? IS NULL OR session_id = ?) ORDER BY number""",
+                (digest_of(content), memory_id, session_id, session_id),
+            )
             return Surroundings(
                 links,
                 promotions_of(query, memory_id),
                 observed_in(query, memory_id),
-                tuple(row[0] for row in summaries),
+                copies=tuple(MemoryCopy(*row) for row in copies),
+                summed_up_in=tuple(row[0] for row in summaries),
             )
 
         return self._file.read_together(read)
 
-    def copies_of(self, memory_id: str, content: str, session_id: str) -> list[MemoryCopy]:
-        rows = self._file.read(
-            """SELECT id, scope FROM memories WHERE content_digest = ? AND id != ? AND forgotten_at IS NULL
-               AND (scope != 'session' OR session_id = ?) ORDER BY number""",
-            (digest_of(content), memory_id, session_id),
-        )
-        return [MemoryCopy(*row) for row in rows]
 
-    def topics(self) -> tuple[Topic, ...]:
-        return self._file.read_together(read_topics)
+def _requests(query: Query) -> tuple[ConsolidationRequest, ...]:
+    rows = query(
+        """SELECT number, requested_at, reason, up_to FROM consolidation_requests
+           WHERE status IN ('pending', 'in_progress') ORDER BY number""",
+        (),
+    )
+    return tuple(ConsolidationRequest(*row) for row in rows)
 
-    def _last_of_many(self, threshold: int) -> int | None:
-        """The number of the last memory, if more than `threshold` have come since the last request; else None.
 
-        The active ones of the project or the user count. None as well while a request waits.
-        """
-        if self.consolidation_requests():
-            return None
-        ((added, last),) = self._file.read(
-            """SELECT count(*), (SELECT max(number) FROM memories) FROM (
-                   SELECT 1 FROM memories WHERE number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests)
-                   AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
-            (threshold + 1,),
-        )
-        return int(last) if added > threshold else None
+def _maintenance(query: Query) -> MaintenanceState:
+    ((done_at, sessions),) = query(
+        """SELECT done_at, max(0, (SELECT count(*) FROM sessions WHERE status != 'active') - coalesce(sessions, 0))
+           FROM (SELECT ? AS what) LEFT JOIN maintenance USING (what)""",
+        (MAINTENANCE,),
+    )
+    return MaintenanceState(done_at, sessions)
+
+
+def _last_of_many(query: Query, threshold: int) -> int | None:
+    """The number of the last memory, if more than `threshold` have come since the last request; else None.
+
+    The active ones of the project or the user count. None as well while a request waits.
+    """
+    if _requests(query):
+        return None
+    ((added, last),) = query(
+        """SELECT count(*), (SELECT max(number) FROM memories) FROM (
+               SELECT 1 FROM memories WHERE number > (SELECT coalesce(max(up_to), 0) FROM consolidation_requests)
+               AND status = 'active' AND forgotten_at IS NULL AND scope != 'session' LIMIT ?)""",
+        (threshold + 1,),
+    )
+    return int(last) if added > threshold else None
 
 
 def _entity_edges(query: Query, after: int) -> EntityEdges:

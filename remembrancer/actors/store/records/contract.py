@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -17,16 +17,19 @@ from numpy.typing import NDArray
 from remembrancer.protocol.consolidation import (
     EntityEdges,
     FindNear,
-    Material,
     MemoriesRead,
+    ReadEntityEdges,
     ReadMemories,
+    ReadSession,
+    ReadUpkeep,
     SessionRead,
+    Upkeep,
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Order, Promotion
 from remembrancer.protocol.reads import Filters as Filters
-from remembrancer.protocol.runs import Prune, Topic
+from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, MemoryLink, MemoryType, Operation, PortableMemory, Scope
@@ -61,6 +64,22 @@ class Promotable(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingWork:
+    """What a file has for the consolidator.
+
+    `sessions` are active, or have ended and wait for that to be dealt with; `requests` have not been dealt with;
+    `promotable` are memories of running sessions whose importance and confidence alone do not rule out that they have
+    the score: the consolidator decides. The first ones come first. `is_crowded`: a request would be written now.
+    """
+
+    sessions: tuple[SessionEntry, ...]
+    requests: tuple[ConsolidationRequest, ...]
+    promotable: tuple[Promotable, ...]
+    maintenance: MaintenanceState
+    is_crowded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Surroundings:
     """What is known of a memory beside itself.
 
@@ -73,45 +92,35 @@ class Surroundings:
     incoming: tuple[MemoryLink, ...] = ()
     promotions: tuple[Promotion, ...] = ()
     observed_in: tuple[str, ...] = ()
+    copies: tuple[MemoryCopy, ...] = ()
     summed_up_in: tuple[str, ...] = ()
 
 
 class BackgroundRecords(Protocol):
     """What is asked of one file for the consolidator's sake, and to explain what it did. Errors are as in `Records`."""
 
-    def materials(self, request: ReadMemories, model: str | None) -> MemoriesRead:
-        """A page of memories. Vectors are of `model` (None: there are none); `request.project` is not looked at."""
+    @overload
+    def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
+    @overload
+    def materials(self, request: list[int], model: str | None = None) -> MemoriesRead: ...
+    @overload
+    def materials(self, request: ReadEntityEdges, model: str | None = None) -> EntityEdges: ...
+    @overload
+    def materials(self, request: ReadUpkeep, model: str | None = None) -> Upkeep: ...
+    @overload
+    def materials(self, request: ReadSession, model: str | None = None) -> SessionRead: ...
+    def materials(self, request: Any, model: str | None = None) -> Any:
+        """What the consolidator works on: a page of memories (with vectors of `model`), the memories of these numbers
+        (without), a page of pairs of entities that the memories of the project or the user name together, the best
+        supported first, and so on. `request.project` is not looked at."""
 
-    def eligible(self, request: FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
-        """Numbers of the memories that a search may find (of `among` alone); None when there are more than `limit`."""
+    def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
+        """What is around a memory, so far as the session (None: anybody) may see it. Of a memory of another file its
+        copies here alone."""
 
-    def materials_of(self, numbers: Sequence[int]) -> dict[int, Material]:
-        """These memories, by number and without vectors; what is gone or forgotten is left out."""
-
-    def entity_edges(self, after: int = 0) -> EntityEdges:
-        """Which entities a page of the memories of the project or the user name together, the best supported first."""
-
-    def upkeep(self, orphans_before: float, edit: Prune | None) -> tuple[int, int]:
-        """How many entities no memory names that were made before a time (seconds since the epoch), and how many rows
-        there are to be pruned."""
-
-    def surroundings(self, memory_id: str, session_id: str | None) -> Surroundings:
-        """What is around a memory, so far as the session (None: anybody) may see it."""
-
-    def copies_of(self, memory_id: str, content: str, session_id: str) -> list[MemoryCopy]:
-        """The other memories of that very content, not forgotten, that the session may see, the oldest first."""
-
-    def session_read(self, session_id: str, turns: int) -> SessionRead:
-        """What is known of a session, with its last so many turns."""
-
-    def open_sessions(self) -> list[SessionEntry]:
-        """The sessions that are active, or have ended and wait for that to be dealt with, the first one first."""
-
-    def consolidation_requests(self) -> list[ConsolidationRequest]:
-        """The requests that have not been dealt with, the first one first."""
-
-    def wants_consolidation(self, threshold: int) -> bool:
-        """Whether `request_consolidation` would write a request now."""
+    def waiting_work(self, threshold: int, score: float, limit: int) -> WaitingWork:
+        """What there is to be done in the background. `threshold` is that of `request_consolidation`; `score` and
+        `limit` say which of running sessions' memories are looked at for promotion, and how many."""
 
     def request_consolidation(self, threshold: int, now: float) -> bool:
         """Ask for consolidation when more than `threshold` active memories have come since it was asked for last.
@@ -119,20 +128,8 @@ class BackgroundRecords(Protocol):
         False, and nothing is written, when it is not so or a request waits already. Writes: from the writer thread.
         """
 
-    def promotable_now(self, score: float, limit: int = 200) -> list[Promotable]:
-        """Running sessions' memories that could have at least this score, the first one first.
-
-        Those whose importance and confidence alone do not rule it out: the consolidator decides.
-        """
-
-    def maintenance_state(self, what: str) -> MaintenanceState:
-        """How things stand with a sort of maintenance."""
-
-    def note_maintenance(self, what: str, at: float) -> None:
-        """A sort of maintenance has been done. Writes: from the writer thread."""
-
-    def topics(self) -> tuple[Topic, ...]:
-        """The communities of entities that were found last."""
+    def note_maintenance(self, at: float) -> None:
+        """Maintenance has been done. Writes: from the writer thread."""
 
 
 Vectors = NDArray[np.float32]
@@ -175,18 +172,44 @@ class EmbeddedMemory:
 
     number: int
     digest: bytes
-    passages: tuple[Passage, ...]
-    vectors: Vectors
+    passages: tuple[Passage, ...] = ()
+    vectors: Vectors = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
 
 
 @dataclass(frozen=True, slots=True)
 class PassageVectors:
-    """Vectors as the index wants them: passage numbers, the memories they belong to, ordinals, (n, dimensions)."""
+    """Passages: their numbers, the memories they belong to, ordinals, vectors (n, dimensions), and which characters of
+    its memory each one is. Vectors and ranges are there if they were asked for."""
 
     numbers: list[int]
     memories: list[int]
     ordinals: list[int]
     vectors: Vectors
+    ranges: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PassageFilter:
+    """Which passages are wanted: those with these `numbers`, or those of a `model` (and of these `memories`). With
+    `heads` the first passages of those memories that have several. `ranges`, `vectors`: whether these are read."""
+
+    model: str | None = None
+    memories: Sequence[int] | None = None
+    numbers: Sequence[int] | None = None
+    heads: bool = False
+    ranges: bool = False
+    vectors: bool = True
+    limit: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How many memories each scope has (if any), whosever they are, forgotten ones not counted; at least as many
+    passages as there are; bytes on disk."""
+
+    scopes: dict[Scope, int]
+    passages: int
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,21 +318,12 @@ class Records(BackgroundRecords, Protocol):
         """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
 
         A memory that is gone, or that has no pending entry any more, is passed over; so is one whose content is not
-        what was embedded any more, which stays on the list.
+        what was embedded any more, which stays on the list. One without passages cannot be embedded: it is taken off.
         """
 
-    def fail_embedding(self, number: int, digest: bytes) -> None:
-        """Take a memory that cannot be embedded off the pending list, if its content has the `digest` of what was
-        tried."""
-
-    def require_embeddings(self, model: str) -> None:
-        """Put every memory that has no passages of `model` on the pending list."""
-
-    def pending(self) -> list[int]:
-        """Numbers of the memories that wait for vectors, oldest first."""
-
-    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        """The contents of memories."""
+    def pending(self, model: str | None = None) -> list[int]:
+        """Numbers of the memories that wait for vectors, oldest first. With a `model`, every memory that has no
+        passages of it is put on that list before: from the writer thread."""
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
@@ -360,29 +374,23 @@ class Records(BackgroundRecords, Protocol):
         of this project may.
         """
 
-    def keyword_hits(self, phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
-        """The best `limit` memories that have any of the phrases (at least one), best first.
-
-        A phrase that is there several times counts as often.
+    def keyword_hits(
+        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+    ) -> list[list[KeywordHit]]:
+        """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
+        session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
         """
-
-    def keyword_hits_apart(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int
-    ) -> tuple[list[KeywordHit], list[KeywordHit]]:
-        """As `keyword_hits`, of the session's own memories and of all others apart: up to `limit` of each."""
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
         """Of how many of the groups each of these memories has a phrase, of those that have any."""
 
-    def matching(self, filters: Filters, limit: int) -> list[int] | None:
-        """Numbers of all memories that pass the filters; None when there are more than `limit`."""
+    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+        """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
 
-    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
         """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
-        later goes first among the equally important, what was stored later among the simultaneous)."""
-
-    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
-        """The latest `limit` memories that pass the filters and in whose source a file's path holds one of `names`."""
+        later goes first among the equally important, what was stored later among the simultaneous). With `files`, the
+        latest of those in whose source a file's path holds one of them."""
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """What ranks those of the memories that pass the filters."""
@@ -392,33 +400,14 @@ class Records(BackgroundRecords, Protocol):
 
         Of episodic memories alone."""
 
-    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
-        """Those of the memories that pass the filters."""
+    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+        """Those of the memories that pass the filters; with None all, whosever they are."""
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
 
-    def memory_vectors(self, model: str, numbers: Sequence[int], *, heads: bool = False) -> PassageVectors:
-        """All passages of these memories; or (`heads`) the first passage of those of them that have several."""
-
-    def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Which characters of its memory each passage of these memories is, by the passage's number."""
-
-    def passages(self, numbers: Sequence[int]) -> PassageVectors:
-        """These passages; one that is gone is left out."""
-
-    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """The memory that each passage belongs to, and its ordinal there; one that is gone is left out."""
-
-    def passage_numbers(self, model: str) -> list[int]:
-        """Every passage's number, ascending."""
-
-    def last_passage(self, model: str | None = None) -> int:
-        """The number of the newest passage (of a model), 0 without any: at least as many as there are, and known at
-        once."""
-
-    def passage_count(self, model: str) -> int:
-        """How many passages there are."""
+    def passages(self, wanted: PassageFilter) -> PassageVectors:
+        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
 
     def is_embedded(self, model: str, number: int) -> bool:
         """Whether a memory has its vectors."""
@@ -426,14 +415,11 @@ class Records(BackgroundRecords, Protocol):
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""
 
-    def sizes(self) -> dict[Scope, int]:
-        """How many memories there are in each scope that has any, whosever they are; forgotten ones not counted."""
+    def sizes(self) -> Sizes:
+        """How large the file is: known at once."""
 
     def session_story(self, session_id: str) -> SessionStory:
         """What a session has stored and changed here, forgotten memories included (but not in its topics)."""
-
-    def size_bytes(self) -> int:
-        """Bytes on disk."""
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
@@ -449,6 +435,22 @@ class EntityRow(NamedTuple):
     name: str
     key: str
     type: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntityFilter:
+    """Which entities are wanted, of those that a session may see: with exactly this `name`, of every type; with one of
+    these `keys`; with keys that are `beginning` so; whose names have any (or `every` one) of the `phrases`, best first;
+    or with these `numbers`, which the session has been shown. One of the five is given."""
+
+    session_id: str
+    name: str | None = None
+    keys: Sequence[str] = ()
+    beginning: str | None = None
+    phrases: Sequence[Phrase] = ()
+    every: bool = False
+    numbers: Sequence[int] | None = None
+    limit: int = -1
 
 
 class EdgeRow(NamedTuple):
@@ -478,13 +480,15 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GraphSummary:
-    """The graph of a file at a glance. `connected` has the numbers of edges of the best connected entities."""
+    """The graph of a file at a glance. `connected` has the numbers of edges of the best connected entities, and
+    `topics` are the communities of entities that were found last."""
 
     entities: int = 0
     relationships: int = 0
     entity_types: dict[str, int] = field(default_factory=dict)
     relationship_types: dict[str, int] = field(default_factory=dict)
     connected: dict[int, int] = field(default_factory=dict)
+    topics: tuple[Topic, ...] = ()
 
 
 class GraphRecords(Protocol):
@@ -495,22 +499,8 @@ class GraphRecords(Protocol):
 
     # Every method may raise what those of `Records` do.
 
-    def entities_named(self, name: str, session_id: str) -> list[EntityRow]:
-        """Entities with exactly this name, of every type."""
-
-    def entities_keyed(self, keys: Sequence[str], session_id: str) -> list[EntityRow]:
-        """Entities with one of these keys."""
-
-    def entities_matching(
-        self, phrases: Sequence[Phrase], session_id: str, limit: int, *, every: bool = False
-    ) -> list[EntityRow]:
-        """The best `limit` entities whose names have any of the phrases (or `every` one), best first."""
-
-    def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
-        """At most `limit` entities whose keys begin so."""
-
-    def entities(self, numbers: Sequence[int]) -> list[EntityRow]:
-        """These entities. Only for numbers that the session has been shown."""
+    def entities(self, wanted: EntityFilter) -> list[EntityRow]:
+        """The entities that pass the filter."""
 
     def edges(
         self, numbers: Sequence[int], session_id: str, *, outgoing: bool, relationships: Collection[str] | None
@@ -523,9 +513,12 @@ class GraphRecords(Protocol):
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         """For each group of entities how many unforgotten memories name at least one of them."""
 
-    def memories(self, numbers: Sequence[int], filters: Filters, limit: int) -> dict[int, RankingFacts]:
+    def memories(
+        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> dict[int, RankingFacts]:
         """Of the memories that pass the filters and name these entities the `limit` most important and the `limit`
-        latest, with what ranks them. Of a hub's very many the newest are looked at.
+        latest, with what ranks them; with `relationships` (their `name_key`s) those that name them so. Of a hub's very
+        many the newest are looked at.
         """
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
@@ -534,8 +527,6 @@ class GraphRecords(Protocol):
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         """The whole graph (of relationships with these keys, or of all) with its `limit` best connected entities."""
 
-    def entity_uses(self, key: str, session_id: str) -> list[tuple[str, str, int]]:
-        """Names whose keys begin so, their keys, and how many unforgotten memories name them (at least one)."""
-
-    def tag_uses(self, beginning: str, session_id: str) -> dict[str, int]:
-        """Tags that begin so in either case, and how many unforgotten memories have them (at least one)."""
+    def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
+        """Names of entities that begin so, as `name_key` compares them, or tags, in either case; and how many
+        unforgotten memories have each (at least one)."""

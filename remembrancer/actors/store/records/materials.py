@@ -96,7 +96,7 @@ def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
     return clauses, arguments
 
 
-def read_materials_of(query: Query, numbers: Sequence[int]) -> dict[int, Material]:
+def read_materials_of(query: Query, numbers: Sequence[int]) -> MemoriesRead:
     """Memories by number, whole but for their vectors. Raises `ValueError` for a row that cannot be decoded."""
     rows = query(
         f"""SELECT {_COLUMNS} {_TEXTS} FROM memories AS m
@@ -105,7 +105,8 @@ def read_materials_of(query: Query, numbers: Sequence[int]) -> dict[int, Materia
     )
     entities = _read_entities(query, [row[0] for row in rows])
     sources = _read_sources(query, [row[0] for row in rows if row[18]])
-    return {row[0]: _material(row, entities.get(row[0], ()), b"", sources.get(row[0], ())) for row in rows}
+    found = (_material(row, entities.get(row[0], ()), b"", sources.get(row[0], ())) for row in rows)
+    return MemoriesRead(tuple(found), more=False)
 
 
 def read_eligible(query: Query, request: FindNear, limit: int, among: Sequence[int] | None) -> list[int] | None:
@@ -234,14 +235,17 @@ def _read_undone(query: Query, numbers: Sequence[int]) -> dict[int, str]:
     return dict(rows)
 
 
-def passage_vectors(rows: Sequence[Any]) -> PassageVectors:
-    """Rows of passages (number, memory, ordinal, vector) as they are searched."""
-    vectors = (
+def passage_vectors(rows: Sequence[Any], *, vectors: bool = True) -> PassageVectors:
+    """Rows of passages (number, memory, ordinal, the vector if there is one, the range if there is one)."""
+    return PassageVectors(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
         np.frombuffer(b"".join(row[3] for row in rows), dtype="<f4").reshape(len(rows), -1)
-        if rows
-        else np.zeros((0, 0), dtype=np.float32)
+        if rows and vectors
+        else np.zeros((0, 0), dtype=np.float32),
+        [row[-2:] for row in rows] if rows and len(rows[0]) > 4 else (),
     )
-    return PassageVectors([row[0] for row in rows], [row[1] for row in rows], [row[2] for row in rows], vectors)
 
 
 def _listed(values: Sequence[object]) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from remembrancer.actors.store.records.contract import (
     EmbeddedMemory,
     NearDuplicate,
+    PassageFilter,
     PassageVectors,
     SavedEmbeddings,
 )
@@ -25,78 +26,47 @@ class SqlitePassages:
     _file: SqliteFile
     _clock: Callable[[], float]
 
-    def pending(self) -> list[int]:
+    def pending(self, model: str | None = None) -> list[int]:
+        if model is not None:
+            with self._file.transaction() as connection:
+                _require_embeddings(connection, model)
         return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
-
-    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
-        asked = padded(numbers)
-        rows = f"SELECT number, content FROM memories WHERE number IN {places_for(asked)}"  # noqa: S608 - only "?"
-        return dict(self._file.read(rows, asked))
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         with self._file.transaction() as connection:
             return _save_embeddings(connection, model, embedded)
-
-    def fail_embedding(self, number: int, digest: bytes) -> None:
-        with self._file.transaction() as connection:
-            connection.execute(
-                """DELETE FROM pending_embeddings WHERE memory = ?
-                   AND EXISTS (SELECT 1 FROM memories WHERE number = memory AND content_digest = ?)""",
-                (number, digest),
-            )
-
-    def require_embeddings(self, model: str) -> None:
-        with self._file.transaction() as connection:
-            _require_embeddings(connection, model)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()
         with self._file.transaction() as connection:
             _link_similar(connection, links, now)
 
-    def memory_vectors(self, model: str, numbers: Sequence[int], *, heads: bool = False) -> PassageVectors:
-        asked = padded(numbers)
-        only = """AND ordinal = 0 AND EXISTS (SELECT 1 FROM passages AS next WHERE next.memory = passages.memory
-                  AND next.model = passages.model AND next.ordinal = 1)"""
-        return self._read_vectors(
-            f"WHERE memory IN {places_for(asked)} AND model = ? {only if heads else ''}", (*asked, model)
-        )
-
-    def passage_ranges(self, model: str, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        asked = padded(numbers)
+    def passages(self, wanted: PassageFilter) -> PassageVectors:
+        clauses: list[str] = []
+        arguments: list[object] = []
+        for column, numbers in (("number", wanted.numbers), ("memory", wanted.memories)):
+            if numbers is not None:
+                asked = padded(numbers)
+                clauses.append(f"{column} IN {places_for(asked)}")
+                arguments += asked
+        if wanted.model is not None:
+            clauses.append("model = ?")
+            arguments.append(wanted.model)
+        if wanted.heads:
+            clauses.append(
+                """ordinal = 0 AND EXISTS (SELECT 1 FROM passages AS next WHERE next.memory = passages.memory
+                   AND next.model = passages.model AND next.ordinal = 1)"""
+            )
+        read = ["number", "memory", "ordinal", *(["vector"] if wanted.vectors else [])]
+        read += ["start", '"end"'] if wanted.ranges else []
+        # Rows of passages are long: where neither vectors nor models matter, a short index has all that is asked for.
+        index = "INDEXED BY passages_owned" if len(read) == 3 and wanted.numbers is not None else ""
+        order = "ORDER BY number" if wanted.memories is None else ""
         rows = self._file.read(
-            f'SELECT number, start, "end" FROM passages WHERE memory IN {places_for(asked)} AND model = ?',  # noqa: S608
-            (*asked, model),
+            f"SELECT {', '.join(read)} FROM passages {index} WHERE {' AND '.join(clauses)} {order} LIMIT ?",  # noqa: S608
+            (*arguments, wanted.limit),
         )
-        return {number: (start, end) for number, start, end in rows}
-
-    def passages(self, numbers: Sequence[int]) -> PassageVectors:
-        asked = padded(numbers)
-        return self._read_vectors(f"WHERE number IN {places_for(asked)}", asked)
-
-    def passage_owners(self, numbers: Sequence[int]) -> dict[int, tuple[int, int]]:
-        asked = padded(numbers)
-        rows = self._file.read(
-            f"""SELECT number, memory, ordinal FROM passages INDEXED BY passages_owned
-                WHERE number IN {places_for(asked)}""",  # noqa: S608 - only "?"
-            asked,
-        )
-        return {number: (memory, ordinal) for number, memory, ordinal in rows}
-
-    def passage_numbers(self, model: str) -> list[int]:
-        rows = self._file.read("SELECT number FROM passages WHERE model = ? ORDER BY number", (model,))
-        return [row[0] for row in rows]
-
-    def last_passage(self, model: str | None = None) -> int:
-        ((last,),) = self._file.read(
-            f"SELECT max(number) FROM passages {'' if model is None else 'WHERE model = ?'}",  # noqa: S608 - fixed
-            () if model is None else (model,),
-        )
-        return last or 0
-
-    def passage_count(self, model: str) -> int:
-        ((count,),) = self._file.read("SELECT count(*) FROM passages WHERE model = ?", (model,))
-        return int(count)
+        return passage_vectors(rows, vectors=wanted.vectors)
 
     def is_embedded(self, model: str, number: int) -> bool:
         rows = self._file.read(
@@ -105,10 +75,6 @@ class SqlitePassages:
             (number, model, number),
         )
         return bool(rows[0][0])
-
-    def _read_vectors(self, query: str, arguments: Sequence[object]) -> PassageVectors:
-        whole = f"SELECT number, memory, ordinal, vector FROM passages {query}"  # noqa: S608 - fixed clauses
-        return self._file.read_together(lambda read: passage_vectors(read(whole, arguments)))
 
 
 def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
@@ -130,6 +96,8 @@ def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Seque
             outdated.append(memory.number)
             continue
         connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (memory.number,))
+        if not memory.passages:
+            continue
         older = connection.execute(
             "DELETE FROM passages WHERE memory = ? AND model = ? RETURNING number", (memory.number, model)
         )

@@ -17,10 +17,13 @@ from remembrancer.actors.store.records.contract import (
     Neighbours,
     Phrase,
     RankingFacts,
+    Sizes,
 )
+from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import decoded
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
-from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES, Scope
+from remembrancer.protocol.consolidation import FindNear
+from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
 from remembrancer.protocol.reads import Counts, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
@@ -38,18 +41,16 @@ class SqliteSearch:
 
     _file: SqliteFile
 
-    def keyword_hits(self, phrases: Sequence[Phrase], filters: Filters, limit: int) -> list[KeywordHit]:
-        match, read = expression_of(phrases), self._file.read
-        return _among_few(read, match, _narrowed(read, Counter(phrases)), _Among(_passing(filters)), limit)
-
-    def keyword_hits_apart(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int
-    ) -> tuple[list[KeywordHit], list[KeywordHit]]:
+    def keyword_hits(
+        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+    ) -> list[list[KeywordHit]]:
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         narrow = _narrowed(read, Counter(phrases))
+        if not apart:
+            return [_among_few(read, match, narrow, _Among(passing), limit)]
         if narrow is not None:
             own = _hits(read, match, _Among(passing, passing.is_own, _numbers_of(read, filters.session_id)), limit)
-            return own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)
+            return [own, _among_few(read, match, narrow, _Among(passing, f"NOT ({passing.is_own})"), limit)]
         rows = read(
             f"""WITH hits AS MATERIALIZED (
                     SELECT memories_text.rowid AS number, {BM25} AS score, {passing.is_own} AS own
@@ -59,8 +60,7 @@ class SqliteSearch:
                 SELECT * FROM (SELECT * FROM hits WHERE NOT own ORDER BY score DESC, number DESC LIMIT ?)""",  # noqa: S608
             (match, *passing.arguments, limit, limit),
         )
-        own, others = ([KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0))
-        return own, others
+        return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
         found: Counter[int] = Counter()
@@ -73,12 +73,18 @@ class SqliteSearch:
             found.update(number for (number,) in rows)
         return found
 
-    def matching(self, filters: Filters, limit: int) -> list[int] | None:
+    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         def read(query: Query) -> list[int] | None:
+            if isinstance(filters, FindNear):
+                return read_eligible(query, filters, limit, among)
             timed = filters.after is not None or filters.before is not None
             parts: Iterator[_Part] = _parts(filters, "memories_by_time" if timed else "memories_by_sort")
             if filters.tags and _are_few(query, filters.tags):
                 parts = iter([_tagged(filters)])
+            if among is not None:
+                chosen, (condition, arguments) = padded(among), condition_of(filters)
+                these = f"m.number IN {places_for(chosen)} AND {condition}"
+                parts = iter([_Part("memories AS m", these, [*chosen, *arguments])])
             found: list[int] = []
             for part in parts:
                 rows = query(
@@ -92,7 +98,9 @@ class SqliteSearch:
 
         return self._file.read_together(read)
 
-    def top(self, filters: Filters, order: Order, limit: int) -> list[int]:
+    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
+        if files is not None:
+            return self._from_files(files, filters, limit)
         index, keys = _ORDERS[order]
         descending = ", ".join(f"{key} DESC" for key in keys)
 
@@ -109,7 +117,7 @@ class SqliteSearch:
 
         return [int(row[-1]) for row in sorted(self._file.read_together(read), reverse=True)[:limit]]
 
-    def from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
+    def _from_files(self, names: Sequence[str], filters: Filters, limit: int) -> list[int]:
         if not names:
             return []
         condition, arguments = condition_of(filters)
@@ -156,15 +164,15 @@ class SqliteSearch:
             found.facts.update({row[0]: RankingFacts(*row[1:]) for row in (*before, *after)})
         return found
 
-    def load(self, numbers: Sequence[int], filters: Filters) -> dict[int, MemoryRecord]:
-        asked, (condition, arguments) = padded(numbers), condition_of(filters)
+    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+        asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
 
         def read(query: Query) -> dict[int, MemoryRecord]:
             rows = query(
                 f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
                 (*asked, *arguments),
             )
-            linked = _links_of(query, [row[0] for row in rows], filters.session_id)
+            linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
             return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
 
         return self._file.read_together(read)
@@ -181,8 +189,13 @@ class SqliteSearch:
     def counts(self, session_id: str | None) -> Counts:
         return self._file.read_together(lambda query: _counts(query, session_id))
 
-    def sizes(self) -> dict[Scope, int]:
-        return dict(self._file.read("SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope"))
+    def sizes(self) -> Sizes:
+        def read(query: Query) -> Sizes:
+            scopes = query("SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope", ())
+            ((last,),) = query("SELECT max(number) FROM passages", ())
+            return Sizes(dict(scopes), last or 0, self._file.size_bytes())
+
+        return self._file.read_together(read)
 
 
 def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from remembrancer.actors.store.graph.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import erase_traces, is_erased, note_session_access, revive
@@ -18,6 +17,7 @@ from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import (
     begin_move,
     end_move,
@@ -181,9 +181,6 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     # Upkeep.
 
-    def size_bytes(self) -> int:
-        return self._file.size_bytes()
-
     def checkpoint(self) -> None:
         self._file.checkpoint()
 
@@ -192,7 +189,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def _full(self) -> StorageFull | None:
         """The error for a file that has reached its limit."""
-        if self._limit_bytes is None or (size_bytes := self.size_bytes()) < self._limit_bytes:
+        if self._limit_bytes is None or (size_bytes := self._file.size_bytes()) < self._limit_bytes:
             return None
         message = (
             f"{self._file.path.name} of {self.name} has reached its limit of {self._limit_bytes} bytes: "

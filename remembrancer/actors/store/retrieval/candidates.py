@@ -21,6 +21,7 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     KeywordHit,
     Neighbours,
+    PassageFilter,
     Phrase,
     RankingFacts,
     Records,
@@ -145,7 +146,7 @@ def find_words(records: Records, phrases: Sequence[Phrase], strategy: Strategy, 
         elif few != []:
             searches = [(own, few), (msgspec.structs.replace(filters, scopes=others), None)]
     hits = None if strategy == "vector" else _by_words(records, phrases, filters, len(searches))
-    return WordsFound(records.sizes(), searches, hits)
+    return WordsFound(records.sizes().scopes, searches, hits)
 
 
 def find_candidates(source: Source, question: Question, filters: Filters, words: WordsFound | None = None) -> Found:
@@ -180,9 +181,7 @@ def _by_words(
     """What has words of the question, for each of the searches into which `filters` were divided."""
     if not phrases:
         return [[] for _ in range(searches)]
-    if searches == 1:
-        return [records.keyword_hits(phrases, filters, CANDIDATES)]
-    return records.keyword_hits_apart(phrases, filters, CANDIDATES)
+    return records.keyword_hits(phrases, filters, CANDIDATES, apart=searches > 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +291,7 @@ def cosines_of(
     """
     if not numbers:
         return {}
-    known = records.memory_vectors(model, numbers, heads=heads)
+    known = records.passages(PassageFilter(model, numbers, heads=heads))
     return best_cosines(known.memories, known.vectors, query)
 
 

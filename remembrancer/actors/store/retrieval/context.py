@@ -285,7 +285,7 @@ class Gathering:
         filters = Filters(self._request.session_id, ("project",))
 
         def read() -> Finds:
-            numbers = records.from_files(self._files.names(), filters, SHARED * self._request.limit)
+            numbers = records.top(filters, "latest", SHARED * self._request.limit, self._files.names())
             found = self._loaded(records, numbers, filters, SHARED)
             return Finds([each for each in found.memories if self._files.is_source(each.source.file)], found.more)
 

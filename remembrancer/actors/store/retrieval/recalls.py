@@ -225,7 +225,7 @@ class _Recall:
         begun = {
             place: self._threads.submit(find_candidates, source, question, self._filters, words[place])
             for place, source in enumerate(self._sources[1:], 1)
-            if sum(source.records.sizes().values()) > WORTH_A_THREAD
+            if sum(source.records.sizes().scopes.values()) > WORTH_A_THREAD
         }
         found: list[Found] = []
         for place, source in enumerate(self._sources):
@@ -267,7 +267,9 @@ class _Recall:
             facts = {number: each for number, each in facts.items() if each.status == "active"}
             cosines = self._cosines(source, list(facts))
             signals = {number: Signals(cosines.get(number), None) for number in facts}
-            found.append(Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {}))
+            found.append(
+                Found(self.vector is None or source.passages is not None, signals, facts, records.sizes().scopes, {})
+            )
         scored = self._scored(found, (), by_time=True)
         first = sorted(scored, key=lambda item: -found[item[0][0]].facts[item[0][1]].happened_at)
         known = {key for key, _ in first}
@@ -288,7 +290,7 @@ class _Recall:
         facts = records.ranking_facts(list(numbers), filters) if numbers else {}
         cosines = self._cosines(source, list(facts))
         signals = {number: Signals(cosines.get(number), None) for number in facts}
-        return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes(), {})
+        return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes().scopes, {})
 
     def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
         if self.vector is None or source.passages is None:
@@ -308,7 +310,7 @@ class _Recall:
             (place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()
         }
         if not by_time:
-            answerable = answerable_cosine(sum(source.records.last_passage() for source in self._sources))
+            answerable = answerable_cosine(sum(source.records.sizes().passages for source in self._sources))
             by_words = not is_unlikely(signals, answerable) or self._words_tell(found)
             for key in (unfit := noise(signals, by_words=by_words, answerable=answerable)):
                 del signals[key]

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Vectors
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, PassageFilter, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
@@ -125,7 +125,7 @@ def _loaded(sources: Sequence[Source], page: Ranked, filters: Filters, now: floa
     for place, source in enumerate(sources if len(compared) > 1 else ()):
         numbers = [number for each, number in compared if each == place]
         if numbers and source.passages is not None and source.passages.model == models[0]:
-            means = mean_vectors(source.records.memory_vectors(models[0], numbers))
+            means = mean_vectors(source.records.passages(PassageFilter(models[0], numbers)))
             vectors |= {(place, number): mean for number, mean in zip(*means, strict=True)}
     return [
         Entry(
@@ -359,8 +359,8 @@ def _with_cosines(
         numbers = [number for each, number in contents if each == place]
         if not numbers or source.passages is None:
             continue
-        known = source.records.memory_vectors(source.passages.model, numbers)
-        ranges = source.records.passage_ranges(source.passages.model, numbers)
+        known = source.records.passages(PassageFilter(source.passages.model, numbers, ranges=True))
+        ranges = dict(zip(known.numbers, known.ranges, strict=True))
         cosines = (known.vectors @ vector).tolist() if known.numbers else []
         for memory, passage, cosine in sorted(zip(known.memories, known.numbers, cosines, strict=True)):
             within = ranges.get(passage)

@@ -19,7 +19,7 @@ import numpy as np
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, SavedEmbeddings, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.embedding_queue import (
@@ -307,7 +307,7 @@ class EmbeddingScheduler:
         identity = self.identity
         try:
             # On the writer's thread: what is not pending there any more is still among the unsaved here.
-            missing = await self._committer.run(partial(_require, records, identity))
+            missing = await self._committer.run(partial(records.pending, None if identity is None else identity.key))
         except RemembrancerError as error:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
             return
@@ -328,7 +328,8 @@ class EmbeddingScheduler:
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if final:
             if records is not None:
-                self._committer.run(lambda: records.fail_embedding(number, digest)).add_done_callback(_log_error)
+                unembedded = EmbeddedMemory(number, digest)
+                self._committer.run(partial(records.save_embeddings, "", [unembedded])).add_done_callback(_log_error)
             self.dead_letters.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 
@@ -410,11 +411,11 @@ class EmbeddingScheduler:
             records, numbers = self._files.get(name), [number for file, number in jobs if file == name]
             try:
                 read = asyncio.get_running_loop().run_in_executor
-                found = {} if records is None else await read(self._threads, records.texts, numbers)
+                found = {} if records is None else await read(self._threads, records.load, numbers, None)
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
                 continue
-            texts.update(((name, number), text) for number, text in found.items())
+            texts.update(((name, number), memory.content) for number, memory in found.items())
         return texts
 
     def _tell(self, job: Job, error: str | None) -> None:
@@ -423,14 +424,7 @@ class EmbeddingScheduler:
                 future.set_result(error)
 
 
-def _require(records: Records, identity: ModelIdentity | None) -> list[int]:
-    """What waits for vectors, after everything without vectors of the model has been put on that list."""
-    if identity is not None:
-        records.require_embeddings(identity.key)
-    return records.pending()
-
-
-def _log_error(done: asyncio.Future[None]) -> None:
+def _log_error(done: asyncio.Future[SavedEmbeddings]) -> None:
     if not done.cancelled() and done.exception() is not None:
         logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
 

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import Records, SavedEmbeddings
+from remembrancer.actors.store.records.contract import PassageFilter, Records, SavedEmbeddings
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex, VectorIndex
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.protocol.control import IndexFigures
@@ -268,7 +268,7 @@ def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> I
     """Count the passages of one file in the records and in its collection."""
     try:
         indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).count()
-        recorded = records.passage_count(identity.key)
+        recorded = len(records.passages(PassageFilter(identity.key, vectors=False)).numbers)
     except (IndexLost, RemembrancerError) as error:
         logger.warning("the index was not counted", extra={"file": records.name, "reason": str(error)})
         return IndexFigures(records.name, 0, 0, ready=False)

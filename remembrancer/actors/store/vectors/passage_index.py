@@ -15,7 +15,14 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 import numpy as np
 
-from remembrancer.actors.store.records.contract import NearDuplicate, PassageVectors, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records.contract import (
+    NearDuplicate,
+    PassageFilter,
+    PassageVectors,
+    Records,
+    SavedEmbeddings,
+    Vectors,
+)
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.protocol.consolidation import FindNear, NearFound
 from remembrancer.protocol.errors import InvalidInput
@@ -162,7 +169,7 @@ class PassageIndex:
         self.records = records
         self.model = model
         self._collection: Collection | None = None
-        self._all_are_newest = records.last_passage(model) == 0
+        self._all_are_newest = not records.passages(PassageFilter(model, vectors=False, limit=1)).numbers
         self._collection_is_filled = False
         self._newest = ExactCollection()
         self._unchecked: list[_Unchecked] = []
@@ -229,10 +236,10 @@ class PassageIndex:
             IndexLost: what it says it holds cannot be found in it.
         """
         indexed = set(collection.numbers())
-        recorded = self.records.passage_numbers(self.model)
+        recorded = self.records.passages(PassageFilter(self.model, vectors=False)).numbers
         # An index may keep the list of what it holds apart from what it searches: some passages are looked for.
         held = [number for number in recorded if number in indexed]
-        known = self.records.passages(held[:: max(1, len(held) // PROBES)])
+        known = self.records.passages(PassageFilter(numbers=held[:: max(1, len(held) // PROBES)]))
         nearest = collection.search(known.vectors, 1) if known.numbers else []
         found = sum(hits[0].cosine >= ITSELF_COSINE for hits in nearest if hits)
         if found * 2 < len(known.numbers):
@@ -244,7 +251,7 @@ class PassageIndex:
         for start in range(0, len(missing), RECONCILE_PAGE):
             if self._stopping:
                 return len(surplus) + start
-            page = self.records.passages(missing[start : start + RECONCILE_PAGE])
+            page = self.records.passages(PassageFilter(numbers=missing[start : start + RECONCILE_PAGE]))
             collection.upsert(page)
             if len(missing) <= MAX_NEWEST:  # new when a crash came, so perhaps not compared; or else all is made anew
                 self._leave_unchecked(page)
@@ -320,7 +327,9 @@ class PassageIndex:
             newest, queries, limit
         )  # as it stood before: what has moved meanwhile is in the index by now
         merged = [_merge(left, right, replaced, limit) for left, right in zip(exact, indexed, strict=True)]
-        owners = self.records.passage_owners(list({hit.passage for hits in merged for hit in hits}))
+        seen = list({hit.passage for hits in merged for hit in hits})
+        found = self.records.passages(PassageFilter(numbers=seen, vectors=False))
+        owners = dict(zip(found.numbers, zip(found.memories, found.ordinals, strict=True), strict=True))
         return [
             [PassageHit(hit.passage, *owners[hit.passage], hit.cosine) for hit in hits if hit.passage in owners]
             for hits in merged
@@ -363,13 +372,14 @@ def find_near(records: Records, index: PassageIndex | None, model: str, request:
     if not request.rows:
         return NearFound(())
     queries = _rows_of(request)
-    numbers = records.eligible(request, EXACT_UP_TO)
+    numbers = records.matching(request, EXACT_UP_TO)
     if numbers is None:
         numbers = None if index is None else _through(index, queries, records, request)
     if numbers is None:
-        numbers = records.eligible(request, 2**31)
+        numbers = records.matching(request, 2**31)
     best = _nearest(records, model, queries, numbers or (), request)
-    materials = records.materials_of(sorted({number for row in best for number, _ in row}))
+    numbers = sorted({number for row in best for number, _ in row})
+    materials = {each.number: each for each in records.materials(numbers).memories}
     return NearFound(
         tuple(tuple((materials[number], cosine) for number, cosine in row if number in materials) for row in best)
     )
@@ -398,7 +408,7 @@ def _through(index: PassageIndex, queries: Vectors, records: Records, request: F
         except IndexLost:
             return None
         seen = sorted({hit.memory for hits in hits_of_each for hit in hits if hit.cosine >= least})
-        eligible = set(records.eligible(request, len(seen), seen) or ())
+        eligible = set(records.matching(request, len(seen), seen) or ())
         found |= eligible
         unfinished = [
             len(hits) == limit
@@ -417,7 +427,7 @@ def _nearest(
     """For each row the numbers of its nearest memories with their cosines. A page of vectors at a time."""
     best: list[list[tuple[int, float]]] = [[] for _ in queries]
     for start in range(0, len(numbers), NEAR_PAGE):
-        memories, means = mean_vectors(records.memory_vectors(model, numbers[start : start + NEAR_PAGE]))
+        memories, means = mean_vectors(records.passages(PassageFilter(model, numbers[start : start + NEAR_PAGE])))
         if not memories:
             continue
         if means.shape[1] != queries.shape[1]:

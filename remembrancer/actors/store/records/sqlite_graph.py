@@ -1,25 +1,25 @@
 """`GraphRecords` in one SQLite file: each question is a few index scans, bounded where a hub would make them long.
 
-The edges are rows of `memory_entities`: `subject` --`relationship`--> `entity`, said by `memory`.
+The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by `memory`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from remembrancer.actors.store.records.contract import (
     EdgeRow,
     Edges,
+    EntityFilter,
     EntityRow,
     Filters,
     GraphSummary,
     Link,
-    Phrase,
     RankingFacts,
 )
 from remembrancer.actors.store.records.search import condition_of, expression_of
+from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.memory.names import name_key
 
@@ -38,7 +38,7 @@ IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.sco
 IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
                         SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                         AND a.scope = 'session' AND a.session_id != ?))"""  # noqa: S608 - fixed clauses
-COLUMNS: Final = "subject, relationship, entity, memory"
+COLUMNS: Final = "subject, edge, entity, memory"
 NO_ENTITY: Final = 0
 """A number that no entity has."""
 
@@ -49,46 +49,27 @@ class SqliteGraph:
     def __init__(self, file: SqliteFile) -> None:
         self._file = file
 
-    def entities_named(self, name: str, session_id: str) -> list[EntityRow]:
-        return self._entities("e.name = ?", (name, session_id))
-
-    def entities_keyed(self, keys: Sequence[str], session_id: str) -> list[EntityRow]:
-        return [
-            row
-            for part in map(padded, _parts(keys))
-            for row in self._entities(f"e.key IN {places_for(part)}", (*part, session_id))
-        ]
-
-    def entities_beginning(self, key: str, session_id: str, limit: int) -> list[EntityRow]:
-        return self._entities("e.key >= ? AND e.key < ?", (key, key + AFTER_ALL, session_id), limit)
-
-    def entities_matching(
-        self, phrases: Sequence[Phrase], session_id: str, limit: int, *, every: bool = False
-    ) -> list[EntityRow]:
-        rows = self._file.read(
-            f"""SELECT e.number, e.name, e.key, e.type
-                FROM entities_text CROSS JOIN entities AS e ON e.number = entities_text.rowid
-                WHERE entities_text MATCH ? AND {IS_VISIBLE} ORDER BY entities_text.rank, e.number LIMIT ?""",  # noqa: S608
-            (expression_of(phrases, "AND" if every else "OR"), session_id, limit),
-        )
-        return [EntityRow._make(row) for row in rows]
-
-    def entities(self, numbers: Sequence[int]) -> list[EntityRow]:
-        return [
-            EntityRow._make(row)
-            for part in map(padded, _parts(numbers))
-            for row in self._file.read(
-                f"SELECT number, name, key, type FROM entities WHERE number IN {places_for(part)} ORDER BY number",  # noqa: S608
-                part,
-            )
-        ]
-
-    def _entities(self, condition: str, arguments: Sequence[object], limit: int = -1) -> list[EntityRow]:
-        rows = self._file.read(
-            f"""SELECT e.number, e.name, e.key, e.type FROM entities AS e
-                WHERE {condition} AND {IS_VISIBLE} ORDER BY e.key, e.number LIMIT ?""",  # noqa: S608 - fixed clauses
-            (*arguments, limit),
-        )
+    def entities(self, wanted: EntityFilter) -> list[EntityRow]:
+        found, visible = "e.number, e.name, e.key, e.type FROM entities AS e WHERE", f"AND {IS_VISIBLE}"
+        session, order = (wanted.session_id,), "ORDER BY e.key, e.number LIMIT ?"
+        asked: list[tuple[str, Sequence[object]]] = []
+        if wanted.numbers is not None:
+            asked = [(f"{found} e.number IN {places_for(part)}", part) for part in map(padded, _parts(wanted.numbers))]
+        elif wanted.phrases:
+            found = found.replace("FROM", "FROM entities_text CROSS JOIN") + " e.number = entities_text.rowid AND"
+            order = "ORDER BY entities_text.rank, e.number LIMIT ?"
+            match = expression_of(wanted.phrases, "AND" if wanted.every else "OR")
+            asked = [(f"{found} entities_text MATCH ? {visible} {order}", (match, *session, wanted.limit))]
+        elif wanted.name is not None:
+            asked = [(f"{found} e.name = ? {visible} {order}", (wanted.name, *session, wanted.limit))]
+        elif wanted.beginning is not None:
+            span = (wanted.beginning, wanted.beginning + AFTER_ALL)
+            asked = [(f"{found} e.key >= ? AND e.key < ? {visible} {order}", (*span, *session, wanted.limit))]
+        else:
+            for part in map(padded, _parts(wanted.keys)):
+                statement = f"{found} e.key IN {places_for(part)} {visible} {order}"
+                asked.append((statement, (*part, *session, wanted.limit)))
+        rows = [row for statement, arguments in asked for row in self._file.read(f"SELECT {statement}", arguments)]
         return [EntityRow._make(row) for row in rows]
 
     def edges(
@@ -98,20 +79,20 @@ class SqliteGraph:
         wanted: list[object] = []
         condition = "subject IS NOT NULL"
         if relationships is not None:
-            wanted.extend(padded(self._spellings(here, numbers, relationships)))
+            wanted.extend(padded(self._spellings(here, "edge", numbers, relationships)))
             if not wanted:
                 return Edges([], cut=False)
-            condition += f" AND relationship IN {places_for(wanted)}"
+            condition += f" AND edge IN {places_for(wanted)}"
         order = "entity DESC, memory DESC" if outgoing else "memory DESC"
         source, arguments, cut = self._bounded(here, numbers, condition, wanted, order)
         if not source:
             return Edges([], cut=False)
         rows = self._file.read(
-            f"""SELECT r.subject, r.relationship, r.entity, sum(a.forgotten_at IS NULL) AS live, count(*) AS said
+            f"""SELECT r.subject, r.edge, r.entity, sum(a.forgotten_at IS NULL) AS live, count(*) AS said
                 FROM ({source}) AS r LEFT JOIN {APART} ON {IS_APART.format("r")}
                 WHERE a.number IS NULL OR a.scope != 'session' OR a.session_id = ?
-                GROUP BY r.subject, r.entity, r.relationship
-                ORDER BY live DESC, said DESC, r.subject, r.entity, r.relationship LIMIT ?""",  # noqa: S608
+                GROUP BY r.subject, r.entity, r.edge
+                ORDER BY live DESC, said DESC, r.subject, r.entity, r.edge LIMIT ?""",  # noqa: S608
             (*arguments, session_id, MOST_EDGES + 1),
         )
         edges = [EdgeRow(subject, kind, target, live, said - live) for subject, kind, target, live, said in rows]
@@ -147,10 +128,10 @@ class SqliteGraph:
             arguments += [number, *wanted, share]
         return " UNION ALL ".join(parts), arguments, bool(heavy)
 
-    def _spellings(self, here: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
+    def _spellings(self, here: str, what: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
         asked = padded(numbers)
         rows = self._file.read(
-            f"SELECT DISTINCT relationship FROM memory_entities WHERE {here} IN {places_for(asked)}",  # noqa: S608
+            f"SELECT DISTINCT {what} FROM memory_entities WHERE {here} IN {places_for(asked)}",  # noqa: S608
             asked,
         )
         return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
@@ -169,8 +150,14 @@ class SqliteGraph:
             for group in groups
         ]
 
-    def memories(self, numbers: Sequence[int], filters: Filters, limit: int) -> dict[int, RankingFacts]:
-        source, arguments, _ = self._bounded("entity", numbers, "TRUE", (), "memory DESC")
+    def memories(
+        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> dict[int, RankingFacts]:
+        said, wanted = "TRUE", list[object]()
+        if relationships is not None:
+            wanted.extend(padded(self._spellings("entity", "relationship", numbers, relationships)))
+            said = f"relationship IN {places_for(wanted)}"
+        source, arguments, _ = self._bounded("entity", numbers, said, wanted, "memory DESC")
         if not source:
             return {}
         condition, allowed = condition_of(filters)
@@ -195,22 +182,23 @@ class SqliteGraph:
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         condition = "s.subject IS NOT NULL"
+        alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen" if relationships is None else ""
         wanted: tuple[str, ...] = ()
         if relationships is not None:
-            spellings = self._file.read("SELECT DISTINCT relationship FROM memory_entities")
+            spellings = self._file.read("SELECT DISTINCT edge FROM memory_entities")
             wanted = tuple(spelling for (spelling,) in spellings if name_key(spelling) in relationships)
-            condition += f" AND s.relationship IN {places_for(wanted)}"
+            condition += f" AND s.edge IN {places_for(wanted)}"
         rows = self._file.read(
             f"""WITH seen AS MATERIALIZED (
                     SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
                     WHERE {VISIBLE}),
                 edges AS MATERIALIZED (
-                    SELECT DISTINCT s.subject, s.relationship, s.entity FROM seen AS s WHERE {condition}),
-                ends AS (SELECT subject AS entity FROM edges UNION ALL SELECT entity FROM edges)
-                SELECT 'relationship', relationship, count(*) FROM edges GROUP BY relationship
+                    SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
+                ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
+                SELECT 'relationship', edge, count(*) FROM edges GROUP BY edge
                 UNION ALL SELECT 'entity', e.type, count(*) FROM (SELECT DISTINCT entity FROM seen) AS v
                     JOIN entities AS e ON e.number = v.entity GROUP BY e.type
-                UNION ALL SELECT * FROM (SELECT 'connected', entity, count(*) AS edges FROM ends
+                UNION ALL SELECT * FROM (SELECT 'connected', entity, sum(edges) AS edges FROM ends
                     GROUP BY entity ORDER BY edges DESC, entity LIMIT ?)""",  # noqa: S608 - fixed clauses
             (session_id, *wanted, limit),
         )
@@ -223,19 +211,20 @@ class SqliteGraph:
             entity_types=figures["entity"],
             relationship_types=figures["relationship"],
             connected=figures["connected"],
+            topics=self._file.read_together(read_topics),
         )
 
-    def entity_uses(self, key: str, session_id: str) -> list[tuple[str, str, int]]:
-        return self._file.read(
-            f"""SELECT e.name, e.key, count(DISTINCT m.number) FROM entities AS e
-                CROSS JOIN memory_entities AS s ON s.entity = e.number
-                CROSS JOIN memories AS m ON m.number = s.memory
-                WHERE e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
-                GROUP BY e.number""",  # noqa: S608 - fixed clauses
-            (key, key + AFTER_ALL, session_id),
-        )
-
-    def tag_uses(self, beginning: str, session_id: str) -> dict[str, int]:
+    def uses(self, of: Literal["entity", "tag"], beginning: str, session_id: str) -> list[tuple[str, int]]:
+        if of == "entity":
+            key = name_key(beginning) if beginning else ""
+            return self._file.read(
+                f"""SELECT e.name, count(DISTINCT m.number) FROM entities AS e
+                    CROSS JOIN memory_entities AS s ON s.entity = e.number
+                    CROSS JOIN memories AS m ON m.number = s.memory
+                    WHERE e.key >= ? AND e.key < ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                    GROUP BY e.number""",  # noqa: S608 - fixed clauses
+                (key, key + AFTER_ALL, session_id),
+            )
         # From tag to tag through the index: there are far fewer tags than memories that have them.
         known = self._file.read(
             """WITH RECURSIVE known (tag) AS (SELECT min(tag) FROM memory_tags UNION ALL
@@ -243,7 +232,7 @@ class SqliteGraph:
                SELECT tag FROM known WHERE tag IS NOT NULL"""
         )
         folded = beginning.casefold()
-        uses: Counter[str] = Counter()
+        uses: list[tuple[str, int]] = []
         for part in _parts([tag for (tag,) in known if tag.casefold().startswith(folded)]):
             rows = self._file.read(
                 f"""SELECT t.tag, count(*) FROM memory_tags AS t CROSS JOIN memories AS m ON m.number = t.memory
@@ -251,8 +240,8 @@ class SqliteGraph:
                     GROUP BY t.tag""",  # noqa: S608 - fixed clauses
                 (*part, session_id),
             )
-            uses.update(dict(rows))
-        return dict(uses)
+            uses += rows
+        return uses
 
 
 def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
