@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Order, Records, Vectors
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import Source, searched_once
 from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
@@ -30,6 +30,7 @@ from remembrancer.protocol.reads import (
     ContextSection,
     GatherContext,
     Notice,
+    Order,
     Recall,
     RecalledMemory,
     Scores,
