@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -35,12 +35,21 @@ class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
     conversation_turn: int | None = None
 
 
-class EntityRef(msgspec.Struct, frozen=True):
-    """An entity that a memory is about, and how."""
+class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entity that a memory is about, and how.
+
+    With a `subject` (the name of another entity of the memory) the relationship is one between these two entities:
+    `subject` --`relationship`--> `name`. Without one it is the memory's own.
+    """
 
     name: str
     type: str
     relationship: str
+    subject: str = ""
+
+
+MENTIONED_WITH: Final = "mentioned_with"
+"""The edge between two entities of a memory that does not say how they are related."""
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +75,7 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
     """What a memory is: messages, snapshots, exports and the records' columns are derived from it.
 
-    `session_id` is the session that it belongs to; the first of `related_entities` is the subject that the others are
-    related to.
+    `session_id` is the session that it belongs to.
     """
 
     session_id: str

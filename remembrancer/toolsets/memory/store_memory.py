@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
 from remembrancer.memory.text import check_text, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
@@ -145,7 +146,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         importance=given(arguments.importance, MATTERS.get(kind or kind_of_type(memory_type), 0.5)),
         tags=clean_tags(arguments.tags),
         source=_source(given(arguments.source, Source())),
-        related_entities=clean_entities(arguments.related_entities),
+        related_entities=with_subjects(clean_entities(arguments.related_entities)),
         kind=kind,
         summary=clean_summary(arguments.summary),
         structured=clean_object(arguments.structured, field="structured") or {},

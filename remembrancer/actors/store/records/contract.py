@@ -508,9 +508,12 @@ class GraphRecords(Protocol):
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         """For each group of entities how many unforgotten memories name at least one of them."""
 
-    def memories(self, numbers: Sequence[int], filters: Filters, limit: int) -> dict[int, RankingFacts]:
+    def memories(
+        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> dict[int, RankingFacts]:
         """Of the memories that pass the filters and name these entities the `limit` most important and the `limit`
-        latest, with what ranks them. Of a hub's very many the newest are looked at.
+        latest, with what ranks them; with `relationships` (their `name_key`s) those that name them so. Of a hub's very
+        many the newest are looked at.
         """
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:

@@ -22,6 +22,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
+    MENTIONED_WITH,
     EntityRef,
     HistoryEntry,
     Operation,
@@ -261,9 +262,11 @@ def note_session_access(connection: sqlite3.Connection, numbers: Sequence[int], 
 
 def _read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
     rows = query(
-        """SELECT e.name, e.type, me.relationship FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
+        """SELECT e.name, e.type, me.relationship, iif(me.edge = ?, '', coalesce(s.name, ''))
+           FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
+           LEFT JOIN entities AS s ON s.number = me.subject
            WHERE me.memory = ? ORDER BY me.ordinal, me.entity, me.relationship""",
-        (number,),
+        (MENTIONED_WITH, number),
     )
     return tuple(EntityRef(*row) for row in rows)
 
@@ -561,16 +564,24 @@ def link_entities(
 ) -> int:
     """Make a memory's edges to its entities, and the entities that are new. Returns how many edges were made.
 
-    The first entity is the subject, to which the others are related. `made_at`: when edges that were here were made.
+    Between two entities there is the edge that names both; the others are mentioned with the first one. `made_at`:
+    when edges that were here were made.
     """
     edges = 0
-    subject: int | None = None
-    for ordinal, entity in enumerate(entities):
-        number = _number_of(connection, entity, now)
-        subject = number if subject is None else subject
+    numbers = [_number_of(connection, entity, now) for entity in entities]
+    named: dict[str, int] = {}
+    for entity, number in zip(entities, numbers, strict=True):
+        named.setdefault(name_key(entity.name), number)
+    subjects = [named.get(name_key(entity.subject)) if entity.subject else None for entity in entities]
+    related = {frozenset(ends) for ends in zip(subjects, numbers, strict=True)}
+    for ordinal, (entity, number, subject) in enumerate(zip(entities, numbers, subjects, strict=True)):
+        edge = MENTIONED_WITH if subject is None else entity.relationship
+        if subject is None and frozenset((numbers[0], number)) not in related:
+            subject = numbers[0]
         edges += connection.execute(
-            """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject)
-               VALUES (?, ?, ?, ?, ?, nullif(?, ?))""",
+            """INSERT OR IGNORE INTO memory_entities
+                   (memory, entity, relationship, created_at, ordinal, subject, edge)
+               VALUES (?, ?, ?, ?, ?, nullif(?, ?), ?)""",
             (
                 memory,
                 number,
@@ -579,6 +590,7 @@ def link_entities(
                 ordinal,
                 subject,
                 number,
+                edge,
             ),
         ).rowcount
     return edges
