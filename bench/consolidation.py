@@ -2,6 +2,8 @@
 
 - `session`: a session of 500 memories is consolidated in the background, while another session of the project recalls.
 - `maintenance`: a pass over 100,000 memories; the consolidator's and the store's memory above what they hold idle.
+- `sameness`: of pairs of sentences (`sameness.txt`; no rule was written with them in view) those that are rightly
+  taken, or not taken, for the same statement.
 - `sources`: with `--data`, conversations in a form that `bench/datasets.py` tells: `any@5` before and after everything
   is consolidated, of the turns that hold the answer, or a summary that has them word for word.
 """
@@ -25,7 +27,11 @@ import psutil
 from bench.client import StdioClient
 from bench.datasets import load
 from bench.harness import Figure, Runtime, drained, fill, print_table, runtime, wait_until
+from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.commands.demo import memories
+from remembrancer.config.settings import Settings
+from remembrancer.memory.promotion import DEFAULT_PROMOTION
+from remembrancer.memory.wording import same_in_words
 
 SESSION: Final = 500
 BACKGROUND: Final = 2_000
@@ -33,7 +39,8 @@ RECALLS: Final = 200
 MAINTAINED: Final = 100_000
 WAYS: Final = ("first", "again", "after the release", "in the evening", "with the new cache")
 """Each text of the session is noted some times in a little other words: what clusters are made of."""
-PARTS: Final = ("session", "maintenance", "sources")
+PARTS: Final = ("session", "maintenance", "sameness", "sources")
+PAIRS: Final = Path(__file__).with_name("sameness.txt")
 
 
 async def session_figures(size: int = SESSION) -> list[Figure]:
@@ -166,6 +173,22 @@ async def _bytes(running: Runtime) -> int:
     return total
 
 
+async def sameness_figures() -> list[Figure]:
+    """How many pairs the rule for merging gets right, with their cosines by the default model."""
+    engine = load_engine(Settings(), 2)
+    right: dict[str, list[bool]] = {}
+    for line in PAIRS.read_text(encoding="utf-8").splitlines():
+        truth, one, other = line.split(" | ")
+        vectors = engine.embed_passages([one, other])
+        cosine = float(vectors[0] @ vectors[1])
+        merged = cosine > DEFAULT_PROMOTION.merge_cosine and same_in_words(one, other, cosine)
+        right.setdefault(truth, []).append(merged == (truth == "same"))
+    return [
+        Figure("pairs that say the same: merged", 100 * statistics.mean(right["same"]), "%", 0),
+        Figure("pairs that do not: kept apart", 100 * statistics.mean(right["different"]), "%", 100, True),
+    ]
+
+
 async def source_figures(data: Path) -> list[Figure]:
     """`any@5` over all conversations, before and after each is consolidated whole."""
     dataset = await asyncio.to_thread(load, data)
@@ -214,6 +237,7 @@ def main() -> None:
     parts: dict[str, Callable[[], Awaitable[list[Figure]]]] = {
         "session": session_figures,
         "maintenance": maintenance_figures,
+        "sameness": sameness_figures,
         "sources": lambda: source_figures(given.data),
     }
     figures: list[Figure] = []

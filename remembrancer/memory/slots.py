@@ -85,6 +85,8 @@ _DATES: Final = words(
     "sundays january february march april may june july august september october november december daily weekly "
     "monthly hourly nightly yearly first second third fourth fifth sixth seventh eighth ninth tenth morning evening"
 )
+_NUMBERED: Final = words("issue pr ticket bug task step phase stage chapter part section case sprint milestone level")
+"""A number after one of these names a thing."""
 _MANY: Final = words("depend rely consist subscribe react lik love enjoy support speak")
 _PLACING: Final = words("host stor keep deploy send put track manag publish buy writ")
 """After these and their object stands where it is."""
@@ -296,7 +298,7 @@ def _numbered(text: str) -> Iterator[Slot]:
     """What is said of an amount: "the pool has 8 threads", "uses Python 3.11"."""
     tokens = _TOKEN.findall(text)
     place = max((place for place, each in enumerate(tokens) if _is_number(each)), default=0)
-    if place:
+    if place and tokens[place - 1].casefold() not in _NUMBERED:
         topic, value = _parted(tokens[place:])
         yield Slot(_keys(" ".join(tokens[:place])) | topic, IS, value, "number")
 

@@ -50,23 +50,30 @@ NUMBERS: Final = {
     "two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7",
     "eight": "8", "nine": "9", "ten": "10", "eleven": "11", "twelve": "12",
 }  # fmt: skip
-_PREPOSITIONS: Final = words("""
+PREPOSITIONS: Final = words("""
     in on at by for from of with without to into onto over under via through before after until till within between
     about against per than including excluding if unless when while where during except only
 """)
-_RESTRICTING: Final = words("""
+RESTRICTING: Final = words("""
     without before after until till within between excluding if unless when while where during except only but some few
     fewer most many several sometimes rarely seldom hardly barely often twice thrice half less more
 """)
 """Words that say of what, when or how far something holds: with one more of them it is another claim."""
+_GIVING_UP: Final = words(
+    "stop drop remov retir abandon deprecat ceas quit discontinu dislik hat avoid refus lack forbid ban"
+)
+"""Stems of verbs that deny: both texts have one, or none of them."""
+_PERSONS: Final = words("i me my he him his she her")
 _IGNORED: Final = (
     (ARTICLES | FUNCTION_WORDS | FILLERS | words("each every all any because then once again first too also such so"))
-    - _PREPOSITIONS
-    - _RESTRICTING
+    - PREPOSITIONS
+    - RESTRICTING
     - DENIALS
+    - _PERSONS
 )
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/+#:-]+[^\W_]+)*[+#]*")
 _EMPHASIS: Final = re.compile(r",? *\b(?:without|with no) (?:any )?exceptions?\b", re.IGNORECASE)
+_FORMER: Final = re.compile(r"(?<!is )(?<!are )(?<!was )(?<!were )(?<!be )(?<!been )\bused to ", re.IGNORECASE)
 _DENIED: Final = "not"
 _MARKS: Final = frozenset("._/+#:")
 _FIRST_NOT_LATIN: Final = 0x370
@@ -133,8 +140,7 @@ def same_in_words(one: str, other: str, cosine: float) -> bool:
     - with a cosine up to 0.92 one of them at most has words that the other has not: an addition, another order;
     - above that both may, if none of these words is in the place of another: after the same word or before it;
     - no number, name or piece of code, no denial and no condition (if, only, before …) is in one of them alone;
-    - no preposition or denial has another object in each, or its objects in another order, and no object has another
-      preposition;
+    - no preposition or denial has another object in each, or its objects in another order;
     - nothing has changed places with something else.
     """
     if normalised(one) == normalised(other):
@@ -155,21 +161,21 @@ def same_in_words(one: str, other: str, cosine: float) -> bool:
 @lru_cache(maxsize=1024)
 def _read(text: str) -> _Text:
     """What counts of a text. Kept, as each one is compared with several."""
-    tokens = list(_tokens(_EMPHASIS.sub("", unicodedata.normalize("NFKC", text))))
+    tokens = list(_tokens(_FORMER.sub("not ", _EMPHASIS.sub("", unicodedata.normalize("NFKC", text)))))
     keys = [key for key, _ in tokens]
     words = []
     objects: dict[str, list[str]] = {}
     for place, (key, named) in enumerate(tokens):
         before = keys[place - 1] if place else ""
         after = keys[place + 1] if place + 1 < len(keys) else ""
-        if key in _PREPOSITIONS or key == _DENIED:
+        if key in PREPOSITIONS or key == _DENIED:
             objects.setdefault(key, []).append(after)
         else:
             words.append(_Word(key, named, before, after))
     return _Text(
         tuple(words),
         {key: tuple(each) for key, each in objects.items()},
-        frozenset(keys) & _RESTRICTING,
+        frozenset(keys) & (RESTRICTING | _GIVING_UP),
         keys.count(_DENIED),
     )
 
@@ -178,7 +184,7 @@ def _tokens(text: str) -> Iterator[tuple[str, bool]]:
     """The words of a text that count: stems, prepositions and denials; and whether each names something."""
     for found in _WORD.finditer(text):
         written, folded = found[0], found[0].casefold()
-        if folded in _PREPOSITIONS or folded in _RESTRICTING:
+        if folded in PREPOSITIONS or folded in RESTRICTING:
             yield folded, False
         elif folded in DENIALS or folded.endswith(("n't", "n’t")):
             yield _DENIED, False
@@ -201,23 +207,13 @@ def _in_one_place(own_a: Sequence[_Word], own_b: Sequence[_Word]) -> bool:
 
 
 def _other_objects(a: _Text, b: _Text) -> bool:
-    """Whether a preposition has other objects in each text, or in another order, or an object another preposition."""
+    """Whether a preposition has other objects in each text, or in another order."""
     for preposition in a.objects.keys() & b.objects.keys():
         in_a, in_b = a.objects[preposition], b.objects[preposition]
         common = [each for each in in_a if each in in_b]
         if not common or common != [each for each in in_b if each in in_a]:
             return True
-    of_a, of_b = _governing(a), _governing(b)
-    return any(not of_a[each] & of_b[each] for each in of_a.keys() & of_b.keys())
-
-
-def _governing(text: _Text) -> dict[str, set[str]]:
-    """The prepositions of each object."""
-    governing: dict[str, set[str]] = {}
-    for preposition, objects in text.objects.items():
-        for each in objects:
-            governing.setdefault(each, set()).add(preposition)
-    return governing
+    return False
 
 
 def _changed_places(a: _Text, b: _Text) -> bool:

@@ -406,7 +406,7 @@ async def test_what_was_undone_is_not_done_again_by_itself_but_for_somebody_who_
 
 
 async def test_another_fact_about_the_same_thing_is_not_merged_and_can_be_found(home: Path) -> None:
-    known, other = (f"the checkout API is deployed from the {branch} branch" for branch in ("main", "release"))
+    known, other = (f"the cache is cleared when the service {does}" for does in ("starts", "stops"))
     async with workplace(home) as place:
         await place.start()
         before = await place.note(known, scope="project", kind="fact")

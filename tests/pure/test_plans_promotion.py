@@ -130,8 +130,8 @@ def test_summaries_take_no_place_from_what_they_are_made_of() -> None:
 
 
 def test_what_is_near_and_not_the_same_is_promoted_and_linked_to_that() -> None:
-    arriving = strong(1, "the checkout API is deployed from the main branch", kind="fact")
-    target = material(2, "the checkout API is deployed from the release branch", kind="fact", scope="project")
+    arriving = strong(1, "the cache is cleared when the service starts", kind="fact")
+    target = material(2, "the cache is cleared when the service stops", kind="fact", scope="project")
     made = plan([arriving], {arriving.id: [(target, 0.9)]})
     assert made.moved == (arriving.id,)
     assert [edit for edit in made.groups[0] if isinstance(edit, AddLink)] == [

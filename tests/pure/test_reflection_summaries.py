@@ -13,7 +13,6 @@ from remembrancer.actors.consolidator.summaries import (
     central_sentence,
     content_words,
     cut_at_word,
-    lex_rank,
     one_line,
     sentences_of,
     split_sentences,
@@ -147,15 +146,6 @@ def test_a_text_is_cut_to_a_beginning_of_it(text: str, length: int) -> None:
     cut = cut_at_word(text, length)
     assert text.startswith(cut)
     assert len(cut) <= length
-
-
-@given(st.integers(1, 12), st.integers(0, 2**32 - 1))
-def test_the_ranks_of_all_sentences_are_a_distribution(count: int, seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    table = generator.random((count, count)) * (generator.random((count, count)) > 0.5)
-    rank = lex_rank((table + table.T) / 2, generator.random(count).tolist())
-    assert rank.sum() == pytest.approx(1.0)
-    assert (rank > 0).all()
 
 
 @pytest.mark.parametrize(

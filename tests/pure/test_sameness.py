@@ -101,6 +101,14 @@ DIFFERENT = [
     ("De gebruiker wil tests.", "De gebruiker wil geen tests."),
     ("O cliente quer testes.", "O cliente não quer testes."),
     ("Kunden vill ha tester.", "Kunden vill inte ha tester."),
+    ("The API runs on Postgres.", "The API used to run on Postgres."),
+    ("The API uses Postgres.", "The API stopped using Postgres."),
+    ("I like tabs.", "She likes tabs."),
+    ("Issue #12 is fixed", "Issue #13 is fixed"),
+    ("The first run took 40 seconds", "The second run took 12 seconds"),
+    ("Sentry reported a TypeError in checkout", "Sentry reported a KeyError in checkout"),
+    ("The report lists open invoices", "The report lists overdue invoices"),
+    ("Always commit generated files", "Never commit generated files"),
 ]
 
 

@@ -1,8 +1,7 @@
 """Extractive summaries: the central sentences of some texts, without those that say the same again. Pure.
 
-Centrality is LexRank (Erkan and Radev, 2004) in its continuous form, with the random surfer's jumps biased to the
-sentences of important texts (Otterbacher, Erkan and Radev, 2005). The choice among the central ones is by maximal
-marginal relevance (Carbonell and Goldstein, 1998).
+A sentence is central that is like many others (degree centrality: Erkan and Radev, 2004), of important texts above all.
+The choice among the central ones is by maximal marginal relevance (Carbonell and Goldstein, 1998).
 """
 
 from __future__ import annotations
@@ -18,13 +17,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from remembrancer.memory.wording import stem, words
+from remembrancer.memory.wording import (
+    ARTICLES,
+    DENIALS,
+    FILLERS,
+    FUNCTION_WORDS,
+    PREPOSITIONS,
+    RESTRICTING,
+    stem,
+    words,
+)
 
 DEFAULT_BUDGET: Final = 400
 ONE_LINE: Final = 120
 MOST_SENTENCES: Final = 200
 """Sentences that are looked at: the table of their similarities grows with the square."""
-DAMPING: Final = 0.85
 RELEVANCE_SHARE: Final = 0.7
 """What centrality weighs in the choice; the rest is how little of it has been said."""
 SAID_ALREADY: Final = 0.9
@@ -34,7 +41,6 @@ FULL_WORDS: Final = 4
 LEAST_CENTRAL: Final = 0.5
 """A sentence with less than this share of the mean centrality is beside the point: it does not even fill a gap."""
 _LEAST_WEIGHT: Final = 0.05
-_ROUNDS: Final = 100
 _SETTLED: Final = 1e-9
 _END: Final = re.compile(
     r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+"""
@@ -48,18 +54,16 @@ _ABBREVIATION: Final = re.compile(
 _ABBREVIATION_LENGTH: Final = 9
 _LONGEST_NUMBER: Final = 4
 _BULLET: Final = re.compile(r"(?:[-*•>]|#{1,6}|\d{1,3}[.)])\s+")
-# Articles, pronouns, prepositions, auxiliaries and the like: they say nothing of a text's subject.
-STOP_WORDS: Final = words("""
-    a about after again all also am an and any are as at be because been before being both but by can could did do does
-    doing done during each either else even ever every few for from further get gets getting go goes going gonna got had
-    has have having he hello her here hers herself hey hi him himself his how however i if in into is it its itself just
-    let lets like ll lot made make makes many may me might mine more most much must my myself need needs no nor not now
-    of off oh ok okay on once one only or other our ours ourselves out over own per please quite rather re really s
-    same say says she should since so some still such t than thank thanks that the their theirs them themselves then
-    there these they thing things this those though through to too under until up upon us use used uses using ve very
-    via was way we well were what when where whether which while who whom whose why will with within without would yeah
-    yes yet you your yours yourself yourselves d m
-""")
+STOP_WORDS: Final = (
+    ARTICLES
+    | FUNCTION_WORDS
+    | FILLERS
+    | DENIALS
+    | PREPOSITIONS
+    | RESTRICTING
+    | words("use uses used need needs get make")
+)
+"""They say nothing of a text's subject."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’_/-][^\W_]+)*")
 _LOOKED_AT: Final = 1_000
 
@@ -92,17 +96,11 @@ class Summary:
 
 
 def sentences_of(sources: Sequence[Source]) -> list[Sentence]:
-    """All the sentences in order, `MOST_SENTENCES` at most: each source gives its first ones in turn."""
+    """All the sentences in order, `MOST_SENTENCES` at most: the first ones of each source."""
     split = [split_sentences(source.text) for source in sources]
-    left, deep = MOST_SENTENCES, 0
-    taken = [0] * len(split)
-    while left and any(deep < len(each) for each in split):
-        for place, each in enumerate(split):
-            if left and deep < len(each):
-                taken[place] += 1
-                left -= 1
-        deep += 1
-    return [Sentence(place, text) for place, each in enumerate(split) for text in each[: taken[place]]]
+    # As many of each as there is room for when the shorter ones leave theirs.
+    first = sorted((depth, place) for place, each in enumerate(split) for depth in range(len(each)))[:MOST_SENTENCES]
+    return [Sentence(place, split[place][depth]) for place, depth in sorted((place, depth) for depth, place in first)]
 
 
 def summarise(sources: Sequence[Source], budget: int = DEFAULT_BUDGET) -> Summary:
@@ -151,29 +149,6 @@ def one_line(content: str, length: int = ONE_LINE) -> str:
     return line if len(line) <= length else cut_at_word(line, length - 1) + "…"
 
 
-def lex_rank(similarities: NDArray[np.float64], weights: Sequence[float]) -> NDArray[np.float64]:
-    """The share of its time that a surfer spends at each sentence; all together are 1.
-
-    With the probability `DAMPING` it goes on to a sentence in proportion to the similarity, else to any in
-    proportion to the weights. From one that is like no other it goes anywhere.
-    """
-    count = len(similarities)
-    bias = np.maximum(np.asarray(weights, dtype=np.float64), _LEAST_WEIGHT)
-    bias /= bias.sum()
-    links = similarities.copy()
-    np.fill_diagonal(links, 0.0)
-    sums = links.sum(axis=1, keepdims=True)
-    steps = np.where(sums > 0, np.divide(links, sums, out=np.zeros_like(links), where=sums > 0), bias)
-    rank = np.full(count, 1.0 / count)
-    for _ in range(_ROUNDS):
-        following = (1 - DAMPING) * bias + DAMPING * (rank @ steps)
-        moved = float(np.abs(following - rank).sum())
-        rank = following
-        if moved < _SETTLED:
-            break
-    return rank
-
-
 def join_sentences(sentences: Iterable[str]) -> str:
     """The sentences as one line; one that ends with no mark gets a full stop before the next."""
     line = ""
@@ -187,8 +162,11 @@ def _merits(
     sentences: Sequence[Sentence], similarities: NDArray[np.float64], sources: Sequence[Source]
 ) -> NDArray[np.float64]:
     """How much each sentence says of the whole: its centrality, less for one that says little by itself."""
-    centrality = lex_rank(similarities, [sources[each.source].weight for each in sentences])
-    merits: NDArray[np.float64] = centrality * np.array([_substance(each.text) for each in sentences])
+    weights = np.array([max(sources[each.source].weight, _LEAST_WEIGHT) for each in sentences])
+    links = similarities.copy()
+    np.fill_diagonal(links, 1.0)  # also of a sentence without a content word
+    substance = np.array([_substance(each.text) for each in sentences])
+    merits: NDArray[np.float64] = (links @ weights) * substance / weights.sum()
     return merits
 
 

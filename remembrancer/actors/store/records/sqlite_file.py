@@ -121,6 +121,10 @@ class SqliteFile:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def empty_log(self) -> None:
+        """Move all of the write-ahead log into the database and cut it to nothing, if no reader is in the way."""
+        self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def close(self) -> None:
         """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
         with self._readers_lock:
@@ -197,6 +201,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")  # what was erased is not to be read from the file
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints have a thread of their own
     connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
