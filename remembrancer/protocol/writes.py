@@ -240,13 +240,22 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     reason: str | None = None
 
 
+class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Delete a memory for good. Never queued: `was_queued` says that writes about it were, and are deleted."""
+
+    memory_id: str
+    was_queued: bool = False
+
+
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     """Take in a whole memory with its id and history: from an export, or from a narrower scope's file."""
 
     memory: PortableMemory
 
 
-MemoryChange = StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | ImportMemory
+MemoryChange = (
+    StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | EraseMemory | ImportMemory
+)
 """What can be done to one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun
@@ -358,6 +367,14 @@ class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
     re_embedded: bool = False
 
 
+class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `EraseMemory`. `said_by` are memories that were derived from it, and may say what it said."""
+
+    memory_id: str
+    already: bool = False
+    said_by: tuple[str, ...] = ()
+
+
 class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """What came of an `ImportMemory`. `present`: this id is there already and was left as it is."""
 
@@ -372,6 +389,7 @@ Result = (
     | ForgottenResult
     | PromotedResult
     | RestoredResult
+    | ErasedResult
     | ImportedResult
     | SessionResult
     | RunResult

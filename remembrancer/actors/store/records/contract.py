@@ -27,7 +27,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
-from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Promotion
+from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Order, Promotion
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -133,7 +133,6 @@ class BackgroundRecords(Protocol):
 
 
 Vectors = NDArray[np.float32]
-Order = Literal["important", "latest"]
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
@@ -355,6 +354,12 @@ class Records(BackgroundRecords, Protocol):
 
     def moves(self) -> list[Operation]:
         """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
+
+    def scrub(self, memory_id: str) -> bool:
+        """Take out what is left of an erased memory, also from the file's own log; whether anything was."""
+
+    def is_erased(self, memory_id: str) -> bool:
+        """Whether a memory of that id was erased here."""
 
     def number_of(self, memory_id: str) -> int | None:
         """The number of a memory."""

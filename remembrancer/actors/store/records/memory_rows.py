@@ -231,6 +231,47 @@ def delete_memory(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     return tuple(row[0] for row in passages)
 
 
+_TRACES: Final = (
+    "DELETE FROM history WHERE memory_id = ?1",
+    "DELETE FROM promotion_log WHERE memory_id = ?1 OR merged_into = ?1",
+    "DELETE FROM run_changes WHERE memory_id = ?1",
+    "DELETE FROM cross_project_patterns WHERE memory_id = ?1",
+    "DELETE FROM awaited_links WHERE target = ?1",
+    # Answers that have its tags or a reason in them: a repetition of such a change finds no memory any more.
+    *(
+        f"DELETE FROM applied_operations WHERE instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
+        for name in ("TaggedResult", "ForgottenResult", "PromotedResult")
+    ),
+)
+"""What a memory leaves behind, also in the file of a project that it was promoted from."""
+
+
+def is_erased(connection: sqlite3.Connection, memory_id: str) -> bool:
+    """Whether a memory of that id was deleted for good."""
+    return connection.execute("SELECT 1 FROM erased WHERE memory_id = ?", (memory_id,)).fetchone() is not None
+
+
+def mark_erased(connection: sqlite3.Connection, memory_id: str, now: float) -> None:
+    """From now on nothing makes a memory of that id."""
+    connection.execute("INSERT OR IGNORE INTO erased VALUES (?, ?)", (memory_id, now))
+
+
+def erase_traces(connection: sqlite3.Connection, memory_id: str, now: float) -> bool:
+    """Delete what is left of a memory that is not here any more; whether there was anything."""
+    found = sum(connection.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
+    chains = connection.execute(
+        "SELECT number, promotion_chain FROM memories WHERE instr(promotion_chain, ?)", (memory_id,)
+    ).fetchall()
+    for number, chain in chains:
+        left = tuple(step for step in _DECODERS["promotion_chain"](chain) if step.memory_id != memory_id)
+        connection.execute(
+            "UPDATE memories SET promotion_chain = ? WHERE number = ?", (encode_json(left).decode(), number)
+        )
+    if found or chains:
+        mark_erased(connection, memory_id, now)
+    return bool(found or chains)
+
+
 def register_session(connection: sqlite3.Connection, session_id: str, now: float) -> None:
     """Note that a session is active at `now`, and register it when it is new.
 

@@ -167,6 +167,12 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
+    -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
+    CREATE TABLE erased (
+        memory_id TEXT PRIMARY KEY,
+        erased_at REAL NOT NULL
+    ) WITHOUT ROWID;
+
     CREATE TABLE applied_operations (
         operation_id TEXT PRIMARY KEY,
         result BLOB NOT NULL,
