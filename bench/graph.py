@@ -65,7 +65,13 @@ def operations(edges: int, seed: int = 1) -> Iterator[Operation]:
     for number, text in enumerate(memories(count)):
         chosen = dict.fromkeys(chance.choices(range(len(names)), weights, k=EDGES_PER_MEMORY + 1))
         entities = tuple(
-            EntityRef(names[each], TYPES[each % len(TYPES)], chance.choice(RELATIONSHIPS)) for each in chosen
+            EntityRef(
+                names[each],
+                TYPES[each % len(TYPES)],
+                chance.choice(RELATIONSHIPS),
+                subject=names[next(iter(chosen))] if place else "",
+            )
+            for place, each in enumerate(chosen)
         )
         requested_at = 1_700_000_000.0 + number
         name = f"op-{number}"

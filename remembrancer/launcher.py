@@ -10,7 +10,23 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
+SHELL = "remembrancer.commands.shell:commands"
 COMMANDS = {
+    "search": (SHELL, "find memories by meaning and words: search which database do we use"),
+    "list": (SHELL, "list memories, the newest or the most important first"),
+    "show": (SHELL, "show a memory whole"),
+    "add": (SHELL, "remember something: add We deploy on Tuesdays"),
+    "edit": (SHELL, "change a memory, its text in your editor"),
+    "tag": (SHELL, "give a memory tags, and take tags away"),
+    "promote": (SHELL, "give a memory to its project, or to the user"),
+    "forget": (SHELL, "hide a memory from search"),
+    "restore": (
+        "remembrancer.commands.shell:restore",
+        "undo a forgetting or a change (restore ID), or put back a backup (restore FILE)",
+    ),
+    "history": (SHELL, "what was done to a memory, and when"),
+    "graph": (SHELL, "how an entity is related with others"),
+    "erase": (SHELL, "delete memories for good, with their history"),
     "mcp": (
         "remembrancer.actors.bridge.bridge",
         "speak MCP on standard input and output: what a client's setup starts",
@@ -28,17 +44,22 @@ COMMANDS = {
     "doctor": ("remembrancer.commands.doctor", "look for what is wrong, and say what to do"),
     "projects": ("remembrancer.commands.projects", "which projects are remembered, and when each was last used"),
     "backup": ("remembrancer.commands.backup", "write everything that cannot be made again into one file"),
-    "restore": (
-        "remembrancer.commands.backup:restore_main",
-        "put a backup in the place of what is there, which is kept",
-    ),
     "export": ("remembrancer.commands.export", "write memories as JSON Lines"),
     "import": ("remembrancer.commands.import_", "take in what an export has written"),
     "hook": ("remembrancer.commands.hook", "record an event of an assistant's session: what its client's hooks run"),
     "maintain": ("remembrancer.commands.maintain", "archive, merge and sweep out what has become of no use"),
     "demo": ("remembrancer.commands.demo", "show what it does, on a memory of its own"),
+    "completion": ("remembrancer.launcher:completion", "print what completes these commands in bash, zsh or fish"),
+    "help": ("remembrancer.launcher:help_", "what there is, or how a command is used: help search"),
 }
-"""Name: the module whose `main(argv)`, or the function named behind it, returns the exit status; and a line of help."""
+"""Name: the module whose `main(argv)`, or the function (or the table of functions) named behind it, returns the exit
+status; and a line of help."""
+MEANT = {
+    **{"recall": "search", "find": "search", "query": "search", "ls": "list", "get": "show", "cat": "show"},
+    **{"remember": "add", "store": "add", "update": "edit", "rm": "forget", "remove": "forget", "delete": "erase"},
+    **{"undo": "restore", "log": "history", "stop": "down", "start": "up", "settings": "config", "install": "setup"},
+}
+"""What other programs call it, and our tools."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -72,7 +93,8 @@ def run(commands: Mapping[str, tuple[str, str]], arguments: list[str]) -> int:
     name = parser.parse_args(arguments[:1]).command  # what follows is for the command's own parser
     try:
         module, _, function = commands[name][0].partition(":")
-        return int(getattr(importlib.import_module(module), function or "main")(arguments[1:]))
+        entry = getattr(importlib.import_module(module), function or "main")
+        return int((entry[name] if isinstance(entry, dict) else entry)(arguments[1:]))
     except KeyboardInterrupt:
         print(f"remembrancer {name}: interrupted", file=sys.stderr)
         return exit_codes.INTERRUPTED
@@ -95,9 +117,76 @@ def _clean_output() -> None:
 def _unknown(name: str, commands: list[str]) -> str:
     import difflib  # for who has mistyped alone
 
-    near = difflib.get_close_matches(name, commands, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name, [*commands, *MEANT], n=1, cutoff=0.5)
     listed = f"known are {', '.join(commands)}"
-    return f"unknown command {name[:60]!a}: {f'did you mean {near[0]}? ({listed})' if near else listed}"
+    hint = f"did you mean {MEANT.get(near[0], near[0])}? ({listed})" if near else listed
+    return f"unknown command {name[:60]!a}: {hint}"
+
+
+def help_(argv: list[str]) -> int:
+    """Say what there is, or how a command is used; returns the exit status."""
+    return run(COMMANDS, [*argv[:1], "--help"])
+
+
+BASH = """_remembrancer() {
+    local current="${COMP_WORDS[COMP_CWORD]}" words=""
+    if [ "$COMP_CWORD" -eq 1 ]; then words="@NAMES@"
+    else case "${COMP_WORDS[1]}" in
+@OPTIONS@
+    esac; fi
+    COMPREPLY=($(compgen -W "$words" -- "$current"))
+}
+complete -o default -F _remembrancer remembrancer
+"""
+ZSH = """#compdef remembrancer
+_remembrancer() {
+    local -a commands
+    commands=(
+@NAMES@
+    )
+    if (( CURRENT == 2 )); then _describe command commands
+    else case "$words[2]" in
+@OPTIONS@
+        *) _files;;
+    esac; fi
+}
+compdef _remembrancer remembrancer
+"""
+
+
+def completion(argv: list[str]) -> int:
+    """Print what completes the commands in a shell; returns the exit status."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="remembrancer completion",
+        description='Print what completes these commands. bash: eval "$(remembrancer completion bash)" in ~/.bashrc; '
+        "zsh: the same in ~/.zshrc, after compinit; fish: remembrancer completion fish | source, in config.fish.",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+    shell = parser.parse_args(argv).shell
+    from remembrancer.commands.shell import commands, option_names
+
+    options = {name: option_names(name) for name in commands}
+    if shell == "fish":
+        for name, (_, text) in COMMANDS.items():
+            said = text.replace("'", "")
+            print(f"complete -c remembrancer -f -n __fish_use_subcommand -a {name} -d '{said}'")
+        for name, found in options.items():
+            for each in found:
+                print(f"complete -c remembrancer -n '__fish_seen_subcommand_from {name}' -l {each.removeprefix('--')}")
+        return 0
+    if shell == "bash":
+        names = " ".join(COMMANDS)
+        cases = "\n".join(f'        {name}) words="{" ".join(found)}";;' for name, found in options.items())
+        print(BASH.replace("@NAMES@", names).replace("@OPTIONS@", cases), end="")
+        return 0
+    quoted = [
+        f"""        '{name}:{text.replace("'", "").replace(":", " -")}'""" for name, (_, text) in COMMANDS.items()
+    ]
+    cases = "\n".join(f"        {name}) compadd -- {' '.join(found)}; _files;;" for name, found in options.items())
+    print(ZSH.replace("@NAMES@", "\n".join(quoted)).replace("@OPTIONS@", cases), end="")
+    return 0
 
 
 def _parser(commands: Mapping[str, tuple[str, str]], statuses: Mapping[int, str]) -> argparse.ArgumentParser:

@@ -250,7 +250,7 @@ class Demo:
         writer, reader = self.clients[0], self.clients[1]
         entities = [
             {"name": "BillingService", "type": "service", "relationship": "is deployed"},
-            {"name": "Jenkins", "type": "tool", "relationship": "deployed_by"},
+            {"name": "Jenkins", "type": "tool", "relationship": "deployed_by", "subject": "BillingService"},
         ]
         before, after = (
             "BillingService is deployed by Jenkins.",
@@ -262,7 +262,7 @@ class Demo:
             answer = await call(reader, "recall_memories", query="How is BillingService deployed?", limit=3)
             return [each["content"] for each in answer["memories"] if each["id"] == memory]
 
-        argo = {"name": "Argo CD", "type": "tool", "relationship": "deployed_by"}
+        argo = {"name": "Argo CD", "type": "tool", "relationship": "deployed_by", "subject": "BillingService"}
         swap = {"add": [argo], "remove": ["Jenkins"]}
         await call(writer, "update_memory", memory_id=memory, content=after, related_entities=swap)
         self._promise("an update is what the other sessions find", await found() == [after])
@@ -356,7 +356,7 @@ class Demo:
         if self.broken:
             self.console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
             return False
-        self.console.print("[green]Every promise was kept.[/] To use it: see “Connect your assistant” in the README.")
+        self.console.print("[green]Every promise was kept.[/] To use it: see “Install and connect” in the README.")
         return True
 
     def _in_the_files(self) -> tuple[set[str], set[str]]:

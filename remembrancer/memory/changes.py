@@ -15,7 +15,15 @@ from remembrancer.memory.limits import MAX_ENTITIES, MAX_TAGS
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
-from remembrancer.protocol.writes import EntityRef, Scope, Snapshot, StoreMemory, TagMemory, UpdateMemory
+from remembrancer.protocol.writes import (
+    MENTIONED_WITH,
+    EntityRef,
+    Scope,
+    Snapshot,
+    StoreMemory,
+    TagMemory,
+    UpdateMemory,
+)
 
 MAX_METADATA_BYTES: Final = 64 * 1024
 """All of a memory's metadata as JSON."""
@@ -83,7 +91,9 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         importance=before.importance if change.importance is None else change.importance,
         tags=_with_tags(before.tags, change.add_tags, change.remove_tags, "tags"),
         metadata=_merged(before.metadata, change.metadata or {}, "metadata"),
-        related_entities=_with_entities(before.related_entities, change.add_entities, change.remove_entities),
+        related_entities=with_subjects(
+            _with_entities(before.related_entities, change.add_entities, change.remove_entities)
+        ),
         kind=before.kind if change.kind is None else change.kind,
         type=before.type if change.kind is None else type_of_kind(change.kind),
         summary=_said(before.summary, change.summary),
@@ -234,6 +244,13 @@ def _with_entities(
         named = named or [each for each in present if name_key(each.name) == name_key(name)]
         left = [each for each in left if each not in named]
     return tuple(dict.fromkeys((*left, *add)))
+
+
+def with_subjects(entities: tuple[EntityRef, ...]) -> tuple[EntityRef, ...]:
+    """The entities of a memory, with those that a relationship starts from and that are not among them yet."""
+    named = {name_key(each.name) for each in entities}
+    missing = (each.subject for each in entities if each.subject and name_key(each.subject) not in named)
+    return (*entities, *(EntityRef(name, "concept", MENTIONED_WITH) for name in dict.fromkeys(missing)))
 
 
 def spans_of(versions: Iterable[int]) -> str:

@@ -102,7 +102,7 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
         clean_name(tag, field="tags", longest=MAX_TAG)
     check_count(memory.related_entities, field="related_entities", most=MAX_ENTITIES)
     for entity in memory.related_entities:
-        for name in (entity.name, entity.type, entity.relationship):
+        for name in (entity.name, entity.type, entity.relationship, entity.subject or entity.name):
             clean_name(name, field="related_entities", longest=MAX_NAME)
     for field, text, longest in (
         ("source.tool", memory.source.tool, MAX_NAME),

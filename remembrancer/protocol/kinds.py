@@ -99,20 +99,10 @@ def kind_of_type(memory_type: MemoryType) -> Kind:
     return _KINDS[memory_type]
 
 
-def entity_type(given: str) -> str:
-    """An entity's type: one of the twelve where the given word is one or a well-known synonym, else that word in small
-    letters.
-
-    Case, blanks around and the separators `_` and `-` make no difference to what is well known.
-    """
-    return _known_entity_kind(given) or given.lower()
-
-
 def entity_kind(given: str) -> EntityKind:
-    """Which of the twelve an entity's type is; `custom` for all others."""
-    return _known_entity_kind(given) or "custom"
+    """Which of the twelve kinds an entity's type is, by itself or by a well-known synonym; `custom` for all others.
 
-
-def _known_entity_kind(given: str) -> EntityKind | None:
+    Case, blanks around and the separators `_` and `-` make no difference.
+    """
     words = " ".join(given.casefold().replace("_", " ").replace("-", " ").split())
-    return _ENTITY_KINDS.get(words) or _ENTITY_SYNONYMS.get(words)
+    return _ENTITY_KINDS.get(words) or _ENTITY_SYNONYMS.get(words) or "custom"

@@ -12,6 +12,7 @@ from remembrancer.protocol.session_life import SessionStatus
 from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
+Order = Literal["important", "latest"]
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """How much each scope weighs in a recall: six profiles."""
@@ -159,6 +160,21 @@ class Recalled(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
     profile: ProfileName | None = None
     """The weight profile that was used; None where one scope alone was searched."""
+
+
+class ListMemories(Filters, frozen=True, tag=True, kw_only=True):
+    """The memories of `project`, of the user and of the session that pass the filters. Answered by `Listed`."""
+
+    project: ProjectRef
+    order: Order = "latest"
+    limit: int = 50
+
+
+class Listed(msgspec.Struct, frozen=True, tag=True):
+    """The first memories of that order."""
+
+    memories: tuple[ListedMemory, ...]
+    notices: tuple[Notice, ...] = ()
 
 
 class AwaitEmbedding(msgspec.Struct, frozen=True, tag=True):

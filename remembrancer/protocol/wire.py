@@ -28,6 +28,8 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GetMemory,
     GraphFound,
+    Listed,
+    ListMemories,
     MemoryShown,
     NoteAccess,
     Noted,
@@ -139,6 +141,7 @@ GatewayRequest = (
     | Suggest
     | NoteAccess
     | GetMemory
+    | ListMemories
     | ImportSessions
     | Reflect
     | Maintain
@@ -162,6 +165,7 @@ ToGateway = (
     | Suggestions
     | Noted
     | MemoryShown
+    | Listed
     | Reflected
     | Maintained
 )

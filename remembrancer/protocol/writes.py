@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -35,12 +35,21 @@ class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
     conversation_turn: int | None = None
 
 
-class EntityRef(msgspec.Struct, frozen=True):
-    """An entity that a memory is about, and how."""
+class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An entity that a memory is about, and how.
+
+    With a `subject` (the name of another entity of the memory) the relationship is one between these two entities:
+    `subject` --`relationship`--> `name`. Without one it is the memory's own.
+    """
 
     name: str
     type: str
     relationship: str
+    subject: str = ""
+
+
+MENTIONED_WITH: Final = "mentioned_with"
+"""The edge between two entities of a memory that does not say how they are related."""
 
 
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,8 +75,7 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
     """What a memory is: messages, snapshots, exports and the records' columns are derived from it.
 
-    `session_id` is the session that it belongs to; the first of `related_entities` is the subject that the others are
-    related to.
+    `session_id` is the session that it belongs to.
     """
 
     session_id: str
@@ -232,13 +240,22 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     reason: str | None = None
 
 
+class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Delete a memory for good. Never queued: `was_queued` says that writes about it were, and are deleted."""
+
+    memory_id: str
+    was_queued: bool = False
+
+
 class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
     """Take in a whole memory with its id and history: from an export, or from a narrower scope's file."""
 
     memory: PortableMemory
 
 
-MemoryChange = StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | ImportMemory
+MemoryChange = (
+    StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | EraseMemory | ImportMemory
+)
 """What can be done to one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
 Change = MemoryChange | SessionChange | ApplyRun | UndoRun
@@ -350,6 +367,14 @@ class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
     re_embedded: bool = False
 
 
+class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `EraseMemory`. `said_by` are memories that were derived from it, and may say what it said."""
+
+    memory_id: str
+    already: bool = False
+    said_by: tuple[str, ...] = ()
+
+
 class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """What came of an `ImportMemory`. `present`: this id is there already and was left as it is."""
 
@@ -364,6 +389,7 @@ Result = (
     | ForgottenResult
     | PromotedResult
     | RestoredResult
+    | ErasedResult
     | ImportedResult
     | SessionResult
     | RunResult

@@ -18,7 +18,7 @@ from remembrancer.protocol.reads import (
     RecalledMemory,
 )
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
-from remembrancer.protocol.writes import Operation, PortableMemory, ProjectRef, Result
+from remembrancer.protocol.writes import ErasedResult, Operation, PortableMemory, ProjectRef, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,14 @@ class MemoryService(Protocol):
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
+        ...
+
+    async def erase(self, operation: Operation) -> ErasedResult:
+        """Delete a memory for good, wherever it is, and forget it here. Never queued.
+
+        Raises:
+            MemoryUnavailable, DeadlineExceeded: the store is away, or slow.
+        """
         ...
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:

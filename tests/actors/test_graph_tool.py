@@ -33,6 +33,8 @@ async def session(rig: Rig) -> AsyncIterator[tuple[StoreRig, RawClient]]:
 async def say(client: RawClient, content: str, *entities: tuple[str, str, str], **fields: Any) -> str:
     """Store a memory that names entities; its id."""
     named = [dict(zip(("name", "type", "relationship"), each, strict=True)) for each in entities]
+    for each in named[1:]:
+        each["subject"] = named[0]["name"]
     answer = await client.store(content, related_entities=named, **fields)
     memory_id: str = answer["memory_id"]
     return memory_id

@@ -229,8 +229,8 @@ async def test_without_the_store_what_was_never_read_is_made_of_what_is_known(qu
     assert "**Memories stored:** at least 2 (2 semantic)" in pages[SUMMARY]
     assert "**Memories recalled:** 1 query, 1 unique memory served" in pages[SUMMARY]
     assert "**Key topics:** AuthService, gRPC" in pages[SUMMARY]
-    assert "- AuthService (component, 1 memory): uses → gRPC" in pages[GRAPH]
-    assert "- gRPC (technology, 1 memory): uses ← AuthService" in pages[GRAPH]
+    assert "- AuthService (component, 1 memory): mentioned_with → gRPC" in pages[GRAPH]
+    assert "- gRPC (technology, 1 memory): mentioned_with ← AuthService" in pages[GRAPH]
     assert "- writes British English" in pages[PREFERENCES]
     assert (memory["content"], memory["degraded"], memory["warnings"][0]["code"]) == (
         "AuthService uses gRPC",

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from remembrancer.actors.store.graph.graph_search import search_graph
@@ -35,7 +36,8 @@ async def rig(home: Path) -> AsyncIterator[StoreRig]:
 def refs(*entities: str) -> tuple[EntityRef, ...]:
     """Each is `name:type:relationship`, the last two of which have defaults."""
     split = [(*each.split(":"), "", "")[:3] for each in entities]
-    return tuple(EntityRef(name, kind or "component", relationship or "about") for name, kind, relationship in split)
+    refs = [EntityRef(name, kind or "component", relationship or "about") for name, kind, relationship in split]
+    return (*refs[:1], *(msgspec.structs.replace(each, subject=refs[0].name) for each in refs[1:]))
 
 
 async def say(rig: StoreRig, content: str, *entities: str, **fields: Any) -> str:
@@ -223,7 +225,7 @@ async def test_a_session_and_a_project_see_their_own_edges_alone(rig: StoreRig) 
         assert set(names(found)) == seen
         assert found.entities[0].memory_count == len(seen) - 1 == len(found.memories)
         overview = await search(rig, **who)
-        assert set(names(overview)) == seen
+        assert set(names(overview)) == seen - {"Everywhere"}, "what the user alone names is none of the project's"
         assert overview.total_relationships == sum(overview.relationship_types.values())
         completed = await rig.gateway.ask(Suggest(**who, kind="entity", prefix=""), Suggestions)
         assert set(completed.values) == seen
@@ -253,7 +255,7 @@ async def test_an_overview_has_the_best_connected_and_the_totals(rig: StoreRig) 
     empty = await search(rig)
     assert (empty.entities, empty.total_entities, empty.relationship_types) == ((), 0, {})
     await chain(rig)
-    await say(rig, "more", "C", "Ada:person:written_by", scope="user")
+    await say(rig, "more", "C", "Ada:person:written_by")
     overview = await search(rig, limit=2)
     assert names(overview)[0] == "C"
     assert len(overview.entities) == 2
@@ -263,8 +265,8 @@ async def test_an_overview_has_the_best_connected_and_the_totals(rig: StoreRig) 
         ("written_by", "Ada", "outgoing"),
     }
     assert overview.relationship_types == {"uses": 4, "written_by": 1}
-    assert overview.entity_types == {"component": 6, "person": 1}
-    assert (overview.total_entities, overview.total_relationships) == (7, 5)
+    assert overview.entity_types == {"component": 5, "person": 1}
+    assert (overview.total_entities, overview.total_relationships) == (6, 5)
     assert overview.memories == ()
     assert (await search(rig, relationship_type="WRITTEN BY")).relationship_types == {"written_by": 1}
 

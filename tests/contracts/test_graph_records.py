@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from remembrancer.actors.store.records.contract import (
     EdgeRow,
@@ -39,8 +40,10 @@ def ref(text: str) -> EntityRef:
 
 
 def say(records: Records, content: str, *entities: str, **fields: Any) -> Operation:
-    """Store a memory that names entities."""
-    operation = store_operation(content, content, related_entities=tuple(ref(each) for each in entities), **fields)
+    """Store a memory that names entities, the first one as the subject of the others' relationships."""
+    refs = tuple(ref(each) for each in entities)
+    related = (*refs[:1], *(replace(each, subject=refs[0].name) for each in refs[1:]))
+    operation = store_operation(content, content, related_entities=related, **fields)
     apply(records, operation)
     return operation
 
@@ -91,7 +94,7 @@ def edges(
 
 
 def test_no_edge_of_a_relationship_means_that_none_were_left_out(records: Records) -> None:
-    said = [(ref("Hub"), ref(f"Other{number % 7}::uses")) for number in range(MOST_ROWS + 10)]
+    said = [(ref("Hub"), replace(ref(f"Other{number % 7}::uses"), subject="Hub")) for number in range(MOST_ROWS + 10)]
     apply(records, *(store_operation(str(n), str(n), related_entities=both) for n, both in enumerate(said)))
     hub = numbers(records.graph, "Hub")
     found = records.graph.edges(hub, SESSION, outgoing=True, relationships=frozenset({"aliasof"}))
@@ -210,6 +213,22 @@ def test_the_most_important_and_the_latest_memories_of_entities_are_found(record
     assert found(9) == set()
 
 
+def test_an_edge_between_entities_is_there_only_where_both_its_ends_are_named(records: Records) -> None:
+    owner, module = EntityRef("Svetlana", "person", "owns"), EntityRef("src/billing", "module", "owned_by")
+    apply(records, store_operation("a", "a", related_entities=(owner, module)))
+    database = EntityRef("PostgreSQL", "database", "uses", "PaymentAPI")
+    apply(records, store_operation("b", "b", related_entities=(database, EntityRef("PaymentAPI", "service", "about"))))
+    assert edges(records.graph, "Svetlana") == {("Svetlana", "mentioned_with", "src/billing", 1, 0)}
+    assert edges(records.graph, "PaymentAPI") == {("PaymentAPI", "uses", "PostgreSQL", 1, 0)}
+    found = numbers(records.graph, "Svetlana", "src/billing")
+    facts = records.graph.memories(found, Filters(SESSION), 9, frozenset({"ownedby"}))
+    assert len(facts) == 1, "memories are chosen by their own relationship to an entity"
+    assert records.graph.memories(found, Filters(SESSION), 9, frozenset({"uses"})) == {}
+    whole = records.portable(memory_id_of(store_operation("b", "b")), None)
+    assert whole is not None
+    assert whole.related_entities[0] == database
+
+
 def test_the_entities_of_memories_are_told(records: Records) -> None:
     stored = say(records, "one", "A", "B::uses", "B::calls")
     links = records.graph.links_of([number_of(records, stored)])
@@ -222,6 +241,7 @@ def test_a_summary_counts_and_names_the_best_connected(records: Records) -> None
     say(records, "three", "Alone:file")
     summary = records.graph.summary(SESSION, None, 1)
     assert (summary.entities, summary.relationships) == (5, 3)
+    assert len(records.graph.summary(SESSION, None, 9).connected) == 5, "also what is connected with nothing"
     assert summary.entity_types == {"file": 3, "person": 1, "service": 1}
     assert summary.relationship_types == {"owns": 1, "uses": 2}
     assert summary.connected == {numbers(records.graph, "Hub")[0]: 3}

@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from remembrancer.actors.store.records import search
-from remembrancer.actors.store.records.contract import Filters, Order, Records
+from remembrancer.actors.store.records.contract import Filters, Records
+from remembrancer.protocol.reads import Order
 from remembrancer.protocol.writes import ForgetMemory, MemoryType, Scope, SourceRef, StoreMemory
 from tests.contracts.records_factories import FACTORIES
 from tests.operations import (

@@ -127,8 +127,8 @@ def test_a_second_up_says_who_is_there(home: Path) -> None:
     ("arguments", "said"),
     [
         ([], "usage: remembrancer"),
-        (["stauts"], "unknown command 'stauts': did you mean status? (known are mcp, up,"),
-        (["zzz"], "unknown command 'zzz': known are mcp, up,"),
+        (["stauts"], "unknown command 'stauts': did you mean status? (known are search, list,"),
+        (["zzz"], "unknown command 'zzz': known are search, list,"),
         (["scale"], "embedder=N"),
         (["scale", "store=2"], "such as embedder=2"),
         (["status", "--jason"], "--jason"),

@@ -19,7 +19,6 @@ from remembrancer.protocol.kinds import (
     Kind,
     MemoryType,
     entity_kind,
-    entity_type,
     kind_of_type,
     type_of_kind,
 )
@@ -58,7 +57,6 @@ def test_the_kind_of_a_type_is_of_that_type(memory_type: MemoryType) -> None:
 @pytest.mark.parametrize("kind", get_args(EntityKind))
 def test_an_entity_type_of_the_seed_is_spelled_as_there(kind: EntityKind) -> None:
     for given_as in (kind, kind.upper(), f"  {kind.title()}\n"):
-        assert entity_type(given_as) == kind
         assert entity_kind(given_as) == kind
 
 
@@ -76,19 +74,14 @@ def test_an_entity_type_of_the_seed_is_spelled_as_there(kind: EntityKind) -> Non
     ],
 )
 def test_a_synonym_is_the_type_that_it_stands_for(synonym: str, kind: str) -> None:
-    assert entity_type(synonym) == kind
     assert entity_kind(synonym) == kind
 
 
 @pytest.mark.parametrize("other", ["component", "snake", " Wild Card ", "", "topic", "Käfer"])
-def test_any_other_entity_type_is_kept_in_small_letters_and_counts_as_custom(other: str) -> None:
-    assert entity_type(other) == other.lower()
+def test_any_other_entity_type_counts_as_custom(other: str) -> None:
     assert entity_kind(other) == "custom"
 
 
 @given(st.text(max_size=40))
-def test_an_entity_type_is_settled_the_first_time(given_as: str) -> None:
-    once = entity_type(given_as)
-    assert entity_type(once) == once
-    assert entity_kind(once) == entity_kind(given_as)
+def test_every_type_is_of_a_kind(given_as: str) -> None:
     assert entity_kind(given_as) in ENTITY_KINDS

@@ -350,13 +350,23 @@ def test_a_wrong_field_of_the_third_seed_is_named(arguments: dict[str, Any], fie
     assert caught.value.field == field
 
 
-def test_well_known_types_of_entities_have_one_name() -> None:
+def test_the_type_of_an_entity_is_kept_as_given() -> None:
     given = [{"name": name, "type": name, "relationship": "is"} for name in ("Library", "source-file", "component")]
     assert [entity.type for entity in store(related_entities=given).related_entities] == [
-        "package",
-        "file",
+        "Library",
+        "source-file",
         "component",
     ]
+
+
+def test_the_subject_of_a_relationship_is_an_entity_of_the_memory_too() -> None:
+    given = [{"name": "src/billing", "type": "module", "relationship": "owns", "subject": "Svetlana"}]
+    assert store(related_entities=given).related_entities == (
+        EntityRef("src/billing", "module", "owns", "Svetlana"),
+        EntityRef("Svetlana", "concept", "mentioned_with"),
+    )
+    named = {"name": "svetlana", "type": "person", "relationship": "is"}
+    assert len(store(related_entities=[*given, named]).related_entities) == 2
 
 
 def test_a_profile_is_one_of_six() -> None:

@@ -18,7 +18,7 @@ class NoArguments(msgspec.Struct):
 def test_each_module_that_is_named_as_a_tool_is_a_tool_of_its_folder() -> None:
     folder = Path(toolsets.__file__).parent
     tools = load_tools()
-    assert len(tools) == 12
+    assert len(tools) == 14
     for each in tools.values():
         assert (folder / each.toolset / f"{each.name}.py").exists()
 
@@ -38,4 +38,4 @@ def test_an_unknown_toolset_is_told_of_and_the_default_stands() -> None:
     chosen, notices = choose_tools(tools, "memroy")
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
-    assert "known are memory" in notices[0].message
+    assert "known are admin, memory" in notices[0].message

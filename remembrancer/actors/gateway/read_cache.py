@@ -34,7 +34,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.wire import GatewayRequest, ToGateway, encoder
-from remembrancer.protocol.writes import ImportMemory, Operation, PortableMemory, StoreMemory
+from remembrancer.protocol.writes import ImportMemory, Operation, PortableMemory, StoreMemory, memory_id_of
 
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
@@ -118,6 +118,11 @@ class RecentChanges:
         log.add(self.next_number, operation)
         self.next_number += 1
 
+    def erase(self, memory_id: str) -> None:
+        """Forget what was done to a memory."""
+        for log in (self._changes, self._made):
+            log.kept = deque(each for each in log.kept if memory_id_of(each[1].change) != memory_id)
+
     def knows_all_since(self, number: int) -> bool:
         """Whether every change of a memory that was there from that number on is still here."""
         return number >= self._changes.known_since
@@ -148,6 +153,11 @@ class ReadCache:
     def note(self, operation: Operation) -> None:
         """The store has applied a change. (Not for a replay, whose turn was earlier.)"""
         self._changes.note(operation)
+
+    def erase(self, memory_id: str) -> None:
+        """Forget a memory that was deleted for good, and every answer: it may be in any of them."""
+        self._answers = LastAnswers()
+        self._changes.erase(memory_id)
 
     def put(self, request: GatewayRequest, answer: ToGateway, mark: int, at: float) -> None:
         """Keep an answer of the store that came at `at`, to a question that was sent at `mark`."""

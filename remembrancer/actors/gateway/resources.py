@@ -32,7 +32,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.wire import GatewayRequest
-from remembrancer.protocol.writes import EntityRef, PortableMemory, SourceRef
+from remembrancer.protocol.writes import MENTIONED_WITH, EntityRef, PortableMemory, SourceRef
 from remembrancer.toolsets.memory.context_block import INDENT, render
 from remembrancer.toolsets.service import Asked, Caller
 from remembrancer.toolsets.tools import Answer, Call, Tool
@@ -150,9 +150,12 @@ def known_graph(made: Iterable[PortableMemory], limit: int) -> GraphFound:
     for memory in made:
         nodes = [_node_of(entity) for entity in memory.related_entities]
         memories.update(set(nodes))
-        for entity in memory.related_entities[1:]:
-            if _node_of(entity) != nodes[0]:
-                edges[nodes[0], entity.relationship, _node_of(entity)] = None
+        named = {entity.name: _node_of(entity) for entity in memory.related_entities}
+        for entity in memory.related_entities:
+            subject = named.get(entity.subject, nodes[0])
+            if _node_of(entity) != subject:
+                edge = entity.relationship if entity.subject else MENTIONED_WITH
+                edges[subject, edge, _node_of(entity)] = None
     related: defaultdict[_Node, list[GraphRelationship]] = defaultdict(list)
     for subject, relationship, target in edges:
         related[subject].append(GraphRelationship(relationship, target[0], "outgoing"))

@@ -50,6 +50,8 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.wire import GatewayRequest, ToGateway
 from remembrancer.protocol.writes import (
     Applied,
+    ErasedResult,
+    EraseMemory,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -71,6 +73,8 @@ LEAST_BUDGET_S: Final = 0.25
 """What a request still gets when the client has waited long for it."""
 MARGIN_S: Final = 0.2
 """Kept from a call's budget for the way back."""
+ERASE_S: Final = 30.0
+"""How long to delete a memory for good may take: the words of its file are sorted anew."""
 NOTE_TIMEOUT_S: Final = 5.0
 """How long the store has to take note of what was shown. Nobody waits for it."""
 MAX_REFUSED: Final = 20
@@ -176,6 +180,19 @@ class StoreAccess:
         why = "older writes go first" if self._link.usable else self._link.explain_away()
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(operation, None, (Notice("queued", text),), degraded=not self._link.usable)
+
+    async def erase(self, operation: Operation) -> ErasedResult:
+        """Delete a memory for good: in the write queue, in the store, and in what is kept of answers here."""
+        change = operation.change
+        assert isinstance(change, EraseMemory)
+        was_queued = await self._queue.erase(change.memory_id)
+        change = msgspec.structs.replace(change, was_queued=was_queued)
+        reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
+        self._cache.erase(change.memory_id)
+        self.applied([operation])
+        assert isinstance(reply, Applied)
+        assert isinstance(reply.result, ErasedResult)
+        return reply.result
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a stored memory has its vectors, within the call's budget. Says so if it has none by then."""

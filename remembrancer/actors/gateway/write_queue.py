@@ -136,6 +136,22 @@ class QueueFile:
         """Close the file. May be called twice."""
         self._database.close()
 
+    def erase(self, memory_id: str) -> list[str]:
+        """Delete what is queued or set aside about a memory, for good; the operations' ids."""
+        found: list[str] = []
+        with self._database:
+            self._database.execute("PRAGMA secure_delete = ON")
+            self._database.execute("BEGIN IMMEDIATE")
+            for table in ("queued", "rejected"):
+                gone = self._database.execute(
+                    f"DELETE FROM {table} WHERE memory_id = ? RETURNING operation_id",  # noqa: S608 - our names
+                    (memory_id,),
+                )
+                found += [row[0] for row in gone.fetchall()]
+        if found:
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return found
+
     def waiting(self) -> tuple[list[Waiting], int]:
         """What is queued, oldest first, and how many operations were rejected."""
         found = self._database.execute("SELECT lane, memory_id FROM queued ORDER BY sequence").fetchall()
@@ -326,6 +342,17 @@ class WriteQueue:
         if await self._do(QueueFile.version) != self._version:
             await self._count()
             self._announce()
+
+    async def erase(self, memory_id: str) -> bool:
+        """Delete what is queued or set aside about a memory; whether there was anything."""
+        found = await self._do(lambda file: file.erase(memory_id))
+        for operation_id in found:
+            operation = self._mirror.pop(operation_id, None)
+            self._mirror_bytes -= 0 if operation is None else _size(operation)
+        if found:
+            await self._count()
+            self._announce()
+        return bool(found)
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file. May be called twice."""

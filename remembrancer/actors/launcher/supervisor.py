@@ -124,17 +124,19 @@ class Supervisor:
 
     async def _watch_sockets(self) -> None:
         """End the runtime when its sockets were deleted: it holds the home, and no new session can reach it."""
-        control = Path(self._paths.control_endpoint.removeprefix("ipc://"))
+        sockets = [Path(self._paths.control_endpoint.removeprefix("ipc://")), self._paths.gateway_socket]
+        seen: set[Path] = set()
         was_missing = False
-        while True:
+        while self._core.stopping is None:
             await anyio.sleep(SOCKETS_LOOK_S)
-            gateway_ready = any(each.role == "gateway" and each.state == "ready" for each in self._core.processes)
-            is_missing = not (control.exists() and (not gateway_ready or self._paths.gateway_socket.exists()))  # noqa: ASYNC240 - of memory
-            if is_missing and was_missing and self._core.stopping is None:
-                self._events.put_nowait(
-                    functools.partial(self._core.stop, f"its sockets in {self._paths.run} are gone")
-                )
-            was_missing = is_missing
+            there = {path for path in sockets if os.path.lexists(path)}  # noqa: ASYNC240 - no disk is waited for
+            is_gateway_ready = any(each.role == "gateway" and each.state == "ready" for each in self._core.processes)
+            is_missing = bool((seen if is_gateway_ready else seen - {self._paths.gateway_socket}) - there)
+            if is_missing and was_missing:
+                reason = f"its sockets in {self._paths.run} are gone"
+                self._events.put_nowait(functools.partial(self._core.stop, reason))
+                return
+            was_missing, seen = is_missing, seen | there
 
     async def _next_event(self) -> Event:
         if self._events.empty():

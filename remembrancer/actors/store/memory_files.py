@@ -33,6 +33,7 @@ from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, SessionResult, StartSession
 from remembrancer.protocol.writes import (
     Applied,
+    EraseMemory,
     ImportMemory,
     Operation,
     ProjectRef,
@@ -267,6 +268,15 @@ def _has(records: Records, memory_id: str) -> bool:
         return False
 
 
+def _is_erased(records: Records, memory_id: str) -> bool:
+    try:
+        return records.is_erased(memory_id)
+    except RemembrancerError as error:
+        if error.code not in UNREADABLE:
+            raise
+        return False
+
+
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     """Where an operation belongs, or its answer if it belongs nowhere. Opens the project's file where that is needed.
 
@@ -343,6 +353,9 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
             case _:
                 return project
     match operation.change:
+        case EraseMemory():
+            is_there = project is not None and (not _is_erased(user, memory_id) or project.is_erased(memory_id))
+            return project if project is not None and is_there else user
         case ImportMemory(memory=memory):
             return user if memory.scope == "user" or project is None else project
         case _:

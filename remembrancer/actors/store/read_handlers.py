@@ -22,7 +22,7 @@ import msgspec
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.records.contract import Records, Vectors
+from remembrancer.actors.store.records.contract import MemoryRecord, Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -52,6 +52,9 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GetMemory,
     GraphFound,
+    Listed,
+    ListedMemory,
+    ListMemories,
     MemoryShown,
     NoteAccess,
     Noted,
@@ -77,7 +80,7 @@ DEFAULT_DEADLINE_S: Final = 5.0
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar("R", Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
+R = TypeVar("R", Listed, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
 logger = logging.getLogger(__name__)
 
 
@@ -121,6 +124,7 @@ class ReadHandlers:
         return {
             Recall: self._recall,
             GetMemory: self._show,
+            ListMemories: self._list,
             AwaitEmbedding: self._await_embedding,
             SearchGraph: self._search_graph,
             Suggest: self._suggest,
@@ -249,6 +253,21 @@ class ReadHandlers:
             lambda files: self._read(lambda: show_memory(request, files, embedded, time.time(), rules)),
         )
         return shown
+
+    async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
+        def listed(files: Sequence[Records]) -> Listed:
+            found: list[MemoryRecord] = []
+            for records in files:
+                numbers = records.top(request.filters, request.order, request.limit)
+                found += records.load(numbers, request.filters).values()
+            is_important = request.order == "important"
+            found.sort(key=lambda each: (each.importance if is_important else 0.0, each.happened_at), reverse=True)
+            return Listed(tuple(ListedMemory(**each.listed()) for each in found[: request.limit]))
+
+        scopes = request.scopes or ("session", "project", "user")
+        of_project = not {"session", "project"}.isdisjoint(scopes)
+        found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
+        return with_notices(*await answered(found, lambda files: self._read(lambda: listed(files))))
 
     async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
         found = await readable(self._files, request.project)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
@@ -31,6 +32,7 @@ from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import (
     Applied,
     BatchApplied,
+    EraseMemory,
     ImportSessions,
     Operation,
     Rejected,
@@ -43,6 +45,8 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     memory_id_of,
 )
+
+logger = logging.getLogger(__name__)
 
 
 class WriteHandlers:
@@ -78,6 +82,8 @@ class WriteHandlers:
     def _take(self, request: Submit, context: RequestContext) -> Coroutine[Any, Any, Applied] | None:
         """Answer from the commit's callback if the file is open, as it mostly is; otherwise in a task."""
         operation = request.operation
+        if isinstance(operation.change, EraseMemory):
+            return self._take_slowly(operation)
         try:
             target = find_open_target(self._files, operation)
         except RemembrancerError as error:
@@ -110,7 +116,20 @@ class WriteHandlers:
         reply = self._with_embedding_error(operation, await replied)
         if isinstance(reply, RemembrancerError):
             raise reply
+        if isinstance(operation.change, EraseMemory):
+            await self._scrub(operation.change.memory_id)
         return reply
+
+    async def _scrub(self, memory_id: str) -> None:
+        """Take out of every file what an erased memory has left: its history stays where it was promoted from."""
+        for project in self._files.catalog.projects():
+            try:
+                if self._files.exists(project):
+                    await self._files.project(project)
+            except RemembrancerError as error:
+                logger.warning("a file was not scrubbed", extra={"file": project.id, "code": error.code})
+        for records in list(self._files):
+            await self._committer.run(partial(records.scrub, memory_id))
 
     async def _import_sessions(self, request: ImportSessions) -> SessionsImported:
         records = self._files.user if request.project is None else await self._files.project(request.project)

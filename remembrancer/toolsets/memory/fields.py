@@ -22,7 +22,7 @@ from remembrancer.memory.limits import (
 )
 from remembrancer.memory.text import MAX_EXACT, clean_name, shown
 from remembrancer.protocol.errors import InvalidInput
-from remembrancer.protocol.kinds import KINDS, Kind, entity_type
+from remembrancer.protocol.kinds import KINDS, Kind
 from remembrancer.protocol.writes import EntityRef
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     type: Annotated[str, Meta(description="component, file, person, library …")]
     relationship: Annotated[str, Meta(description="uses, depends_on …")]
+    subject: Annotated[str, Meta(description="Where it starts, if at an entity")] | UnsetType = UNSET
 
 
 def given(value: T | UnsetType, default: D) -> T | D:
@@ -97,7 +98,8 @@ def clean_entities(
         name = clean_name(entity.name, field=f"{at}.name", longest=MAX_NAME)
         kind = clean_name(entity.type, field=f"{at}.type", longest=MAX_NAME)
         relationship = clean_name(entity.relationship, field=f"{at}.relationship", longest=MAX_NAME)
-        found[EntityRef(name, entity_type(kind), relationship)] = None
+        subject = "" if entity.subject is UNSET else clean_name(entity.subject, field=f"{at}.subject", longest=MAX_NAME)
+        found[EntityRef(name, kind, relationship, subject)] = None
     return tuple(found)
 
 

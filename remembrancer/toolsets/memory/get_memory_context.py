@@ -44,7 +44,7 @@ class GetMemoryContextArguments(msgspec.Struct, frozen=True, forbid_unknown_fiel
     files_in_context: list[str] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=100, le=8000, extra_json_schema={"default": DEFAULT_TOKENS})] | UnsetType = UNSET
     sections: list[Section] | UnsetType = UNSET
-    detail: Annotated[bool, Meta(description="With memory_ids")] | UnsetType = UNSET
+    detail: bool | UnsetType = UNSET
 
 
 @tool("What to know for a task, as Markdown.", read_only=True)

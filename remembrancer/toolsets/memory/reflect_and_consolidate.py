@@ -27,7 +27,7 @@ class ReflectAndConsolidateArguments(msgspec.Struct, frozen=True, forbid_unknown
     undo: Annotated[str, Meta(description="run_id to undo")] | UnsetType = UNSET
 
 
-@tool("Sum up this session's memories, and find recurring patterns.")
+@tool("Sum up a session and find patterns.")
 async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateArguments) -> Answer:
     """What was consolidated, or in a dry run would be; or what undoing a run came to."""
     run_id = run_to_undo(arguments)

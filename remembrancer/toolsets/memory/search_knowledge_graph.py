@@ -21,7 +21,7 @@ KNOWN: Final = "The graph was not searched: these are the memories known without
 
 class SearchKnowledgeGraphArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entity: Annotated[str, Meta(description="Its name; omit for an overview")] | UnsetType = UNSET
-    relationship_type: Annotated[str, Meta(description="uses, depends_on …")] | UnsetType = UNSET
+    relationship_type: str | UnsetType = UNSET
     direction: Annotated[Direction, Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
     depth: Annotated[int, Meta(ge=1, le=3, extra_json_schema={"default": 1})] | UnsetType = UNSET
     include_memories: Annotated[bool, Meta(extra_json_schema={"default": True})] | UnsetType = UNSET

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
 from remembrancer.memory.text import check_text, clean_name, clean_object, shown
 from remembrancer.protocol.errors import InvalidInput
@@ -145,7 +146,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         importance=given(arguments.importance, MATTERS.get(kind or kind_of_type(memory_type), 0.5)),
         tags=clean_tags(arguments.tags),
         source=_source(given(arguments.source, Source())),
-        related_entities=clean_entities(arguments.related_entities),
+        related_entities=with_subjects(clean_entities(arguments.related_entities)),
         kind=kind,
         summary=clean_summary(arguments.summary),
         structured=clean_object(arguments.structured, field="structured") or {},
@@ -180,11 +181,13 @@ def _origin(arguments: StoreMemoryArguments, scope: Scope, own: str) -> str:
 def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType, Kind | None]:
     """Where a memory goes and what it is: as was asked, else in the project, and by its words.
 
-    A kind decides its type, and one that is for a session alone its scope. A type without a kind is left as it is.
+    A kind decides its type, and one that is for a session alone its scope. A type alone has the kind that the words
+    tell, if that is of this type.
     """
     scope: Scope = given(arguments.scope, "project")
     if arguments.kind is UNSET and arguments.type is not UNSET:
-        return scope, arguments.type, None
+        likely = _kind_of(arguments.content)
+        return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
     kind = _kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 

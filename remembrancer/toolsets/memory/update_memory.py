@@ -43,6 +43,7 @@ class AddedEntity(RelatedEntity, frozen=True, forbid_unknown_fields=True):
     # A docstring would be sent as a description, and what `store_memory` says of these fields stands for both.
     type: str
     relationship: str
+    subject: str | UnsetType = UNSET
 
 
 class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -32,7 +32,6 @@ from remembrancer.protocol.reads import (
     Suggest,
     Suggestions,
 )
-from remembrancer.protocol.runs import Topic
 
 HOPS: Final = 2
 WIDEST: Final = 50
@@ -68,7 +67,11 @@ def connections(
 
 
 def near_memories(
-    graph: JoinedGraph, reached: Mapping[Node, Reached], filters: Filters, enough: int
+    graph: JoinedGraph,
+    reached: Mapping[Node, Reached],
+    filters: Filters,
+    enough: int,
+    relationships: Collection[str] | None = None,
 ) -> list[dict[int, RankingFacts]]:
     """For each file memories that name entities that were reached: of the nearest, the most important and the latest.
 
@@ -78,7 +81,7 @@ def near_memories(
     nodes = list(reached)[: WIDEST * HOPS]
     for distance in sorted({reached[node].distance for node in nodes}):
         level = [node for node in nodes if reached[node].distance == distance]
-        of_level = graph.memories(level, filters, enough)
+        of_level = graph.memories(level, filters, enough, relationships)
         found = [earlier | later for earlier, later in zip(found, of_level, strict=True)] if found else of_level
         if sum(len(of_file) for of_file in found) >= enough:
             break
@@ -92,7 +95,7 @@ COUNTED: Final = 20
 TYPES: Final = 50
 """Types of relationships (and of entities) that an answer counts, the most frequent first."""
 TOPICS: Final = 10
-"""Communities that an overview names, the project's before the user's."""
+"""Communities that an overview names."""
 
 Seen = dict[int, list[int]]
 """The numbers of the memories that an answer shows, by their file's place in the list of files."""
@@ -130,7 +133,7 @@ def search_graph(
     memories: tuple[RecalledMemory, ...] = ()
     seen: Seen = {}
     if request.include_memories:
-        memories, seen = _memories(request, graph, files, chosen, now, weights)
+        memories, seen = _memories(request, graph, files, chosen, now, weights, wanted)
     return (
         GraphFound(
             entities=_entities(graph, walked, chosen, counts),
@@ -150,26 +153,24 @@ def search_graph(
 def _overview(
     request: SearchGraph, graph: JoinedGraph, files: Sequence[Records], wanted: frozenset[str] | None
 ) -> GraphFound:
-    """The best connected entities with their relationships, and what there is in all. It has no memories."""
+    """The project's best connected entities with their relationships, and what there is in all. It has no memories.
+
+    What the user's file says of these entities is shown with them; what else the user knows is none of it.
+    """
+    place = next((place for place, records in enumerate(files) if records.name == request.project.id), None)
+    if place is None:
+        return GraphFound(())
+    summary = files[place].graph.summary(request.session_id, wanted, max(WIDEST, request.limit))
     degrees: Counter[Node] = Counter()
+    for node, degree in zip(graph.nodes_of(place, list(summary.connected)), summary.connected.values(), strict=True):
+        degrees[node] += degree
     types: Counter[str] = Counter()
     spellings: dict[str, str] = {}
+    for spelling, count in summary.relationship_types.items():
+        types[spellings.setdefault(name_key(spelling), spelling)] += count
     entity_types: Counter[str] = Counter()
-    entities = relationships = 0
-    topics: list[Topic] = []
-    for place, records in enumerate(files):
-        summary = records.graph.summary(request.session_id, wanted, max(WIDEST, request.limit))
-        nodes = graph.nodes_of(place, list(summary.connected))
-        degrees.update(dict.fromkeys(nodes, 0))
-        for node, degree in zip(nodes, summary.connected.values(), strict=True):
-            degrees[node] += degree
-        for spelling, count in summary.relationship_types.items():
-            types[spellings.setdefault(name_key(spelling), spelling)] += count
-        for kind, count in summary.entity_types.items():
-            entity_types[kind.lower()] += count
-        entities += summary.entities
-        relationships += summary.relationships
-        topics += summary.topics
+    for kind, count in summary.entity_types.items():
+        entity_types[kind.lower()] += count
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     best = sorted(degrees, key=lambda node: (-degrees[node], node))[: request.limit]
     walked = walk(best, expand, 1, len(best))
@@ -180,9 +181,9 @@ def _overview(
         relationships_found=len(walked.edges),
         relationship_types=dict(types.most_common(TYPES)),
         entity_types=dict(entity_types.most_common(TYPES)),
-        total_entities=entities,
-        total_relationships=relationships,
-        topics=tuple(topics[:TOPICS]),
+        total_entities=summary.entities,
+        total_relationships=summary.relationships,
+        topics=tuple(summary.topics[:TOPICS]),
     )
 
 
@@ -227,12 +228,16 @@ def _memories(
     chosen: Mapping[Node, Reached],
     now: float,
     weights: Weights,
+    wanted: Collection[str] | None,
 ) -> tuple[tuple[RecalledMemory, ...], Seen]:
-    """The memories that name the chosen entities: of the nearest first, then by importance, recency and standing."""
+    """The memories that name the chosen entities: of the nearest first, then by importance, recency and standing.
+
+    `wanted`: those alone whose relationship to the entity is one of these.
+    """
     filters = Filters(request.session_id)
     ranked: list[tuple[int, float, int, int]] = []
     known: dict[tuple[int, int], tuple[float, float, float, float]] = {}
-    near = near_memories(graph, chosen, filters, request.limit)
+    near = near_memories(graph, chosen, filters, request.limit, wanted)
     for place, facts_of in enumerate(near):
         named = graph.nodes_named_by(place, list(facts_of), chosen)
         for number, nodes in named.items():

@@ -240,13 +240,15 @@ class JoinedGraph:
                 counts[node] += count
         return counts
 
-    def memories(self, nodes: Sequence[Node], filters: Filters, limit: int) -> list[dict[int, RankingFacts]]:
+    def memories(
+        self, nodes: Sequence[Node], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> list[dict[int, RankingFacts]]:
         """For each file: the `limit` most important and latest memories that pass the filters and name these nodes."""
         self.complete(nodes)
         found: list[dict[int, RankingFacts]] = []
         for place, file in enumerate(self._files):
             numbers = self._numbers_of(place, nodes)
-            found.append(file.memories(numbers, filters, limit) if numbers else {})
+            found.append(file.memories(numbers, filters, limit, relationships) if numbers else {})
         return found
 
     def nodes_named_by(

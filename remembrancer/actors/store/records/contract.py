@@ -27,7 +27,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
-from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Promotion
+from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Order, Promotion
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -133,7 +133,6 @@ class BackgroundRecords(Protocol):
 
 
 Vectors = NDArray[np.float32]
-Order = Literal["important", "latest"]
 
 
 class MemoryRecord(ListedMemory, frozen=True, kw_only=True):
@@ -370,6 +369,12 @@ class Records(BackgroundRecords, Protocol):
     def moves(self) -> list[Operation]:
         """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
 
+    def scrub(self, memory_id: str) -> bool:
+        """Take out what is left of an erased memory, also from the file's own log; whether anything was."""
+
+    def is_erased(self, memory_id: str) -> bool:
+        """Whether a memory of that id was erased here."""
+
     def number_of(self, memory_id: str) -> int | None:
         """The number of a memory."""
 
@@ -523,9 +528,12 @@ class GraphRecords(Protocol):
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         """For each group of entities how many unforgotten memories name at least one of them."""
 
-    def memories(self, numbers: Sequence[int], filters: Filters, limit: int) -> dict[int, RankingFacts]:
+    def memories(
+        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> dict[int, RankingFacts]:
         """Of the memories that pass the filters and name these entities the `limit` most important and the `limit`
-        latest, with what ranks them. Of a hub's very many the newest are looked at.
+        latest, with what ranks them; with `relationships` (their `name_key`s) those that name them so. Of a hub's very
+        many the newest are looked at.
         """
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:

@@ -22,6 +22,7 @@ from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import (
+    MENTIONED_WITH,
     EntityRef,
     HistoryEntry,
     Operation,
@@ -230,6 +231,47 @@ def delete_memory(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     return tuple(row[0] for row in passages)
 
 
+_TRACES: Final = (
+    "DELETE FROM history WHERE memory_id = ?1",
+    "DELETE FROM promotion_log WHERE memory_id = ?1 OR merged_into = ?1",
+    "DELETE FROM run_changes WHERE memory_id = ?1",
+    "DELETE FROM cross_project_patterns WHERE memory_id = ?1",
+    "DELETE FROM awaited_links WHERE target = ?1",
+    # Answers that have its tags or a reason in them: a repetition of such a change finds no memory any more.
+    *(
+        f"DELETE FROM applied_operations WHERE instr(result, '{name}') AND instr(result, ?1)"  # noqa: S608 - our names
+        for name in ("TaggedResult", "ForgottenResult", "PromotedResult")
+    ),
+)
+"""What a memory leaves behind, also in the file of a project that it was promoted from."""
+
+
+def is_erased(connection: sqlite3.Connection, memory_id: str) -> bool:
+    """Whether a memory of that id was deleted for good."""
+    return connection.execute("SELECT 1 FROM erased WHERE memory_id = ?", (memory_id,)).fetchone() is not None
+
+
+def mark_erased(connection: sqlite3.Connection, memory_id: str, now: float) -> None:
+    """From now on nothing makes a memory of that id."""
+    connection.execute("INSERT OR IGNORE INTO erased VALUES (?, ?)", (memory_id, now))
+
+
+def erase_traces(connection: sqlite3.Connection, memory_id: str, now: float) -> bool:
+    """Delete what is left of a memory that is not here any more; whether there was anything."""
+    found = sum(connection.execute(statement, (memory_id,)).rowcount for statement in _TRACES)
+    chains = connection.execute(
+        "SELECT number, promotion_chain FROM memories WHERE instr(promotion_chain, ?)", (memory_id,)
+    ).fetchall()
+    for number, chain in chains:
+        left = tuple(step for step in _DECODERS["promotion_chain"](chain) if step.memory_id != memory_id)
+        connection.execute(
+            "UPDATE memories SET promotion_chain = ? WHERE number = ?", (encode_json(left).decode(), number)
+        )
+    if found or chains:
+        mark_erased(connection, memory_id, now)
+    return bool(found or chains)
+
+
 def register_session(connection: sqlite3.Connection, session_id: str, now: float) -> None:
     """Note that a session is active at `now`, and register it when it is new.
 
@@ -261,9 +303,11 @@ def note_session_access(connection: sqlite3.Connection, numbers: Sequence[int], 
 
 def _read_entities(query: Query, number: int) -> tuple[EntityRef, ...]:
     rows = query(
-        """SELECT e.name, e.type, me.relationship FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
+        """SELECT e.name, e.type, me.relationship, iif(me.edge = ?, '', coalesce(s.name, ''))
+           FROM memory_entities AS me JOIN entities AS e ON e.number = me.entity
+           LEFT JOIN entities AS s ON s.number = me.subject
            WHERE me.memory = ? ORDER BY me.ordinal, me.entity, me.relationship""",
-        (number,),
+        (MENTIONED_WITH, number),
     )
     return tuple(EntityRef(*row) for row in rows)
 
@@ -561,16 +605,24 @@ def link_entities(
 ) -> int:
     """Make a memory's edges to its entities, and the entities that are new. Returns how many edges were made.
 
-    The first entity is the subject, to which the others are related. `made_at`: when edges that were here were made.
+    Between two entities there is the edge that names both; the others are mentioned with the first one. `made_at`:
+    when edges that were here were made.
     """
     edges = 0
-    subject: int | None = None
-    for ordinal, entity in enumerate(entities):
-        number = _number_of(connection, entity, now)
-        subject = number if subject is None else subject
+    numbers = [_number_of(connection, entity, now) for entity in entities]
+    named: dict[str, int] = {}
+    for entity, number in zip(entities, numbers, strict=True):
+        named.setdefault(name_key(entity.name), number)
+    subjects = [named.get(name_key(entity.subject)) if entity.subject else None for entity in entities]
+    related = {frozenset(ends) for ends in zip(subjects, numbers, strict=True)}
+    for ordinal, (entity, number, subject) in enumerate(zip(entities, numbers, subjects, strict=True)):
+        edge = MENTIONED_WITH if subject is None else entity.relationship
+        if subject is None and frozenset((numbers[0], number)) not in related:
+            subject = numbers[0]
         edges += connection.execute(
-            """INSERT OR IGNORE INTO memory_entities (memory, entity, relationship, created_at, ordinal, subject)
-               VALUES (?, ?, ?, ?, ?, nullif(?, ?))""",
+            """INSERT OR IGNORE INTO memory_entities
+                   (memory, entity, relationship, created_at, ordinal, subject, edge)
+               VALUES (?, ?, ?, ?, ?, nullif(?, ?), ?)""",
             (
                 memory,
                 number,
@@ -579,6 +631,7 @@ def link_entities(
                 ordinal,
                 subject,
                 number,
+                edge,
             ),
         ).rowcount
     return edges

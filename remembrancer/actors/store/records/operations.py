@@ -15,6 +15,10 @@ from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import (
     Done,
     MemoryRow,
+    delete_memory,
+    erase_traces,
+    is_erased,
+    mark_erased,
     memory_to_change,
     read_history,
     register_session,
@@ -41,6 +45,8 @@ from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.writes import (
     Applied,
+    ErasedResult,
+    EraseMemory,
     ForgetMemory,
     ForgottenResult,
     ImportMemory,
@@ -208,6 +214,28 @@ def forget_memory(connection: sqlite3.Connection, operation: Operation, change: 
     return Done(ForgottenResult(memory.id, change.reason))
 
 
+def erase_memory(connection: sqlite3.Connection, operation: Operation, change: EraseMemory, now: float) -> Done:
+    """Delete a memory for good, with its history; its id stays known as that of an erased one."""
+    try:
+        memory = memory_to_change(connection, operation, change.memory_id)
+    except NotFound:
+        was_erased = is_erased(connection, change.memory_id)
+        if not was_erased and not change.was_queued:
+            raise
+        mark_erased(connection, change.memory_id, now)
+        return Done(ErasedResult(change.memory_id, already=was_erased))
+    said_by = connection.execute(
+        """SELECT DISTINCT m.id FROM memory_links AS l JOIN memories AS m ON m.number = l.source
+           WHERE l.target = ? AND l.relation = 'derived_from'""",
+        (memory.number,),
+    ).fetchall()
+    removed = delete_memory(connection, memory.number)
+    erase_traces(connection, memory.id, now)
+    for known in {memory.id, change.memory_id}:
+        mark_erased(connection, known, now)
+    return Done(ErasedResult(memory.id, said_by=tuple(row[0] for row in said_by)), removed_passages=removed)
+
+
 def restore_memory(connection: sqlite3.Connection, operation: Operation, change: RestoreMemory, now: float) -> Done:
     """Show a forgotten memory again, or make it what it was in an earlier version."""
     memory = memory_to_change(connection, operation, change.memory_id)
@@ -310,6 +338,8 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
 
 def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float, session_limit: int | None) -> Done:
     match operation.change:
+        case StoreMemory(memory_id=memory_id) if is_erased(connection, memory_id):
+            raise InvalidInput(f"{memory_id} was erased for good: it is not stored again", field="memory_id")
         case StoreMemory() as change:
             return _store(connection, operation, change, now, session_limit)
         case ImportMemory() as change:
@@ -320,6 +350,8 @@ def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float,
             done = tag_memory(connection, operation, change, now)
         case ForgetMemory() as change:
             done = forget_memory(connection, operation, change, now)
+        case EraseMemory() as change:
+            return erase_memory(connection, operation, change, now)
         case RestoreMemory() as change:
             done = restore_memory(connection, operation, change, now)
         case PromoteMemory() as change:

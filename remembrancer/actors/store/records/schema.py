@@ -135,11 +135,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         relationship TEXT NOT NULL,
         created_at REAL NOT NULL,
         ordinal INTEGER NOT NULL DEFAULT 0,
+        -- subject --edge--> entity: as the memory says it, or only that both are in one memory.
         subject INTEGER REFERENCES entities ON DELETE SET NULL,
-        PRIMARY KEY (memory, entity, relationship)
+        edge TEXT NOT NULL,
+        PRIMARY KEY (memory, entity, relationship, ordinal)
     ) WITHOUT ROWID;
     CREATE INDEX memory_entities_by_subject ON memory_entities (subject, entity) WHERE subject IS NOT NULL;
-    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, relationship, subject);
+    CREATE INDEX memory_entities_by_entity ON memory_entities (entity, memory, edge, subject);
 
     -- Links between memories; `similar_to` with its cosine is what reports a near-duplicate.
     CREATE TABLE memory_links (
@@ -164,6 +166,12 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         PRIMARY KEY (memory_id, version, operation_id)
     ) WITHOUT ROWID;
     CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
+
+    -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
+    CREATE TABLE erased (
+        memory_id TEXT PRIMARY KEY,
+        erased_at REAL NOT NULL
+    ) WITHOUT ROWID;
 
     CREATE TABLE applied_operations (
         operation_id TEXT PRIMARY KEY,

@@ -16,7 +16,6 @@ from remembrancer.actors.store.records.contract import (
     KeywordHit,
     MemoryRecord,
     Neighbours,
-    Order,
     Phrase,
     RankingFacts,
     Sizes,
@@ -27,7 +26,7 @@ from remembrancer.actors.store.records.memory_rows import decoded
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
-from remembrancer.protocol.reads import Counts
+from remembrancer.protocol.reads import Counts, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """Ids that an answer names; more would only cost tokens."""

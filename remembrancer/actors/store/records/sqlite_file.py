@@ -121,6 +121,10 @@ class SqliteFile:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""
         self.read("PRAGMA wal_checkpoint(PASSIVE)")
 
+    def empty_log(self) -> None:
+        """Move all of the write-ahead log into the database and cut it to nothing, if no reader is in the way."""
+        self.writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def close(self) -> None:
         """Close every connection, each when its thread has finished the query that it is at. May be called twice."""
         with self._readers_lock:
@@ -151,6 +155,7 @@ class SqliteFile:
         try:
             reader = self._reader
             with reader.lock:
+                self._refuse_if_closed()
                 yield reader.connection
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
@@ -162,8 +167,7 @@ class SqliteFile:
         reader: _Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             with self._readers_lock:
-                if self._closed:
-                    raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
+                self._refuse_if_closed()
                 reader = _Reader(_connect(self.path))
                 self._readers.append(reader)
             self._local.reader = reader
@@ -172,6 +176,7 @@ class SqliteFile:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction of the writing connection. What SQLite raises in it becomes one of our errors."""
+        self._refuse_if_closed()
         try:
             self.writer.execute("BEGIN IMMEDIATE")
             try:
@@ -184,6 +189,10 @@ class SqliteFile:
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
+
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
@@ -192,6 +201,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA secure_delete = ON")  # what was erased is not to be read from the file
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints have a thread of their own
     connection.execute(f"PRAGMA journal_size_limit = {LOG_LIMIT_BYTES}")
     connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")

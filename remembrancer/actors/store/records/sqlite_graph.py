@@ -1,6 +1,6 @@
 """`GraphRecords` in one SQLite file: each question is a few index scans, bounded where a hub would make them long.
 
-The edges are rows of `memory_entities`: `subject` --`relationship`--> `entity`, said by `memory`.
+The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by `memory`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.sco
 IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
                         SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                         AND a.scope = 'session' AND a.session_id != ?))"""  # noqa: S608 - fixed clauses
-COLUMNS: Final = "subject, relationship, entity, memory"
+COLUMNS: Final = "subject, edge, entity, memory"
 NO_ENTITY: Final = 0
 """A number that no entity has."""
 
@@ -79,20 +79,20 @@ class SqliteGraph:
         wanted: list[object] = []
         condition = "subject IS NOT NULL"
         if relationships is not None:
-            wanted.extend(padded(self._spellings(here, numbers, relationships)))
+            wanted.extend(padded(self._spellings(here, "edge", numbers, relationships)))
             if not wanted:
                 return Edges([], cut=False)
-            condition += f" AND relationship IN {places_for(wanted)}"
+            condition += f" AND edge IN {places_for(wanted)}"
         order = "entity DESC, memory DESC" if outgoing else "memory DESC"
         source, arguments, cut = self._bounded(here, numbers, condition, wanted, order)
         if not source:
             return Edges([], cut=False)
         rows = self._file.read(
-            f"""SELECT r.subject, r.relationship, r.entity, sum(a.forgotten_at IS NULL) AS live, count(*) AS said
+            f"""SELECT r.subject, r.edge, r.entity, sum(a.forgotten_at IS NULL) AS live, count(*) AS said
                 FROM ({source}) AS r LEFT JOIN {APART} ON {IS_APART.format("r")}
                 WHERE a.number IS NULL OR a.scope != 'session' OR a.session_id = ?
-                GROUP BY r.subject, r.entity, r.relationship
-                ORDER BY live DESC, said DESC, r.subject, r.entity, r.relationship LIMIT ?""",  # noqa: S608
+                GROUP BY r.subject, r.entity, r.edge
+                ORDER BY live DESC, said DESC, r.subject, r.entity, r.edge LIMIT ?""",  # noqa: S608
             (*arguments, session_id, MOST_EDGES + 1),
         )
         edges = [EdgeRow(subject, kind, target, live, said - live) for subject, kind, target, live, said in rows]
@@ -128,10 +128,10 @@ class SqliteGraph:
             arguments += [number, *wanted, share]
         return " UNION ALL ".join(parts), arguments, bool(heavy)
 
-    def _spellings(self, here: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
+    def _spellings(self, here: str, what: str, numbers: Sequence[int], relationships: Collection[str]) -> list[str]:
         asked = padded(numbers)
         rows = self._file.read(
-            f"SELECT DISTINCT relationship FROM memory_entities WHERE {here} IN {places_for(asked)}",  # noqa: S608
+            f"SELECT DISTINCT {what} FROM memory_entities WHERE {here} IN {places_for(asked)}",  # noqa: S608
             asked,
         )
         return [spelling for (spelling,) in rows if name_key(spelling) in relationships]
@@ -150,8 +150,14 @@ class SqliteGraph:
             for group in groups
         ]
 
-    def memories(self, numbers: Sequence[int], filters: Filters, limit: int) -> dict[int, RankingFacts]:
-        source, arguments, _ = self._bounded("entity", numbers, "TRUE", (), "memory DESC")
+    def memories(
+        self, numbers: Sequence[int], filters: Filters, limit: int, relationships: Collection[str] | None = None
+    ) -> dict[int, RankingFacts]:
+        said, wanted = "TRUE", list[object]()
+        if relationships is not None:
+            wanted.extend(padded(self._spellings("entity", "relationship", numbers, relationships)))
+            said = f"relationship IN {places_for(wanted)}"
+        source, arguments, _ = self._bounded("entity", numbers, said, wanted, "memory DESC")
         if not source:
             return {}
         condition, allowed = condition_of(filters)
@@ -176,22 +182,23 @@ class SqliteGraph:
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         condition = "s.subject IS NOT NULL"
+        alone = " UNION ALL SELECT DISTINCT entity, 0 FROM seen" if relationships is None else ""
         wanted: tuple[str, ...] = ()
         if relationships is not None:
-            spellings = self._file.read("SELECT DISTINCT relationship FROM memory_entities")
+            spellings = self._file.read("SELECT DISTINCT edge FROM memory_entities")
             wanted = tuple(spelling for (spelling,) in spellings if name_key(spelling) in relationships)
-            condition += f" AND s.relationship IN {places_for(wanted)}"
+            condition += f" AND s.edge IN {places_for(wanted)}"
         rows = self._file.read(
             f"""WITH seen AS MATERIALIZED (
                     SELECT s.* FROM memories AS m CROSS JOIN memory_entities AS s ON s.memory = m.number
                     WHERE {VISIBLE}),
                 edges AS MATERIALIZED (
-                    SELECT DISTINCT s.subject, s.relationship, s.entity FROM seen AS s WHERE {condition}),
-                ends AS (SELECT subject AS entity FROM edges UNION ALL SELECT entity FROM edges)
-                SELECT 'relationship', relationship, count(*) FROM edges GROUP BY relationship
+                    SELECT DISTINCT s.subject, s.edge, s.entity FROM seen AS s WHERE {condition}),
+                ends AS (SELECT subject AS entity, 1 AS edges FROM edges UNION ALL SELECT entity, 1 FROM edges{alone})
+                SELECT 'relationship', edge, count(*) FROM edges GROUP BY edge
                 UNION ALL SELECT 'entity', e.type, count(*) FROM (SELECT DISTINCT entity FROM seen) AS v
                     JOIN entities AS e ON e.number = v.entity GROUP BY e.type
-                UNION ALL SELECT * FROM (SELECT 'connected', entity, count(*) AS edges FROM ends
+                UNION ALL SELECT * FROM (SELECT 'connected', entity, sum(edges) AS edges FROM ends
                     GROUP BY entity ORDER BY edges DESC, entity LIMIT ?)""",  # noqa: S608 - fixed clauses
             (session_id, *wanted, limit),
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.contract import Outcome
-from remembrancer.actors.store.records.memory_rows import note_session_access, revive
+from remembrancer.actors.store.records.memory_rows import erase_traces, is_erased, note_session_access, revive
 from remembrancer.actors.store.records.operations import apply_operation, read_applied, record_done, replay_operation
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
@@ -30,6 +30,7 @@ from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerErr
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.writes import (
     Applied,
+    EraseMemory,
     ForgetMemory,
     Operation,
     PortableMemory,
@@ -80,7 +81,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
             refused = Outcome(full)
             return [
                 self._apply_all([operation])[0]
-                if isinstance(operation.change, ForgetMemory)
+                if isinstance(operation.change, ForgetMemory | EraseMemory)
                 else replay_operation(self._file.writer, operation) or refused
                 for operation in operations
             ]
@@ -137,6 +138,19 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def moves(self) -> list[Operation]:
         return self._file.read_together(read_moves)
+
+    def scrub(self, memory_id: str) -> bool:
+        with self._file.transaction() as connection:
+            found = erase_traces(connection, memory_id, self._clock()) or is_erased(connection, memory_id)
+            if found:
+                for table in ("memories_text", "entities_text"):  # whose deleted words stay until they are merged away
+                    connection.execute(f"INSERT INTO {table} ({table}) VALUES ('optimize')")  # noqa: S608 - our names
+        if found:
+            self._file.empty_log()
+        return found
+
+    def is_erased(self, memory_id: str) -> bool:
+        return bool(self._file.read("SELECT 1 FROM erased WHERE memory_id = ?", (memory_id,)))
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
         with self._file.transaction() as connection:

@@ -24,6 +24,7 @@ from remembrancer.actors.store.records.memory_rows import (
     columns_of,
     delete_memory,
     insert_row,
+    is_erased,
     link_entities,
     memory_to_change,
     note_version,
@@ -102,6 +103,8 @@ def _told(query: Query, entry: HistoryEntry, session_id: str | None) -> HistoryE
 def import_memory(connection: sqlite3.Connection, operation: Operation, change: ImportMemory, now: float) -> Done:
     """Take a memory in as it is. One whose id is here already stays as it is here."""
     memory = change.memory
+    if is_erased(connection, memory.id):
+        raise InvalidInput(f"{memory.id} was erased for good: it is not taken in again", field="id")
     if connection.execute("SELECT 1 FROM memories WHERE id = ?", (memory.id,)).fetchone():
         return Done(ImportedResult(memory.id, "present"))
     number = insert_portable(connection, memory, now)

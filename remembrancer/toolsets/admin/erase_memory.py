@@ -1,0 +1,32 @@
+"""The tool `erase_memory`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.writes import EraseMemory, Operation
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    memory_id: str
+
+
+@tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, idempotent=True)
+async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
+    """Content, history, vectors, full text and queued copies go at once; of the memory, its id stays known as erased.
+
+    Raises:
+        NotFound: there is no such memory that the caller may see, and never was one that was erased.
+        MemoryUnavailable: the store is away; nothing is queued.
+    """
+    change = EraseMemory(parse_memory_id(arguments.memory_id))
+    operation = Operation(call.operation_id(), call.caller.project, call.caller.session_id, call.received_at, change)
+    erased = await call.service.erase(operation)
+    answer: Answer = {"memory_id": change.memory_id, "status": "erased"}
+    if erased.already:
+        answer["already_erased"] = True
+    if erased.said_by:
+        answer["also_said_by"] = list(erased.said_by)
+    return answer

@@ -1,0 +1,71 @@
+"""The tool `list_memories`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
+from remembrancer.protocol.writes import MemoryType, Scope
+from remembrancer.toolsets.memory.answers import fields_of, said_by
+from remembrancer.toolsets.memory.fields import clean_tags, given, seconds_of
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+
+class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    order: Order | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    scope: list[Scope] | UnsetType = UNSET
+    type: list[MemoryType] | UnsetType = UNSET
+    kind: list[Kind] | UnsetType = UNSET
+    domain: list[str] | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
+    min_importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    after: str | UnsetType = UNSET
+    before: str | UnsetType = UNSET
+    include_forgotten: bool | UnsetType = UNSET
+
+
+@tool("List memories, newest or most important first.", read_only=True)
+async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
+    """What is remembered, without a question. Counts as no access.
+
+    Raises:
+        MemoryUnavailable: the store is away.
+    """
+    request = ListMemories(
+        project=call.caller.project,
+        session_id=call.caller.session_id,
+        order=given(arguments.order, "latest"),
+        limit=given(arguments.limit, 50),
+        scopes=tuple(given(arguments.scope, ())),
+        types=tuple(given(arguments.type, ())),
+        kinds=tuple(given(arguments.kind, ())),
+        domains=clean_tags(arguments.domain, field="domain"),
+        tags=clean_tags(arguments.tags),
+        min_importance=given(arguments.min_importance, 0.0),
+        after=seconds_of(arguments.after, "after"),
+        before=seconds_of(arguments.before, "before"),
+        include_forgotten=arguments.include_forgotten is True,
+    )
+    asked = await call.service.ask(request, call.received_at)
+    if not isinstance(asked.reply, Listed):
+        raise MemoryUnavailable("the store is away: try again in a moment")
+    answer: Answer = {"memories": [_listed(memory) for memory in asked.reply.memories]}
+    return with_caveats(answer, [*asked.reply.notices, *asked.notices])
+
+
+def _listed(memory: ListedMemory) -> Answer:
+    shown = {
+        **fields_of(memory, "id", "content", "type", "scope", "importance", "created_at", "access_count"),
+        **said_by(memory, "tags", "occurred_at", "kind", "summary", "domain", "valid_until"),
+    }
+    if memory.forgotten:
+        shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
+    if memory.status != "active":
+        shown["status"] = memory.status
+    return shown

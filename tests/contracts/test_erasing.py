@@ -1,0 +1,119 @@
+"""What is erased is gone for good, from answers, history and every byte of the file, and does not come back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from remembrancer.actors.store.records.contract import Filters, Phrase, Records
+from remembrancer.actors.store.records.transfer import Move
+from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.writes import (
+    Applied,
+    EntityRef,
+    ErasedResult,
+    EraseMemory,
+    ImportMemory,
+    LinkRef,
+    PromoteMemory,
+    TagMemory,
+    UpdateMemory,
+)
+from tests.contracts.records_factories import SqliteFactory
+from tests.operations import SESSION, change_operation, memory_id_of, store_operation
+
+SECRET = "the vault opens with marigold"
+
+
+def result_of(records: Records, name: str, change: EraseMemory) -> ErasedResult:
+    (outcome,) = records.apply([change_operation(name, change)])
+    assert isinstance(outcome.reply, Applied), outcome.reply
+    assert isinstance(outcome.reply.result, ErasedResult)
+    return outcome.reply.result
+
+
+def test_an_erased_memory_leaves_no_word_of_it_in_the_file(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    records = factory.open()
+    stored = store_operation("secret", SECRET, related_entities=(EntityRef("marigold", "code", "about"),))
+    memory_id = memory_id_of(stored)
+    others = [store_operation(f"other {number}", f"harmless note number {number}") for number in range(50)]
+    records.apply([*others, stored])
+    number = records.number_of(memory_id)
+    assert number is not None
+    records.apply(
+        [
+            change_operation("u", UpdateMemory(memory_id, content=f"{SECRET} and lavender", summary="marigold")),
+            change_operation("t", TagMemory(memory_id, add=("marigold",))),
+        ]
+    )
+    assert result_of(records, "e", EraseMemory(memory_id)) == ErasedResult(memory_id)
+    assert records.scrub(memory_id)
+    assert records.number_of(memory_id) is None
+    assert records.portable(memory_id, SESSION) is None
+    assert records.keyword_hits([Phrase("marigold")], Filters(SESSION), 10) == [[]]
+    assert len(records.keyword_hits([Phrase("harmless")], Filters(SESSION), 100)[0]) == 50
+    records.close()
+    for file in factory.path.parent.iterdir():
+        assert b"marigold" not in file.read_bytes(), file
+        assert b"lavender" not in file.read_bytes(), file
+    factory.close()
+
+
+def test_nothing_brings_it_back_and_a_second_call_says_that_it_was_erased(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    records = factory.open()
+    stored = store_operation("secret", SECRET)
+    memory_id = memory_id_of(stored)
+    records.apply([stored])
+    portable = records.portable(memory_id, SESSION)
+    assert portable is not None
+    result_of(records, "e", EraseMemory(memory_id))
+    assert result_of(records, "e", EraseMemory(memory_id)) == ErasedResult(memory_id), "a replay answers as before"
+    assert result_of(records, "again", EraseMemory(memory_id)).already
+    again = msgspec.structs.replace(stored, operation_id="another operation")
+    (refused, taken) = records.apply([again, change_operation("import", ImportMemory(portable))])
+    assert isinstance(refused.reply, InvalidInput)
+    assert isinstance(taken.reply, InvalidInput)
+    assert "erased" in refused.reply.message
+    assert records.number_of(memory_id) is None
+    unknown = memory_id_of(store_operation("never stored", "x"))
+    (outcome,) = records.apply([change_operation("none", EraseMemory(unknown))])
+    assert isinstance(outcome.reply, NotFound)
+    assert not result_of(records, "queued", EraseMemory(unknown, was_queued=True)).already
+    assert records.is_erased(unknown), "the write that was queued does not come back"
+    factory.close()
+
+
+def test_what_was_derived_from_it_is_named_and_its_passages_are_handed_back(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    records = factory.open()
+    stored, summary = store_operation("secret", SECRET), store_operation("summary", "a summary of it")
+    records.apply([stored, summary])
+    memory_id, summary_id = memory_id_of(stored), memory_id_of(summary)
+    number = records.number_of(memory_id)
+    assert number is not None
+    records.apply([change_operation("l", UpdateMemory(summary_id, add_links=(LinkRef("derived_from", memory_id),)))])
+    (outcome,) = records.apply([change_operation("e", EraseMemory(memory_id))])
+    assert isinstance(outcome.reply, Applied)
+    assert outcome.reply.result == ErasedResult(memory_id, said_by=(summary_id,))
+    factory.close()
+
+
+def test_the_history_that_a_promotion_left_in_the_projects_file_goes_too(tmp_path: Path) -> None:
+    project, user = SqliteFactory(tmp_path / "project"), SqliteFactory(tmp_path / "user")
+    source, destination = project.open(), user.open()
+    stored = store_operation("secret", SECRET)
+    memory_id = memory_id_of(stored)
+    source.apply([stored])
+    (moved,) = Move(source, destination).apply([change_operation("m", PromoteMemory(memory_id, "user"))])
+    assert isinstance(moved.reply, Applied)
+    result_of(destination, "e", EraseMemory(memory_id))
+    assert source.scrub(memory_id)
+    assert not source.scrub("memory:of nobody")
+    source.close()
+    for file in project.path.parent.iterdir():
+        assert b"marigold" not in file.read_bytes(), file
+    project.close()
+    user.close()

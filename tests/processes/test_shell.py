@@ -1,0 +1,171 @@
+"""What a person does with memories in a shell, with the real commands and one runtime."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.commands import exit_codes
+from remembrancer.launcher import COMMANDS
+
+COMMAND = str(Path(sys.executable).with_name("remembrancer"))
+
+
+class Shell:
+    """A person in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def __call__(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            cwd=self.directory,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr
+        assert "\x1b" not in done.stdout + done.stderr
+        return done.stdout if status == 0 else done.stderr
+
+    def json(self, *arguments: str, **options: Any) -> Any:
+        return json.loads(self(*arguments, "--json", **options))
+
+    def at_a_terminal(self, *arguments: str, says: str = "", **environ: str) -> tuple[int, str]:
+        """The exit status, and all that a terminal shows."""
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.chdir(self.directory)
+            os.execve(COMMAND, [COMMAND, *arguments], {**os.environ, "TERM": "xterm", **environ})
+        os.write(terminal, says.encode())
+        shown = b""
+        while True:
+            try:
+                data = os.read(terminal, 65536)
+            except OSError:
+                break
+            if not data:
+                break
+            shown += data
+        os.close(terminal)
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), shown.decode()
+
+
+@pytest.fixture
+def shell(home: Path, tmp_path: Path) -> Iterator[Shell]:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "other").mkdir()
+    yield Shell(tmp_path / "app")
+    subprocess.run([COMMAND, "down"], capture_output=True, check=False, timeout=60)
+
+
+def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: Shell, tmp_path: Path) -> None:
+    memory_id = shell.json("add", "We", "deploy on Tuesdays", "--kind", "convention", "--tag", "ops")["memory_id"]
+    shell("add", "-", "--user", stdin="I prefer short answers\n")
+    assert [memory["id"] for memory in shell.json("search", "deploy", "when")["memories"]] == [memory_id]
+    assert len(shell("list").splitlines()) == 2
+    assert shell("list", "--kind", "convention", "--since", "1d").split("\t")[0] == memory_id.removeprefix("memory:")
+    assert shell("list", "--tag", "nothing") == ""
+    assert [memory["scope"] for memory in shell.json("list", "--user")["memories"]] == ["user"]
+
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nsed -i s/Tuesdays/Wednesdays/ "$1"\n')
+    editor.chmod(0o755)
+    status, shown = shell.at_a_terminal("edit", memory_id, EDITOR=str(editor), VISUAL="")
+    assert status == 0, shown
+    assert "--version 1" in shown, "how to undo it"
+    assert "We deploy on Wednesdays" in shell("show", memory_id)
+    shell("restore", memory_id, "--version", "1")
+    assert "We deploy on Tuesdays" in shell("show", memory_id)
+
+    assert shell.json("tag", memory_id, "weekly", "--remove", "ops")["tags"] == ["weekly"]
+    shell("forget", memory_id, "--reason", "moved")
+    assert shell("search", "deploy") == ""
+    assert "moved" in shell("history", memory_id)
+    shell("restore", memory_id)
+    assert memory_id in json.dumps(shell.json("list"))
+    shell("promote", memory_id)
+    assert shell.json("show", memory_id)["scope"] == "user"
+    assert "no memory with the id" in shell("show", memory_id[:-3] + "ZZZ", status=exit_codes.FAILED)
+
+
+def test_what_is_erased_is_nowhere_in_the_home_any_more(shell: Shell, home: Path) -> None:
+    memory_id = shell.json("add", "the vault opens with marigold")["memory_id"]
+    shell("add", "the vault is in the cellar")
+    shell("edit", memory_id, "--content", "the vault opens with marigold and lavender")
+    shell("search", "vault")
+    shell("promote", memory_id)
+    assert "say --yes" in shell("erase", memory_id, status=exit_codes.USAGE)
+    status, shown = shell.at_a_terminal("erase", memory_id, says="n\n")
+    assert status == exit_codes.FAILED
+    assert "marigold" in shown, "what is about to go is shown"
+    assert shell.json("erase", memory_id, "--yes")["erased"][0]["status"] == "erased"
+    assert shell.json("erase", memory_id, "--yes")["erased"][0]["already_erased"]
+    assert [memory["content"] for memory in shell.json("list")["memories"]] == ["the vault is in the cellar"]
+    assert "marigold" not in shell("search", "vault")
+    shell("show", memory_id, status=exit_codes.FAILED)
+    left = [path for path in home.rglob("*") if path.is_file() and b"marigold" in path.read_bytes()]
+    assert left == []
+
+
+def test_projects_are_apart_unless_all_are_asked_for(shell: Shell, tmp_path: Path) -> None:
+    mine = shell.json("add", "the port is 5433")["memory_id"]
+    theirs = shell.json("add", "the port is 6000", "--project", str(tmp_path / "other"))["memory_id"]
+    assert [memory["id"] for memory in shell.json("list")["memories"]] == [mine]
+    assert {memory["id"] for memory in shell.json("list", "--all-projects")["memories"]} == {mine, theirs}
+    found = shell.json("search", "port", "--all-projects")["memories"]
+    assert {memory["id"] for memory in found} == {mine, theirs}
+    assert len({memory["project"] for memory in found}) == 2
+    assert "--all-projects" in shell("show", theirs, status=exit_codes.FAILED)
+    assert shell.json("show", theirs, "--all-projects")["content"] == "the port is 6000"
+    assert shell.json("list", "--project", str(tmp_path / "other"))["memories"][0]["id"] == theirs
+    assert "no directory" in shell("list", "--project", "nowhere", status=exit_codes.USAGE)
+
+
+def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:
+    hostile = "danger \x1b]0;title\x07 \x1b[31m red [bold]markup[/bold]"
+    memory_id = shell.json("add", "-", stdin=hostile)["memory_id"]
+    for command in (("list",), ("search", "danger"), ("show", memory_id), ("history", memory_id)):
+        shell(*command)
+        status, shown = shell.at_a_terminal(*command, PAGER="cat", LINES="5")
+        assert status == 0
+        assert "\x1b]" not in shown
+        assert "\x07" not in shown
+        assert "\x1b[31m red" not in shown
+    assert "[bold]markup[/bold]" in shell("list")
+    _, shown = shell.at_a_terminal("list")
+    assert "\x1b[" in shown, "our own colours are there"
+
+
+@pytest.mark.parametrize(
+    ("mistyped", "meant"),
+    [("recal", "search"), ("serach", "search"), ("delete", "erase"), ("lst", "list"), ("ad", "add")],
+)
+def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped: str, meant: str) -> None:
+    assert f"did you mean {meant}?" in shell(mistyped, status=exit_codes.USAGE)
+
+
+def test_help_and_completion_know_every_command(shell: Shell) -> None:
+    assert all(name in shell("help") for name in COMMANDS)
+    assert "--all-projects" in shell("help", "search")
+    for name in ("bash", "zsh", "fish"):
+        script = shell("completion", name)
+        assert all(command in script for command in COMMANDS)
+        assert "all-projects" in script
+    complete = (
+        f'{shell("completion", "bash")}\nCOMP_WORDS=(remembrancer era); COMP_CWORD=1; _remembrancer\necho "$COMPREPLY"'
+    )
+    done = subprocess.run(["bash", "-c", complete], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["erase"]
