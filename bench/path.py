@@ -45,14 +45,13 @@ def toggle(*_):
         sys.setprofile(count)
     else:
         sys.setprofile(None)
-        path = pathlib.Path(os.environ["BENCH_PATH_DIRECTORY"], str(os.getpid()))
+        path = pathlib.Path(__file__).with_name(str(os.getpid()))
         path.with_suffix(".part").write_text(json.dumps(calls))
         path.with_suffix(".part").rename(path)
 
 
-if "BENCH_PATH_DIRECTORY" in os.environ:
-    threading.setprofile(count)
-    signal.signal(signal.SIGUSR1, toggle)
+threading.setprofile(count)
+signal.signal(signal.SIGUSR1, toggle)
 '''
 
 
@@ -64,7 +63,7 @@ class CountingRuntime(Runtime):
         self.directory = Path(tempfile.mkdtemp(prefix="rmb-path-", dir="/tmp"))
         (self.directory / "sitecustomize.py").write_text(COUNTER)
         path = os.pathsep.join(filter(None, (str(self.directory), os.environ.get("PYTHONPATH"))))
-        self.environ |= {"PYTHONPATH": path, "BENCH_PATH_DIRECTORY": str(self.directory)}
+        self.environ["PYTHONPATH"] = path  # one of the few variables that a runtime takes over
 
     async def calls_of(self, client: StdioClient, call: Callable[[int], Awaitable[Any]]) -> Counter[str]:
         """What each of `CALLS` calls ran through: functions, and how often each was called."""

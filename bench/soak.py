@@ -153,7 +153,7 @@ class Session:
         if answer["error"] == CLOSED["code"]:
             await self.client.aclose()
             await self.connect()
-        elif not answer.get("retry_possible"):
+        elif not (answer.get("retry_possible") or (tool == "promote_memory" and "broader one" in answer["message"])):
             self._soak.fault(f"{tool} of a call that is right was refused: {answer}")
         if tool == "reflect_and_consolidate":
             self._good_at += now - began
@@ -235,7 +235,7 @@ class Session:
 
     async def promote(self) -> None:
         picked = self._pick()
-        if picked and picked[1].now.scope == "session":  # a project's may be promoted by the consolidator meanwhile
+        if picked and picked[1].now.scope == "session":  # refused, if the consolidator is faster
             memory_id, expected = picked
             scope = self._dice.choice(BREADTH[1:])
             answer = await self._call("promote_memory", memory_id=memory_id, target_scope=scope)

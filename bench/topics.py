@@ -178,6 +178,13 @@ async def figures_of(half: str) -> list[Figure]:
         for source in one["derived_from"]
     )
 
+    without = sum(
+        len({each["id"] for each in recalled}.intersection(one["derived_from"])) > 1
+        for recalled in after.values()
+        for one in made
+        if one["id"] not in {each["id"] for each in recalled}
+    )
+
     def told(answers: dict[str, list[Json]]) -> float:
         """Statements of the topic in an answer, on average."""
         return statistics.mean(
@@ -200,6 +207,7 @@ async def figures_of(half: str) -> list[Figure]:
         Figure(f"{half}: purity of the clusters", purity(clusters), "", 0.98, True),
         Figure(f"{half}: statements lost", len(lost), "", 0.5),
         Figure(f"{half}: sources shown beside their summary", beside, "", 0.5),
+        Figure(f"{half}: several sources shown without their summary", without, "", 0.5),
         Figure(f"{half}: statements of the topic in an answer of {SHOWN}, before", told(before), "", 0),
         Figure(f"{half}: … and after", told(after), "", told(before), True),
         Figure(f"{half}: characters of an answer, before", length(before), "", 0),

@@ -141,11 +141,12 @@ def _observed(played: Played) -> str:
 
 
 def _summed_up(played: Played) -> str:
-    """Every memory that is not of the story, with what it was derived from, and how that stands."""
+    """Every fact that is not of the story, with what it was derived from, and how that stands. (What a session hands
+    over to the next is an observation.)"""
     found = []
     for file in played.week.values():
         for memory in file.memories.values():
-            if memory.id in played.journal.ids.values():
+            if memory.id in played.journal.ids.values() or memory.kind != "fact":
                 continue
             sources = {
                 played.journal.named(target)
@@ -196,7 +197,8 @@ def _secrets(played: Played) -> str:
 
 
 def _context(played: Played) -> str:
-    block = played.journal.context
+    # What a session handed over is told beside the memories.
+    block = "\n".join(line for line in played.journal.context.splitlines() if " the session of " not in line)
     return _names(name for name, (_, kept) in memories().items() if kept.content in block)
 
 
@@ -215,7 +217,7 @@ def _archived(played: Played) -> str:
         played.journal.named(memory.id)
         for file in played.after.values()
         for memory in file.memories.values()
-        if memory.status == "archived"
+        if memory.status == "archived" and memory.id in played.journal.ids.values()
     )
 
 

@@ -472,3 +472,32 @@ async def test_a_store_that_cannot_be_started_is_named_in_the_answers(quick_rig:
         recalled = await client.call("recall_memories", query="x")
         assert "memory.db is of release 9" in recalled["warnings"][0]["message"]
         assert gateway.health().store == "away"
+
+
+async def test_a_call_that_is_cancelled_has_no_answer_and_what_it_writes_is_kept(home: Path) -> None:
+    rig = Rig(home, QUICK)
+    async with PlayedStore(rig.paths).open() as store, rig.running() as gateway, rig.session() as client:
+        await client.call("get_memory_status")  # who calls is known from here on
+        store.hangs = True
+        for request_id, tool in ((71, "recall_memories"), ("b", "store_memory")):
+            about = {"query": "x"} if tool == "recall_memories" else {"content": "it is kept", "scope": "project"}
+            heard = len(store.requests)
+            await client.send(id=request_id, method="tools/call", params={"name": tool, "arguments": about})
+            await until(lambda heard=heard: len(store.requests) > heard)  # type: ignore[misc]
+            await client.send(method="notifications/cancelled", params={"requestId": request_id})
+        assert (await client.request("ping"))["result"] == {}
+        await until(lambda: gateway.health().queue_depth == 1)
+        store.hangs = False
+        await until(lambda: store.contents == ["it is kept"])
+        await client.send(id=71, method="tools/call", params={"name": "get_memory_status", "arguments": {}})
+        assert (await client.hear())["id"] == 71, "its id is free again"
+
+
+@pytest.mark.parametrize(
+    "params", [{}, {"name": 5}, {"name": "get_memory_status", "arguments": [1]}, {"arguments": {}}]
+)
+async def test_a_call_that_is_none_is_refused_under_its_id(rig: Rig, params: dict[str, Any]) -> None:
+    async with rig.running(), rig.session() as client:
+        answer = await client.request("tools/call", **params)
+        assert answer["error"]["code"] == -32602
+        assert "result" in await client.request("tools/call", name="get_memory_status")

@@ -27,7 +27,7 @@ from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, Rem
 from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory
-from tests.operations import OTHER_PROJECT, PROJECT, SESSION, memory_id_of, store_operation
+from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
 SEED = 7
@@ -407,3 +407,16 @@ def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: 
     with pytest.raises(MemoryUnavailable):
         records.number_of("memory")
     records.close()
+
+
+def test_who_reads_or_writes_after_the_end_is_told_to_try_again(tmp_path: Path) -> None:
+    records = SqliteRecords(tmp_path / "memory.db", "user", lambda: REQUESTED_AT)
+    assert records.number_of("mem") is None, "this thread has a connection of its own by now"
+    records.close()
+    with pytest.raises(MemoryUnavailable):
+        records.number_of("mem")
+    with pytest.raises(MemoryUnavailable):
+        records.touch([1], REQUESTED_AT)
+    (outcome,) = records.apply([store_operation("late", "It is too late.")])
+    assert isinstance(outcome.reply, MemoryUnavailable)
+    assert outcome.reply.retry_possible

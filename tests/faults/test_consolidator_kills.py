@@ -124,7 +124,8 @@ class Ending:
             assert memories[gone][1:3] == ("session", "promoted")
         sources = self.rows(
             """SELECT s.id, s.status, count(*) FROM memory_links AS l JOIN memories AS s ON s.number = l.target
-               WHERE l.relation = 'derived_from' GROUP BY s.id"""
+               JOIN memories AS o ON o.number = l.source
+               WHERE l.relation = 'derived_from' AND o.kind = 'fact' GROUP BY s.id"""
         )
         assert {row[1:] for row in sources} == {("consolidated", 1)}
         assert {row[0] for row in sources} == {row[0] for row in rows if row[2] == "consolidated"}

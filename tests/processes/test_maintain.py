@@ -78,8 +78,8 @@ def test_where_nothing_is_remembered_nothing_is_started(home: Path, tmp_path: Pa
 def test_a_run_is_undone_by_its_name_and_an_unknown_one_is_refused(home: Path, project: Path) -> None:
     with bridge(REMEMBRANCER_PROJECT=str(project)) as client:
         client.initialize()
-        for _ in range(2):
-            client.store("Copies are linked.")
+        for text in ("Copies are linked.", "copies are linked"):
+            client.store(text)
         client.end_input()
     said = json.loads(done("maintain", "--project", str(project), "--json", home=home))
     (place,) = said["places"]

@@ -13,7 +13,7 @@ from remembrancer.actors.gateway.hook_events import HookIntake
 from remembrancer.actors.gateway.listener import Listener
 from remembrancer.actors.gateway.prompts import Prompts
 from remembrancer.actors.gateway.resources import RecallCounts, Resources
-from remembrancer.actors.gateway.server import build_server
+from remembrancer.actors.gateway.server import Handlers, build_server
 from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.store_link import StoreLink
@@ -53,7 +53,7 @@ class GatewayActor(Actor):
                 subscriptions = Subscriptions(resources.read, lambda: self._link.usable, tasks)
                 events.on_recall += [counts.heard_recall, subscriptions.heard_recall]
                 events.on_write.append(subscriptions.heard_write)
-                server = build_server(access, resources, subscriptions, Prompts(tools, access, counts))
+                handlers = Handlers(access, resources, subscriptions, Prompts(tools, access, counts))
 
                 async def prepare_context(caller: Caller) -> None:
                     await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
@@ -62,7 +62,8 @@ class GatewayActor(Actor):
                 self._listener = Listener(
                     paths.gateway_socket,
                     self.spec.incarnation,
-                    server,
+                    build_server(handlers),
+                    handlers.call,
                     tools,
                     settings,
                     self._registry,

@@ -17,7 +17,7 @@ from mcp.server.lowlevel import Server
 
 from remembrancer import __version__
 from remembrancer.actors.gateway.hello import TOOLSETS_VARIABLE, Hello, read_hello, setting_warnings
-from remembrancer.actors.gateway.session import Session
+from remembrancer.actors.gateway.session import CallTool, Session
 from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.actors.gateway.transport import LineTransport
 from remembrancer.config.settings import Settings
@@ -49,6 +49,7 @@ class Listener:
         path: Path,
         incarnation: str,
         server: Server[Any],
+        call_tool: CallTool,
         tools: dict[str, Tool[Any]],
         settings: Settings,
         registry: SessionRegistry,
@@ -59,6 +60,7 @@ class Listener:
         self._path = path
         self._incarnation = incarnation
         self._server = server
+        self._call_tool = call_tool
         self._tools = tools
         self._settings = settings
         self._registry = registry
@@ -156,7 +158,7 @@ class Listener:
             self._registry.attend(session)
         logger.info("session opened", extra={"session": hello.session, "bridge_pid": hello.pid})
         try:
-            await session.serve(self._server)
+            await session.serve(self._server, self._call_tool)
         finally:
             self._sessions.discard(session)
             self._registry.left(session)

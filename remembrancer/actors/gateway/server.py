@@ -77,27 +77,32 @@ class Handlers:
         return {"tools": [tool.described() for tool in request_context(ctx).session.tools.values()], **UNCACHED}
 
     async def call_tool(self, ctx: Context, params: mcp.CallToolRequestParams) -> Any:
-        """`tools/call`. An error of a tool is a result."""
-        context = request_context(ctx)
-        session, request_id, trace = context.session, ctx.request_id, context.trace
-        assert request_id is not None
+        """`tools/call`."""
+        assert ctx.request_id is not None
+        return await self.call(request_context(ctx), ctx.request_id, params.name, params.arguments or {})
+
+    async def call(
+        self, context: RequestContext, request_id: int | str, name: str, arguments: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Call a tool. An error of a tool is a result."""
+        session, trace = context.session, context.trace
 
         async def call() -> Call:
             caller = await session.caller()
             return Call(
-                params.name,
+                name,
                 caller,
                 request_id,
                 context.received_at,
-                params.arguments or {},
+                arguments,
                 self._service,
                 lambda: [*session.take_notices(), *self._service.take_refused(caller)],
             )
 
-        trace.title = params.name if params.name in session.tools else "unknown tool"
+        trace.title = name if name in session.tools else "unknown tool"
         with working_on(trace):
             trace.mark("handler began")
-            result = await call_tool(session.tools, params.name, call, self.is_degraded)
+            result = await call_tool(session.tools, name, call, self.is_degraded)
             trace.mark("answer made")
             return result
 
@@ -215,11 +220,8 @@ class Handlers:
         return {"completion": completion, **COMPLETE}
 
 
-def build_server(
-    service: MemoryService, resources: Resources, subscriptions: Subscriptions, prompts: Prompts
-) -> Server[Any]:
+def build_server(handlers: Handlers) -> Server[Any]:
     """The server. Every request comes with a `RequestContext` as its transport's context."""
-    handlers = Handlers(service, resources, subscriptions, prompts)
 
     def guarded(handler: Handler[P]) -> Handler[P]:
         """A handler whose errors reach the client with a code, a message and `data`, and never as the text of a

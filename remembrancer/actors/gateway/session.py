@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import anyio.to_thread
 import mcp_types as mcp
 import msgspec
@@ -18,6 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from remembrancer.actors.gateway.hello import Hello, directory_of, working_tree_of
@@ -55,6 +58,10 @@ class RequestContext:
     session: Session
     received_at: float
     trace: Trace = NO_TRACE
+
+
+CallTool = Callable[[RequestContext, "int | str", str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Answers a call: whose, its id, the tool's name, the arguments."""
 
 
 def request_context(ctx: ServerRequestContext[Any, Any]) -> RequestContext:
@@ -101,6 +108,11 @@ class Session:
         self._roots: list[str] = []
         self._caller: Caller | None = None
         self._in_flight: set[int | str] = set()
+        self._calls: dict[int | str, anyio.CancelScope] = {}
+        """The calls of tools that are answered without the SDK."""
+        self._handshake: int | str | None = None
+        self._has_plain_calls = False
+        """Whether the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
         self._streams: set[int | str] = set()
         self._fewer = anyio.Event()
 
@@ -112,8 +124,9 @@ class Session:
         """Have a function called when the session's project is known, and again whenever it is another."""
         self._when_known.append(callback)
 
-    async def serve(self, server: Server[Any]) -> None:
+    async def serve(self, server: Server[Any], call_tool: CallTool) -> None:
         """Serve until the connection ends. Writes that were begun are finished."""
+        self._call_tool = call_tool
         inbox_send, inbox = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outbox, outbox_receive = anyio.create_memory_object_stream[SessionMessage](OUTBOX_MESSAGES)
         try:
@@ -123,6 +136,8 @@ class Session:
                 tasks.start_soon(self._receive_messages, inbox_send)
                 await server.run(inbox, outbox, server.create_initialization_options())
                 self.transport.stop_receiving()  # nobody listens any more
+                for scope in self._calls.values():
+                    scope.cancel()
         finally:
             for callback in self._at_end:
                 callback()
@@ -209,8 +224,17 @@ class Session:
                     trace = self._traced[request_id] = self._traces.begin(CALL)
                     trace.under_way_s = max(0.0, time.time() - received.sent_ms / 1000 - (time.monotonic() - read_at))
                     trace.mark("call read", read_at)
-                metadata.request_context = RequestContext(self, received.sent_ms / 1000, trace)
+                context = RequestContext(self, received.sent_ms / 1000, trace)
+                if message.method == CALL and self._has_plain_calls and _is_plain(message.params):
+                    self._tasks.start_soon(self._call, message, context)
+                    return None
+                metadata.request_context = context
                 metadata.on_request_unanswered = self._forget(request_id)
+            case mcp.JSONRPCNotification(
+                method="notifications/cancelled", params={"requestId": int() | str() as asked}
+            ) if asked in self._calls:
+                self._calls[asked].cancel()
+                return None
             case mcp.JSONRPCResponse(id=self._roots_request, result=result):
                 self._take_roots(result)
                 return None
@@ -234,8 +258,24 @@ class Session:
         if self.client is None:
             self.client = _client_name(request)
         if request.method == "initialize":
+            self._handshake = request.id
             capabilities = (request.params or {}).get("capabilities")
             self._expects_roots = isinstance(capabilities, dict) and isinstance(capabilities.get("roots"), dict)
+
+    async def _call(self, request: mcp.JSONRPCRequest, context: RequestContext) -> None:
+        """Answer a call of a tool. Through the SDK's server it would take as long again as all the rest of it."""
+        params = request.params or {}
+        with anyio.CancelScope() as self._calls[request.id]:
+            result = await self._call_tool(context, request.id, params["name"], params.get("arguments") or {})
+            await anyio.lowlevel.checkpoint_if_cancelled()  # a write is finished all the same, and nobody told of it
+            result.pop("resultType")  # of a protocol without handshake
+            self._answered(request.id)
+            self.transport.send([_json.encode({"jsonrpc": "2.0", "id": request.id, "result": result})])
+            self._traced.pop(request.id, NO_TRACE).end("answer written")
+            with suppress(ConnectionError):
+                await self.transport.flush()
+        if self._calls.pop(request.id).cancelled_caught:
+            await self._forget(request.id)()
 
     def _take_roots(self, result: dict[str, Any]) -> None:
         if not self._awaits_roots:
@@ -283,6 +323,8 @@ class Session:
     def _dump(self, message: mcp.JSONRPCMessage) -> bytes:
         if isinstance(message, mcp.JSONRPCResponse):
             self._answered(message.id)
+            if message.id == self._handshake:
+                self._has_plain_calls = message.result.get("protocolVersion") in HANDSHAKE_PROTOCOL_VERSIONS
             return _json.encode({"jsonrpc": "2.0", "id": message.id, "result": message.result})
         if isinstance(message, mcp.JSONRPCError):
             self._answered(message.id)
@@ -303,6 +345,13 @@ def _decode(text: bytes) -> mcp.JSONRPCMessage:
         return mcp.jsonrpc_message_adapter.validate_json(text, by_name=False)
     except ValidationError:
         return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
+
+
+def _is_plain(params: dict[str, Any] | None) -> bool:
+    """Whether a call is of the usual form. What is not is left to the SDK, which says what is wrong with it."""
+    if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
+        return False
+    return isinstance(params.get("arguments", {}), dict) and isinstance(params.get("_meta", {}), dict)
 
 
 def _client_name(request: mcp.JSONRPCRequest) -> str | None:

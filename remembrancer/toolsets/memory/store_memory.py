@@ -181,11 +181,13 @@ def _origin(arguments: StoreMemoryArguments, scope: Scope, own: str) -> str:
 def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType, Kind | None]:
     """Where a memory goes and what it is: as was asked, else in the project, and by its words.
 
-    A kind decides its type, and one that is for a session alone its scope. A type without a kind is left as it is.
+    A kind decides its type, and one that is for a session alone its scope. A type alone has the kind that the words
+    tell, if that is of this type.
     """
     scope: Scope = given(arguments.scope, "project")
     if arguments.kind is UNSET and arguments.type is not UNSET:
-        return scope, arguments.type, None
+        likely = _kind_of(arguments.content)
+        return scope, arguments.type, likely if type_of_kind(likely) == arguments.type and likely != "fact" else None
     kind = _kind_of(arguments.content) if arguments.kind is UNSET else arguments.kind
     return "session" if kind in SESSION_KINDS else scope, type_of_kind(kind), kind
 

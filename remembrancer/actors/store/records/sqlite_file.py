@@ -155,6 +155,7 @@ class SqliteFile:
         try:
             reader = self._reader
             with reader.lock:
+                self._refuse_if_closed()
                 yield reader.connection
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
@@ -166,8 +167,7 @@ class SqliteFile:
         reader: _Reader | None = getattr(self._local, "reader", None)
         if reader is None:
             with self._readers_lock:
-                if self._closed:
-                    raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
+                self._refuse_if_closed()
                 reader = _Reader(_connect(self.path))
                 self._readers.append(reader)
             self._local.reader = reader
@@ -176,6 +176,7 @@ class SqliteFile:
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """One transaction of the writing connection. What SQLite raises in it becomes one of our errors."""
+        self._refuse_if_closed()
         try:
             self.writer.execute("BEGIN IMMEDIATE")
             try:
@@ -187,6 +188,10 @@ class SqliteFile:
                 raise
         except sqlite3.Error as error:
             raise as_error(self.path, error) from error
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise MemoryUnavailable(f"{self.path.name} is closed: the store is stopping")
 
 
 def _connect(path: Path) -> sqlite3.Connection:

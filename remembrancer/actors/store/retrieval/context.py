@@ -24,7 +24,7 @@ from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, has_ended, recency
 from remembrancer.memory.slots import in_force_first
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.kinds import Status
+from remembrancer.protocol.kinds import Kind, Status
 from remembrancer.protocol.reads import (
     ContextGathered,
     ContextSection,
@@ -48,6 +48,11 @@ RECENCY_SHARE: Final = 0.2
 RELEVANCE_SHARE: Final = 0.3
 """What ranks preferences when there is a task. Importance first: a preference holds for tasks that do not name it."""
 
+RULES: Final[frozenset[Kind]] = frozenset({"preference", "convention"})
+RULE: Final = 0.7
+UTMOST: Final = 0.85
+"""The importance from which on a rule, and any other memory, holds for every task."""
+MOST_STANDING: Final = 5
 STOOD_FOR: Final[tuple[Status, ...]] = ("consolidated", "promoted")
 """What a summary or a broader memory says as well."""
 LEAST_MEMORIES: Final = 20
@@ -149,7 +154,8 @@ class Gathering:
         return ContextGathered(divided(found, self._request.limit, self._request.characters), tuple(self._notices))
 
     async def _preferences(self) -> Finds:
-        """The user's semantic and procedural memories: by importance, then recency; with a task also by relevance."""
+        """The user's semantic and procedural memories, the most important first; with a task those that have to do with
+        it, and the rules that hold for every task."""
         if self._user is None:
             return Finds()
         most, related = await asyncio.gather(
@@ -158,8 +164,8 @@ class Gathering:
         )
         if not self._task:
             return most
-        ranked = sorted(_once([*related.memories, *most.memories]), key=_preference, reverse=True)
-        return Finds(ranked, more=most.more or related.more)
+        ranked = sorted(_once([*related.memories, *_standing(most.memories)]), key=_preference, reverse=True)
+        return Finds(ranked, more=related.more)
 
     async def _relevant_procedures(self) -> Finds:
         """Procedural memories of the project and the user that match the task."""
@@ -173,7 +179,7 @@ class Gathering:
     async def _project_context(self) -> Finds:
         """What the project knows of the task and of the open files, memories that name one of these first.
 
-        Without a task the most important follow.
+        Without a task the most important follow, with one the rules that hold for every task.
         """
         if self._project is None:
             return Finds()
@@ -184,8 +190,9 @@ class Gathering:
         matches, of_files = await asyncio.gather(
             self._recall(sources, words, ("project",), (), strategy), self._from_files(self._project.records)
         )
-        if not self._task:
-            rest = await self._top(sources, ("project",), (), SHARED)
+        rest = await self._top(sources, ("project",), (), SHARED)
+        if self._task:
+            rest = Finds(_standing(rest.memories))
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
         if "session_history" in self._request.sections:
             known = [each for each in known if HANDOVER not in each.tags]
@@ -203,7 +210,9 @@ class Gathering:
             return events
         others = await self._top(sources, ("session",), ("semantic", "procedural"), order="latest")
         left = await self._top(sources, ("project",), (), order="latest", tags=(HANDOVER,))
-        return Finds(events.memories + others.memories + left.memories[:HANDOVERS], more=others.more)
+        return Finds(
+            events.memories + others.memories + left.memories[: 1 if self._task else HANDOVERS], more=others.more
+        )
 
     async def _recall(
         self,
@@ -221,6 +230,7 @@ class Gathering:
             query=query,
             strategy=strategy,
             limit=SHARED * self._request.limit,
+            is_task=True,
             scopes=scopes,
             types=types,
         )
@@ -323,6 +333,18 @@ def _once(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
     for memory in memories:
         found.setdefault(memory.id, memory)
     return list(found.values())
+
+
+def _standing(memories: Iterable[RecalledMemory]) -> list[RecalledMemory]:
+    """The first few that hold whatever the task is: the user's rules, a project's if they are of the utmost importance,
+    and what else is of that importance to the user."""
+    rules = [
+        each
+        for each in memories
+        if (each.importance >= UTMOST and (each.scope == "user" or each.kind in RULES))
+        or (each.importance >= RULE and each.scope == "user" and each.kind in RULES)
+    ]
+    return rules[:MOST_STANDING]
 
 
 def _happened_at(memory: MemoryRecord | RecalledMemory) -> float:
