@@ -390,6 +390,8 @@ class _Recall:
         long: set[Place] = set()
         for place, source in enumerate(self._sources):
             numbers = [number for (own, number), _ in ranked if own == place]
+            if not ranked:  # the language of what was near at least
+                numbers = sorted(found[place].facts, key=lambda number: -cosines.get((place, number), 0.0))[:ASIDE]
             words = source.records.words_in(units, numbers)
             frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
             matched |= {(place, number): places for number, places in words.matched.items()}
