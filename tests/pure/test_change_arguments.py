@@ -294,6 +294,11 @@ def test_an_empty_beginning_or_end_of_the_validity_takes_it_away() -> None:
         ({"add_links": [{"relation": "supports"}]}, "add_links[0].target", "is missing"),
         ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0].relation", "caused_by"),
         ({"remove_links": [{"target": OTHER}]}, "remove_links[0].relation", "is missing"),
+        (
+            {"add_links": [{"relation": "supports", "target": OTHER, "strength": 2}]},
+            "add_links[0].strength",
+            "at most 1",
+        ),
         ({"remove_links": ["supports"]}, "remove_links[0]", "an object"),
         ({"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
     ],
