@@ -115,7 +115,7 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
-async def test_recalled_memories_have_the_seed_s_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
+async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
         arguments: dict[str, Any] = {"query": "java version", "scope": ["project"], "limit": 3}
@@ -216,7 +216,7 @@ async def test_the_status_names_a_memory_that_is_on_no_disk(home: Path) -> None:
         assert (await client.call("get_memory_status"))["connection"]["mode"] == "in-memory"
 
 
-async def test_the_status_has_the_seed_s_fields(rig: Rig) -> None:
+async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         await client.store("one")
         status = await client.call("get_memory_status")
