@@ -1,1 +1,1 @@
-"""Where the README's figures come from."""
+"""Where the figures of docs/benchmarks.md come from."""

@@ -356,7 +356,7 @@ class Demo:
         if self.broken:
             self.console.print(f"[red]{len(self.broken)} promises were not kept: {self.broken}")
             return False
-        self.console.print("[green]Every promise was kept.[/] To use it: see “Connect your assistant” in the README.")
+        self.console.print("[green]Every promise was kept.[/] To use it: see “Install and connect” in the README.")
         return True
 
     def _in_the_files(self) -> tuple[set[str], set[str]]:

@@ -67,6 +67,8 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
     with_passages: bool = False
     counts_accesses: bool = True
     """Whether the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
+    is_task: bool = False
+    """What has to do with it is wanted, not only what answers it."""
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -78,6 +80,7 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
 
     final: float
     relevance: float
+    """Relative to the best of the answer's candidates."""
     importance: float
     recency: float
     vector: float | None = None
@@ -91,8 +94,15 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """How near the memory's time is to one that the query names: 1 within it."""
     neighbour: float | None = None
     """What the memories told just before and after it have of the query."""
+    probability: float | None = None
+    """That the memory answers the question; None where that was not estimated."""
     reranker: float | None = None
     """What the reranker made of query and memory together."""
+
+    @property
+    def surely(self) -> float:
+        """How surely the memory answers: the probability, or the relevance where none was estimated."""
+        return self.relevance if self.probability is None else self.probability
 
 
 class ListedMemory(ShownFields, frozen=True, kw_only=True):

@@ -44,7 +44,9 @@ async def converse(
     """Have a conversation in a project, and the answer told at some time after the words of its question; their ids."""
     told = time.time() - 3 * DAY_S
     ids = {
-        "decoy": await rig.gateway.store(DECOY, project=project, session_id="session:decoy", requested_at=told),
+        "decoy": await rig.gateway.store(
+            DECOY, project=project, session_id="session:decoy", requested_at=told, type="episodic"
+        ),
         "lender": await rig.gateway.store(LENDER, project=project, requested_at=told, type="episodic"),
         "answer": await rig.gateway.store(
             ANSWER, project=project, session_id=answered_by, requested_at=told + later_s, type="episodic"

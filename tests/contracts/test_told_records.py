@@ -77,7 +77,7 @@ def test_a_memorys_neighbours_are_the_two_told_before_and_the_two_told_after_it(
     numbers = tell(records, *[{}] * 7)
     told = records.neighbours([numbers[3]], ALL)
     assert told.steps == {numbers[3]: {numbers[1]: 2, numbers[2]: 1, numbers[4]: 1, numbers[5]: 2}}
-    assert told.facts[numbers[2]] == RankingFacts(0.5, REQUESTED_AT + 120, "active", "project", None)
+    assert told.facts[numbers[2]] == RankingFacts(0.5, REQUESTED_AT + 120, "active", "project", None, "episodic")
     assert told.facts == records.ranking_facts(list(told.steps[numbers[3]]), ALL)
 
 
@@ -262,7 +262,8 @@ def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) ->
 
 
 def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
-    return records.words_in(phrase_groups(question), list(numbers))
+    found = records.words_in(phrase_groups(question), list(numbers))
+    return {number: len(places) for number, places in found.matched.items()}
 
 
 def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records: Records) -> None:
@@ -277,7 +278,8 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records
     assert words_in(records, question, some) == {some: 2}, "in these memories alone"
     assert words_in(records, question, some, some, 999) == {some: 2}, "each once"
     assert words_in(records, question) == {}
-    assert records.words_in([], [all_]) == {}
+    assert records.words_in([], [all_]) == ((), {}, {all_: "Deploying the lantern took the keeper an hour."})
+    assert records.words_in(phrase_groups("keeper bread lamp deploy"), [all_]).frequencies == (2, 1, 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -317,7 +319,7 @@ def test_no_question_breaks_the_syntax_and_a_memory_has_one_of_its_words_if_the_
     groups = phrase_groups(text)
     number = records.number_of(memory_id_of(operation := store_operation(f"op-{text.encode().hex()}", text)))
     number = keep(records, operation) if number is None else number
-    found = records.words_in(groups, [number])
+    found = words_in(records, text, number)
     assert found.get(number, 0) <= len(groups)
     hits = records.keyword_hits(phrases_of(text), ALL, 1000)[0] if groups else []
     assert (number in found) == (number in {hit.number for hit in hits})

@@ -83,8 +83,8 @@ def test_every_page_says_the_same_of_what_a_question_leaves_of_recency() -> None
         assert re.search(r"question (of a recall )?leaves a tenth of", text), name
 
 
-def test_the_figures_of_retrieval_are_those_of_the_readme() -> None:
-    section = (ROOT / "README.md").read_text().partition("## How well it finds")[2].partition("\n## ")[0]
+def test_the_figures_of_retrieval_are_those_of_the_benchmarks() -> None:
+    section = (ROOT / "docs" / "benchmarks.md").read_text().partition("## How well it finds")[2].partition("\n## ")[0]
     (any_1, any_5, _, all_5, ndcg_10), locomo = figures("**Remembrancer**", section)
     _, (*_, fusion) = figures("reciprocal rank fusion of the two", section)
     page = (ROOT / "docs" / "retrieval.md").read_text()

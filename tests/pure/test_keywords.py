@@ -15,10 +15,10 @@ from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.actors.store.retrieval.keywords import (
     MAX_TERMS,
     QUOTED_WEIGHT,
-    STOP_WORDS,
     phrase_groups,
     phrases_of,
 )
+from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
 
 DOCUMENTS = (
     "The retry budget of src/net/retry_policy.py is 3; see ECONNRESET-104.",
@@ -302,7 +302,7 @@ def test_no_expression_of_a_piece_can_break_the_syntax_and_together_they_find_wh
         ".".join(f"word{number}" for number in range(20_000)),
         "".join(chr(0x4E00 + number) for number in range(20_000)),
         " ".join(f"name{number}.part{number}" for number in range(1000)),
-        " ".join(sorted(STOP_WORDS)),
+        " ".join(sorted(ENGLISH_STOP_WORDS)),
     ],
     ids=["a long name", "a long run of letters", "many names", "stop words alone"],
 )

@@ -61,7 +61,7 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
         signals = ((name, getattr(scores, name)) for name in SIGNALS)
         shown: Answer = {
             **fields_of(memory, "id", "content", "type", "scope", "importance"),
-            "relevance_score": round(scores.relevance, _ROUNDED),
+            "relevance_score": round(scores.surely, _ROUNDED),
             "scores": {name: round(value, _ROUNDED) for name, value in signals if value is not None},
             **fields_of(memory, "created_at", "access_count"),
             **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
@@ -73,14 +73,16 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
     else:
         shown = {
             **fields_of(memory, "id", "content", "scope"),
-            "relevance_score": round(memory.scores.relevance, 2),
+            "relevance_score": round(memory.scores.surely, 2),
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
         }
     if memory.forgotten:
         shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
+    if memory.expired:
+        shown["expired"] = True
     if memory.status != "active":
         shown["status"] = memory.status
-    return shown | said_by(memory, "valid_until", "stands_for", "possibly_superseded_by")
+    return shown | said_by(memory, "valid_until", "stands_for", "superseded_by", "possibly_superseded_by")
 
 
 def copies_of(found: MemoryShown) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from typing import Final
 
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph, Node
 from remembrancer.actors.store.records.contract import Phrase
-from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, phrases_of
+from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.names import name_key, name_words
+from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS
 
 MOST_WORDS: Final = 4
 """Words between blanks that one name may have in a text."""
@@ -60,7 +61,7 @@ def read(text: str) -> Reading:
         for begin in range(len(parts))
         for end in range(begin + 1, min(begin + MOST_PARTS, len(parts)) + 1)
         if parts[end - 1][1] - parts[begin][1] < MOST_WORDS
-        and not all(part in STOP_WORDS for part, _ in parts[begin:end])
+        and not all(part in ENGLISH_STOP_WORDS for part, _ in parts[begin:end])
         and (key := name_key("".join(part for part, _ in parts[begin:end])))
     ]
     return Reading(tuple(part for part, _ in parts), tuple(mentions))
@@ -167,7 +168,7 @@ def named_in(graph: JoinedGraph, text: str) -> list[Node]:
     keys = {mention.key for mention in chosen}
     found = [node for node in nodes if node.key in keys]
     taken = {place for mention in chosen for place in range(mention.begin, mention.end)}
-    rest = [part for place, part in enumerate(reading.parts) if place not in taken and part not in STOP_WORDS]
+    rest = [part for place, part in enumerate(reading.parts) if place not in taken and part not in ENGLISH_STOP_WORDS]
     if rest:
         words = [Phrase(part) for part in dict.fromkeys(rest)]
         found += [node for node in graph.matching(words, WORDED) if is_paraphrased(graph.name(node), rest)]

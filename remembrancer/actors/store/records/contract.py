@@ -6,9 +6,9 @@ block, and may be called from any thread; the store calls the writing ones from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol, overload
+from typing import Any, Final, Literal, NamedTuple, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -153,6 +153,19 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
+BEGINNING: Final = 300
+
+
+class WordsIn(NamedTuple):
+    """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
+    `matched` names for a memory the groups of which it has one, by their places. `beginnings` are the first characters
+    of the contents, one more than `BEGINNING` where there are more."""
+
+    frequencies: tuple[int, ...]
+    matched: Mapping[int, Collection[int]]
+    beginnings: Mapping[int, str]
+
+
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
     """A memory that contains words of the query; `bm25` is larger for a better match.
 
@@ -259,6 +272,7 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     status: Status = "active"
     scope: Scope = "project"
     valid_until: float | None = None
+    type: MemoryType = "semantic"
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,8 +395,9 @@ class Records(BackgroundRecords, Protocol):
         session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
         """
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
-        """Of how many of the groups each of these memories has a phrase, of those that have any."""
+    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
+        """Which of the groups each of these memories has a phrase of, how many memories have one at all, and how the
+        first of these memories begin."""
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.records.contract import (
+    BEGINNING,
     Filters,
     KeywordHit,
     MemoryRecord,
@@ -18,6 +19,7 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
     Sizes,
+    WordsIn,
 )
 from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import decoded
@@ -33,7 +35,7 @@ LISTED_COLUMNS: Final = (
     *(name for name in MemoryRecord.__struct_fields__ if name not in (*NAMED, "number", "forgotten")),
 )
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
-_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until"
+_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until, m.type"
 
 
 class SqliteSearch:
@@ -62,16 +64,29 @@ class SqliteSearch:
         )
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> dict[int, int]:
-        found: Counter[int] = Counter()
+    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
+        first = padded(numbers[:BEGUN])
+        beginnings = self._file.read(
+            f"SELECT number, substr(content, 1, {BEGINNING + 1}) FROM memories WHERE number IN {places_for(first)}",  # noqa: S608
+            first,
+        )
+        if not groups:
+            return WordsIn((), {}, dict(beginnings))
         asked = padded(numbers)
-        for phrases in groups:
-            rows = self._file.read(
-                f"SELECT rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(asked)}",  # noqa: S608
-                (expression_of(phrases), *asked),
-            )
-            found.update(number for (number,) in rows)
-        return found
+        count = "SELECT ?, -count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
+        those = f"SELECT ?, rowid FROM memories_text WHERE memories_text MATCH ? AND rowid IN {places_for(asked)}"  # noqa: S608
+        frequencies = [0] * len(groups)
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        arguments: list[object] = []
+        for place, phrases in enumerate(groups):
+            match = expression_of(phrases)
+            arguments += (place, match, COUNTED, place, match, *asked)
+        for place, value in self._file.read(" UNION ALL ".join([count, those] * len(groups)), arguments):
+            if value > 0:
+                found[value].add(place)
+            else:
+                frequencies[place] = -value
+        return WordsIn(tuple(frequencies), found, dict(beginnings))
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         def read(query: Query) -> list[int] | None:
@@ -270,6 +285,10 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
+BEGUN: Final = 24
+"""Memories whose beginnings are told."""
+COUNTED: Final = 2_000
+"""Rows with a word that are counted: a word in more of them tells nothing."""
 ROWS: Final = 4_000
 """Rows that are scored gladly: words are taken, the rarest first, as long as all of them are in no more rows."""
 WIDE_ROWS: Final = 10_000

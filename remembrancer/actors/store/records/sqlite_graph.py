@@ -164,7 +164,7 @@ class SqliteGraph:
         rows = self._file.read(
             f"""WITH named AS MATERIALIZED (
                     SELECT DISTINCT m.number, m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at,
-                        m.status, m.scope, m.valid_until
+                        m.status, m.scope, m.valid_until, m.type
                     FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition})
                 SELECT * FROM (SELECT * FROM named ORDER BY importance DESC, happened_at DESC, number DESC LIMIT ?)
                 UNION SELECT * FROM (SELECT * FROM named ORDER BY happened_at DESC, number DESC LIMIT ?)""",  # noqa: S608

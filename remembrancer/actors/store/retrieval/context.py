@@ -230,6 +230,7 @@ class Gathering:
             query=query,
             strategy=strategy,
             limit=SHARED * self._request.limit,
+            is_task=True,
             scopes=scopes,
             types=types,
         )

@@ -18,28 +18,20 @@ from remembrancer.actors.store.records.subword_tokens import (
     runs_of,
     words_of,
 )
+from remembrancer.memory.stop_words import ENGLISH, language_of, stop_words_of
 
 MAX_TERMS: Final = 40
 READ: Final = 16_384
 """Characters of a question that are read: what is longer is a document."""
+SHORTEST_STEM: Final = 4
 MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
 """How often what stands in quotation marks counts: enough for the memories that have it to come before all others."""
 MAX_QUOTED: Final = 5
 
-# The Snowball project's English list, less the words that carry meaning in notes about software ("up", "off", "own").
-_STOP_TEXT: Final = """
-    a about above after again against all am an and any are aren't as at be because been before being below between
-    both but by can can't cannot could couldn't did didn't do does doesn't doing don't down during each few for from
-    further had hadn't has hasn't have haven't having he her here hers herself him himself his how i i'd i'll i'm i've
-    if in into is isn't it it's its itself just let's me more most mustn't my myself no nor not of on once only or other
-    ought our ours ourselves out over same shan't she should shouldn't so some such than that that's the their theirs
-    them themselves then there there's these they they're this those through to too under until very was wasn't we
-    we're were weren't what what's when where which while who whom why will with won't would wouldn't you you're your
-    yours yourself yourselves
-"""
-STOP_WORDS: Final = frozenset(_STOP_TEXT.split())
-
+_HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
+"""A commit or the like, which may be shortened."""
+_HIRAGANA: Final = re.compile("[\u3041-\u309f]")
 _PIECE = re.compile(r"\S+")
 _CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
 _QUOTED = re.compile(
@@ -70,6 +62,27 @@ def phrase_groups(query: str) -> list[tuple[Phrase, ...]]:
     return list(dict.fromkeys(groups))[:MAX_TERMS]
 
 
+def units_of(query: str) -> list[tuple[Phrase, ...]]:
+    """What a question asks for, unit by unit: a word in any of its forms, a name as a whole in any of its spellings, a
+    pair of letters where a script has no spaces (of Japanese those without kana that are small words). The index knows
+    the endings of English alone: of another language's words the last two letters may differ, or more may follow.
+    """
+    groups, _ = _groups(query)
+    is_english = language_of(query) in (ENGLISH, None)
+    units: dict[tuple[Phrase, ...], None] = {}
+    for group in groups:
+        pairs = [each for each in group if " " not in each.words and runs_of(each.words)]
+        if pairs:
+            telling = [each for each in pairs if not _HIRAGANA.search(each.words)]
+            units |= dict.fromkeys((each,) for each in telling or pairs)
+        elif not is_english and len(group) == 1 and len(group[0].words) > SHORTEST_STEM and group[0].words.isalpha():
+            units[(Phrase(group[0].words[: max(SHORTEST_STEM, len(group[0].words) - 2)], begins=True),)] = None
+        else:
+            whole = "".join(group[0].words.split())
+            units[tuple(each for each in group if each.begins or len("".join(each.words.split())) >= len(whole))] = None
+    return list(units)[:MAX_TERMS]
+
+
 @dataclass(frozen=True, slots=True)
 class _Piece:
     """What a question has between two spaces: the terms that find it, how long it is, and whether it is a name.
@@ -91,8 +104,9 @@ def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
     quoted = list(dict.fromkeys(_quoted(text)))[:MAX_QUOTED]
     pieces: dict[tuple[Phrase, ...], _Piece] = {}
     stop: list[tuple[Phrase, ...]] = []
+    ignored = stop_words_of(text)
     for written in dict.fromkeys(_PIECE.findall(text)):
-        piece, words = _piece(written)
+        piece, words = _piece(written, ignored)
         stop.extend((_phrase([word]),) for word in words)
         if piece is not None:
             pieces.setdefault(piece.terms, piece)
@@ -102,22 +116,24 @@ def _groups(query: str) -> tuple[list[tuple[Phrase, ...]], list[Phrase]]:
     return groups or stop[:MAX_TERMS], quoted
 
 
-def _piece(written: str) -> tuple[_Piece | None, list[str]]:
-    """What a piece of a question is, None if it has but stop words; and the stop words in it."""
+def _piece(written: str, ignored: frozenset[str]) -> tuple[_Piece | None, list[str]]:
+    """What a piece of a question is, None if it has but words to be ignored; and which of these."""
     bare_word = written.strip("'\"?!.,;:()[]{}")
     lowered = bare_word.lower()
     if bare_word.isascii() and bare_word.isalpha() and bare_word[1:].islower():  # most words are that, and need no more
-        if lowered in STOP_WORDS:
+        if lowered in ignored:
             return None, [lowered]
         return _Piece((_phrase([lowered]),), len(lowered), is_name=False), []
     plain = _CONTRACTION.sub(" ", written)
     words = [word.lower() for word in words_of(plain)]
-    if lowered in STOP_WORDS:
+    if lowered in ignored:
         return None, words
     terms = [_phrase(words)] if len(words) > 1 else []
-    terms += [_phrase([word]) for word in words if word not in STOP_WORDS]
-    terms += _spellings(plain)
-    stop = [word for word in words if word in STOP_WORDS]
+    terms += [_phrase([word]) for word in words if word not in ignored]
+    terms += _spellings(plain, ignored)
+    if _HASH.fullmatch(lowered):
+        terms.append(Phrase(lowered, begins=True))
+    stop = [word for word in words if word in ignored]
     if not terms:
         return None, stop
     is_name = len(words) > 1 or len(name_parts(words_of(plain))) > 1 or any(word.isdigit() for word in words)
@@ -162,13 +178,13 @@ def _shortened(terms: tuple[Phrase, ...], most: int) -> tuple[Phrase, ...]:
     return (terms[0], *sorted(terms[1:], key=lambda term: -len(term.words))[: most - 1])
 
 
-def _spellings(piece: str) -> Iterator[Phrase]:
+def _spellings(piece: str, ignored: frozenset[str]) -> Iterator[Phrase]:
     """The other terms for a piece of a question, as `subword_tokens` has them for what is stored."""
     words = words_of(piece)
     parts = [part.lower() for part in name_parts(words)]
     if len(parts) > len(words):
         yield _phrase(parts)
-        yield from (_phrase([part]) for part in parts if part not in STOP_WORDS)
+        yield from (_phrase([part]) for part in parts if part not in ignored)
     yield from (_phrase([joined.lower()]) for joined in joined_names(piece))
     for run in runs_of(piece):
         pairs = pairs_of(run)

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -16,7 +16,7 @@ import msgspec
 
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
-from remembrancer.actors.store.records.contract import RankingFacts, Vectors
+from remembrancer.actors.store.records.contract import BEGINNING, RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Found,
@@ -27,7 +27,7 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
-from remembrancer.actors.store.retrieval.keywords import STOP_WORDS, phrase_groups, phrases_of
+from remembrancer.actors.store.retrieval.keywords import phrase_groups, phrases_of, units_of
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
@@ -52,6 +52,8 @@ from remembrancer.memory.ranking import (
     timely,
     words_tell,
 )
+from remembrancer.memory.relevance import Evidence, coverage, margins, probability, unlikely
+from remembrancer.memory.stop_words import ENGLISH, ENGLISH_STOP_WORDS, language_of
 from remembrancer.memory.times.phrases import COUNTS, UNITS
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
@@ -61,6 +63,12 @@ from remembrancer.protocol.tracing import current
 
 HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
+ASIDE: Final = 24
+"""Memories that hardly answer and are looked at, as they may have replaced what does."""
+WITHIN: Final = 0.5
+"""What is as near to a time that the question names is not left out."""
+SURE: Final = 0.5
+"""A likelier answer is one, whatever language it is in."""
 WORTH_A_THREAD: Final = 2000
 """Memories of a file that is searched beside the first one; a smaller one is sooner done after it."""
 
@@ -130,6 +138,8 @@ class _Recall:
         self._profile: ProfileName | None = None
         self._below = 0
         self._windows: Sequence[TimeWindow] = ()
+        self._aside: Ranked = ()
+        """The first of what hardly answers: it may have replaced what does."""
 
     async def make_vector(self, embed: Callable[[str], Awaitable[Vectors]]) -> None:
         """Have the query's vector made, or say why there is none."""
@@ -178,6 +188,8 @@ class _Recall:
             happened = [self._of_times(source, windows) for source in sources]
             happened = happened if any(each.facts for each in happened) else None
         ranked = self._scored(happened or found, windows, by_time=happened is not None)
+        if happened is None:
+            ranked = self._estimated(ranked, found, cut=not (connected or request.is_task))
         if request.strategy == "hybrid" and asks_where_it_stopped(request.query):
             ranked = self._with_handovers(ranked)
         self.trace.mark("ranked")
@@ -187,7 +199,13 @@ class _Recall:
         """What is answered with a ranking, and the numbers of the memories in it by their source's place."""
         request = self._request
         entries, left_out = shortlist(
-            self._sources, ranked, self._filters, request.limit, self._now, of_a_time=bool(self._windows)
+            self._sources,
+            ranked,
+            self._filters,
+            request.limit,
+            self._now,
+            aside=self._aside,
+            of_a_time=bool(self._windows),
         )
         passages = {}
         if request.with_passages:
@@ -349,14 +367,76 @@ class _Recall:
         ranked.sort(key=lambda item: (-item[1].final, item[0]))
         return ranked
 
+    def _estimated(self, ranked: Ranked, found: Sequence[Found], *, cut: bool) -> Ranked:
+        """The candidates with the probability that each answers; without the facts that hardly do, if `cut`.
+
+        Of what happened, and of longer texts, several answer together and each a little: there noise alone is left out.
+        """
+        query, units = self._request.query, units_of(self._request.query)
+        guess = language_of(query)
+        language = guess or (ENGLISH if query.isascii() else None)
+        cosines = {
+            (place, number): signal.meaning
+            for place, each in enumerate(found)
+            for number, signal in each.signals.items()
+            if signal.meaning is not None
+        }
+        margin = margins(cosines)
+        frequencies = [0] * len(units)
+        matched: dict[Place, Collection[int]] = {}
+        languages: dict[Place, str | None] = {}
+        long: set[Place] = set()
+        for place, source in enumerate(self._sources):
+            numbers = [number for (own, number), _ in ranked if own == place]
+            words = source.records.words_in(units, numbers)
+            frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
+            matched |= {(place, number): places for number, places in words.matched.items()}
+            languages |= {(place, number): language_of(text) for number, text in words.beginnings.items()}
+            long |= {(place, number) for number, text in words.beginnings.items() if len(text) > BEGINNING}
+        size = sum(sum(each.sizes.values()) for each in found)
+        names = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
+        estimates: dict[Place, float] = {}
+        facts: dict[Place, float] = {}
+        for key, scores in ranked:
+            signal, fact, has = found[key[0]].signals[key[1]], found[key[0]].facts[key[1]], matched.get(key, ())
+            evidence = Evidence(
+                signal.meaning,
+                margin.get(key, 0.0),
+                coverage(has, frequencies, size),
+                len(units),
+                sum(place not in has for place in names) / len(names) if names else 0.0,
+                None not in (language, languages.get(key)) and language != languages[key],
+                signal.head is not None,
+                fact.type == "episodic",
+            )
+            estimates[key] = probability(evidence)
+            is_fact = key not in long and not evidence.is_long and not evidence.is_event
+            if is_fact and signal.meaning is not None and (scores.time or 0.0) < WITHIN:
+                facts[key] = estimates[key]
+        gone = unlikely(facts) if cut else set()
+        self._below += len(gone)
+        self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
+        if guess is not None and max(estimates.values(), default=0.0) < SURE:
+            others = {each for each in languages.values() if each is not None}
+            if others and guess not in others:
+                text = f"The question seems to be in another language ({guess}) than what is remembered near it."
+                self.notices.append(
+                    Notice("other_language", f"{text} Such questions find little: ask in that language.")
+                )
+        return [
+            (key, msgspec.structs.replace(scores, probability=estimates[key]))
+            for key, scores in ranked
+            if key not in gone
+        ]
+
     def _words_tell(self, found: Sequence[Found]) -> bool:
         """Whether words may speak where nothing answers by meaning: one of the candidates must have most of them."""
         groups = phrase_groups(self._request.query)
         for source, each in zip(self._sources, found, strict=True):
             hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
             if hits:
-                matched = source.records.words_in(groups, first_of(hits))
-                if any(words_tell(count, len(groups)) for count in matched.values()):
+                matched = source.records.words_in(groups, first_of(hits)).matched
+                if any(words_tell(len(places), len(groups)) for places in matched.values()):
                     return True
         return False
 
@@ -380,7 +460,7 @@ _EMPTY_TEXT: Final = """
 """
 """Words of such a question that say nothing of what is looked for, beside the stop words."""
 _OF_TIMES: Final = frozenset(COUNTS) | frozenset(UNITS) | frozenset(f"{unit}s" for unit in UNITS)
-_KNOWN: Final = STOP_WORDS | _PAST | _OF_TIMES | frozenset(_EMPTY_TEXT.split())
+_KNOWN: Final = ENGLISH_STOP_WORDS | _PAST | _OF_TIMES | frozenset(_EMPTY_TEXT.split())
 _WORD: Final = re.compile(r"[^\W_]+")
 _NAMED: Final = re.compile(r"[^\W\d_][+#]")
 """`C++` and `C#`."""
@@ -401,6 +481,6 @@ def asks_what_happened(query: str) -> bool:
         return False
     words = [word.casefold() for word in written]
     after = (word for before, word in itertools.pairwise(words) if before in _BEFORE_A_SUBJECT)
-    if not (STOP_WORDS | _OF_TIMES).issuperset(after):
+    if not (ENGLISH_STOP_WORDS | _OF_TIMES).issuperset(after):
         return False
     return not _PAST.isdisjoint(words) and _KNOWN.issuperset(words)

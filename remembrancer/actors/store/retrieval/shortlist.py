@@ -13,10 +13,10 @@ import numpy as np
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, PassageFilter, Vectors
 from remembrancer.actors.store.records.materials import mean_vectors
 from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.keywords import STOP_WORDS
 from remembrancer.memory.decay import DAY_S, memory_strength
 from remembrancer.memory.ranking import has_ended
 from remembrancer.memory.slots import in_force_first
+from remembrancer.memory.stop_words import stop_words_of
 from remembrancer.memory.wording import normalised, same_in_words
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import RecalledMemory, Scores
@@ -60,11 +60,19 @@ class Entry:
 
 
 def shortlist(
-    sources: Sequence[Source], ranked: Ranked, filters: Filters, limit: int, now: float, *, of_a_time: bool = False
+    sources: Sequence[Source],
+    ranked: Ranked,
+    filters: Filters,
+    limit: int,
+    now: float,
+    *,
+    aside: Ranked = (),
+    of_a_time: bool = False,
 ) -> tuple[list[Entry], int]:
     """The first `limit` memories of an answer, and how many of the candidates were left out on the way to them.
 
-    `of_a_time`: the question names a time, and what held then is not put behind what replaced it.
+    What was put `aside` is in it only where it replaces one of them. `of_a_time`: the question names a time, and what
+    held then is not put behind what replaced it.
     """
     loaded: list[Entry] = []
     taken = 0
@@ -77,10 +85,27 @@ def shortlist(
         kept = {entry.record.id: entry for entry in each_once(loaded)}
         if taken >= len(ranked) or len(kept) >= limit:
             left_out = len({place for place, _ in ranked[:taken]} | {entry.place for entry in loaded}) - len(kept)
-            ordered = in_force_first([entry.record for entry in kept.values()])
-            if of_a_time:
-                ordered.sort(key=lambda record: list(kept).index(record.id))
-            return [replace(kept[record.id], record=record) for record in ordered[:limit]], left_out
+            return _in_force_first(sources, kept, filters, now, () if of_a_time else aside, of_a_time)[:limit], left_out
+
+
+def _in_force_first(
+    sources: Sequence[Source],
+    kept: Mapping[str, Entry],
+    filters: Filters,
+    now: float,
+    aside: Ranked,
+    of_a_time: bool,
+) -> list[Entry]:
+    known = dict(kept)
+    if kept and aside:
+        records, scores = load_records(sources, aside, filters), dict(aside)
+        for place, record in records.items():
+            known.setdefault(record.id, Entry(place, record, scores[place], strength_of(record, now), tags=record.tags))
+    ordered = in_force_first([entry.record for entry in known.values()])
+    wanted = {newer for record in ordered if record.id in kept for newer in record.possibly_superseded_by} | set(kept)
+    if of_a_time:
+        ordered.sort(key=lambda record: list(kept).index(record.id))
+    return [replace(known[record.id], record=record) for record in ordered if record.id in wanted]
 
 
 def _replacing(sources: Sequence[Source], loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
@@ -322,7 +347,8 @@ def best_first(query: str, content: str, ranges: Sequence[Range], cosines: Seque
 
 def word_scores(query: str, texts: Sequence[str]) -> list[float]:
     """How much of the query's words each text has, a rare word counting for more."""
-    words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in STOP_WORDS]
+    ignored = stop_words_of(query)
+    words = [word for word in dict.fromkeys(_WORD.findall(query.casefold())) if word not in ignored]
     folded = [text.casefold() for text in texts]
     weights = {
         word: math.log(1 + len(texts) / having) for word in words if (having := sum(word in text for text in folded))

@@ -1,0 +1,103 @@
+"""How likely a memory answers a question, from what was found out of both; and what is too unlikely to be shown. Pure.
+
+The model is a logistic regression. docs/retrieval.md says on which questions it was fitted and how well its
+probabilities hold on others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from remembrancer.memory.ranking import COSINE_FLOOR
+
+ANSWERS: Final = 0.12
+"""A short fact is shown only where the best of them answers with at least this probability."""
+LEAST: Final = 0.05
+SHARE_OF_BEST: Final = 0.4
+"""Beside the best, a fact needs this share of its probability, and at least `LEAST`."""
+RIVALS: Final = slice(2, 8)
+"""The other candidates with whose mean a cosine is compared: the third nearest to the eighth, as two more may answer
+as well."""
+LEAST_RIVALS: Final = 3
+"""Where there are fewer, texts that have nothing in common stand for them."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+class Evidence(NamedTuple):
+    """What speaks for one memory. `cosine` None: it has no vector, or meaning was not searched."""
+
+    cosine: float | None
+    margin: float
+    """How much more that is than the mean of its nearest rivals: two texts of one language are near each other."""
+    coverage: float
+    """The share of the question's words that it has, each weighed by its rarity."""
+    units: int
+    """How many words the question has."""
+    names_missed: float = 0.0
+    """The share of the question's names with a number in them that it does not have: of PAY-9999 no half is enough."""
+    other_language: bool = False
+    is_long: bool = False
+    """It has several passages."""
+    is_event: bool = False
+    """It is told what happened, often in several memories."""
+
+
+def probability(evidence: Evidence) -> float:
+    """The probability that a memory answers."""
+    cosine, margin, covered, units, missed, other, long, event = evidence
+    if cosine is None:
+        log_odds = (
+            -2.24
+            + (7.19 + 2.16 * long - 4.93 * event) * covered
+            - 1.09 * math.log(1 + units)
+            - 0.33 * missed
+            - 1.18 * long
+            + 0.93 * event
+        )
+    else:
+        log_odds = (
+            -2.98
+            - 1.72 * cosine
+            + (10.26 + 3.62 * long - 4.39 * event) * margin
+            + (5.66 + 3.63 * cosine + 0.46 * long - 5.29 * event) * covered
+            - 0.47 * math.log(1 + units)
+            - 0.74 * other
+            - 0.42 * missed
+            - 0.25 * long
+            + 1.55 * event
+        )
+    return 1.0 / (1.0 + math.exp(-log_odds))
+
+
+def coverage(matched: Collection[int], frequencies: Sequence[int], memories: int) -> float:
+    """The share in [0, 1] of a question's words that a memory has, each weighed by its rarity among so many memories.
+
+    A word that none of them has counts as the rarest: what it asks for is not here.
+    """
+    weights = [math.log(1.0 + memories / max(each, 0.5)) for each in frequencies]
+    whole = sum(weights)
+    return sum(weights[place] for place in matched) / whole if whole > 0.0 else 0.0
+
+
+def margins(cosines: Mapping[Key, float]) -> dict[Key, float]:
+    """How much each cosine is above those of the others that come next to the nearest."""
+    largest = sorted(cosines.values(), reverse=True)[: RIVALS.stop + 1]
+    margin: dict[Key, float] = {}
+    for key, own in cosines.items():
+        others = list(largest)
+        if own in others:
+            others.remove(own)
+        rivals = others[RIVALS]
+        rivals += [COSINE_FLOOR] * (LEAST_RIVALS - len(rivals))
+        margin[key] = own - sum(rivals) / len(rivals)
+    return margin
+
+
+def unlikely(probabilities: Mapping[Key, float]) -> set[Key]:
+    """The facts that do not answer, by what the best of them has: all of them, where that is too little."""
+    best = max(probabilities.values(), default=0.0)
+    least = max(LEAST, SHARE_OF_BEST * best) if best >= ANSWERS else math.inf
+    return {key for key, each in probabilities.items() if each < least}
