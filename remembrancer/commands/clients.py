@@ -427,9 +427,10 @@ def _plan(client: Client, place: Place, text: str | None, change: Callable[[Json
         after = None
         if done.member is not None:
             whole[place.key] = done.member
-            if place.key == HOOKS and not done.member:
+            if done.action == "remove" and not done.member and place.key != TOML_KEY:
                 del whole[place.key]
             after = (_written_toml if place.key == TOML_KEY else _written)(text or "", whole)
+            after = after if whole or done.action != "remove" else ""
     except FileRefused as refused:
         return refused_plan(client, place, text, refused, paste)
     return Plan(client, place, done.action, done.said, text, after, done.difference)
@@ -579,10 +580,12 @@ def read_text(path: Path) -> str | None:
         raise FileRefused("it is not UTF-8 text") from error
 
 
-def replace_text(path: Path, before: str | None, after: str, *, scope: Scope) -> Path | None:
+def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is_removal: bool = False) -> Path | None:
     """Make the file hold `after`, whole or not at all; returns the backup of `before`, None for a new file.
 
-    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. No backup is written over.
+    A symbolic link stays one: the file behind it is replaced. The file keeps its mode. No backup is written over. With
+    nothing left to hold (`after` is empty) the file goes. In a project, which others share, what `setup` brought is
+    all taken away again: there is no backup of a removal, and one that says what the file says now is gone.
 
     Raises:
         FileRefused: it cannot be written, or does not hold `before` any more.
@@ -597,15 +600,39 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope) ->
             _replace(real, after, 0o644 & ~_umask() if scope == "project" else 0o600)
             return None
         mode = stat.S_IMODE(real.stat().st_mode)
+        if is_removal and scope == "project":
+            _remove_from_project(path, real, after, mode)
+            return None
         number, backup = 1, path.with_name(f"{path.name}.bak")
         while backup.exists() and backup.read_bytes() != before.encode():
             number += 1
             backup = path.with_name(f"{path.name}.bak.{number}")
         _replace(backup, before, mode)
-        _replace(real, after, mode)
+        _replace_or_remove(path, real, after, mode)
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
     return backup
+
+
+def _replace_or_remove(path: Path, real: Path, after: str, mode: int) -> None:
+    if after or path.is_symlink():
+        _replace(real, after or ("" if path.suffix == ".toml" else "{}\n"), mode)
+    else:
+        real.unlink()
+
+
+def _remove_from_project(path: Path, real: Path, after: str, mode: int) -> None:
+    """Leave a project's file without our entry, and nothing beside it that `setup` has made."""
+    for backup in path.parent.glob(f"{path.name}.bak*"):
+        kept = backup.read_text(encoding="utf-8", errors="replace")
+        with suppress(FileRefused):
+            if (_parse(kept.removeprefix(_MARK)) or {}) == (_parse(after.removeprefix(_MARK)) or {}):
+                after = kept
+                backup.unlink()
+    _replace_or_remove(path, real, after, mode)
+    if not after and path.parent.name.startswith("."):  # .cursor, .vscode, .claude
+        with suppress(OSError):
+            path.parent.rmdir()
 
 
 def _replace(path: Path, text: str, mode: int) -> None:

@@ -65,7 +65,7 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
     else:
         lines.append(f"file    none (looked for {', '.join(CONFIG_FILES)} in {home.on_disk})")
     rows = [
-        (name, str(_plain(name, value)), str(configuration.origins.get(name, "default")))
+        (name, written(_plain(name, value)), str(configuration.origins.get(name, "default")))
         for name, value in msgspec.structs.asdict(configuration.settings).items()
     ]
     lines += ["", *_aligned([("setting", "value", "from"), *rows])]
@@ -75,6 +75,13 @@ def as_lines(home: Home, configuration: Configuration) -> list[str]:
     if configuration.warnings:
         lines += ["", *(f"! {warning}" for warning in configuration.warnings)]
     return lines
+
+
+def written(value: object) -> str:
+    """A value as one writes it in a variable."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "true", False: "false"}[value]
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _plain(name: str, value: object) -> object:

@@ -385,7 +385,7 @@ def main(argv: list[str]) -> int:
         else:
             _hear(argv[0] if argv else None, os.environ, began)
     except Exception as error:  # noqa: BLE001 - the session must go on, and the line says what was wrong
-        _complain(f"{type(error).__name__}: {error}")
+        _complain(f"the event is not recorded: {error or 'something unexpected went wrong'}")
     return 0
 
 

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 ANSWER_S: Final = 900.0
 """How long one place may take: a hundred thousand memories at low priority take minutes."""
 EXAMINED: Final = "examined"
+WORDS: Final = 80
+"""Characters of a memory that tell a person which one it is."""
 COUNTS: Final = (
     EXAMINED,
     "archived",
@@ -189,6 +192,8 @@ def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
     for place, report in reports:
         counts = [f"{getattr(report, name):,} {name}" for name in COUNTS if getattr(report, name) or name == EXAMINED]
         out.print(f"[bold]{escape(_name(place))}[/bold]: {', '.join(counts)}")
+        for line in _named(place, report):
+            out.print(f"  {escape(line)}")
         for run_id in report.run_ids:
             where = "--user" if place is None else f"--project {shlex.quote(_name(place))}"
             out.print(f"  to undo: remembrancer maintain --undo {run_id} {escape(where)}")
@@ -196,6 +201,18 @@ def _print(reports: list[tuple[Place, Maintained]], *, dry_run: bool) -> None:
         out.print("[dim]Nothing was changed: this is what would be done.[/dim]")
     elif not any(getattr(report, name) for _, report in reports for name in COUNTS if name != EXAMINED):
         out.print("There was nothing to do.")
+
+
+def _named(place: Place, report: Maintained) -> Iterator[str]:
+    """Which memories it is about, each with what becomes of it and its first words."""
+    paths = paths_here()
+    path = paths.user_database if place is None else paths.project_database(place.id)
+    with opened(path) as connection:
+        for what in ("archived", "deleted", "duplicate", "contradiction", "promoted", "note"):
+            for memory_id in getattr(report, f"{what}_ids"):
+                row = connection.execute("SELECT content FROM memories WHERE id = ?", (memory_id,)).fetchone()
+                words = " ".join(row[0].split())[:WORDS] if row else "not here any more"
+                yield f"{what}: {memory_id}  {words}"
 
 
 def _name(place: Place) -> str:

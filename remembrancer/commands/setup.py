@@ -241,6 +241,10 @@ class Setup:
             print(json.dumps(said))
             return exit_codes.OK
         self.out.print(f"A client is to start: [bold]{escape(shlex.join(self.command))}[/bold]")
+        if is_temporary(Path(self.command[0])):
+            self.out.print(
+                "  [yellow]that will not last: install it for good, or name a lasting one with --command[/yellow]"
+            )
         for client, place, plan in rows:
             seen = "" if client.is_found(self.around) else " [dim](not found on this machine)[/dim]"
             self.out.print(f"[bold]{client.title}[/bold]{seen}, {place.scope}: {escape(str(place.path))}")
@@ -312,6 +316,10 @@ class Setup:
         done = [outcome.plan for outcome in outcomes if not outcome.refused]
         for title, restart in dict.fromkeys((plan.client.title, plan.client.restart) for plan in done):
             say(f"  {title}: {restart}")
+        if any(plan.client is CLAUDE_CODE and plan.place.scope == "project" for plan in done):
+            say(
+                "  Claude Code asks at its start whether to use the servers of this project: approve remembrancer there"
+            )
         if any(plan.place.scope == "project" for plan in done):
             say("  The project's file names a path of this machine: keep it out of version control, or use --user")
         say("  then say to the assistant: remember that I prefer short answers")
@@ -326,7 +334,7 @@ def _command(asked: argparse.Namespace) -> tuple[str, ...]:
             raise InvalidInput(f"--command wants the absolute path of a command, and {named} is none")
         return (str(named), "mcp")
     command = own_command(sys.argv[0], sys.executable, os.environ)
-    if is_temporary(Path(command[0])) and not asked.remove:
+    if is_temporary(Path(command[0])) and asked.client is not None and not asked.remove:
         raise InvalidInput(
             f"this command lies in {Path(command[0]).parent}, which will not last: install it for good (pipx install "
             "or uv tool install), or name a lasting command with --command PATH"
@@ -350,9 +358,14 @@ def _carry_out(plan: Plan) -> Outcome:
     if plan.after is None:
         return Outcome(plan)
     try:
-        return Outcome(plan, replace_text(plan.place.path, plan.before, plan.after, scope=plan.place.scope))
+        return Outcome(plan, _written(plan, plan.after))
     except FileRefused as error:
         return Outcome(plan, error=error.reason)
+
+
+def _written(plan: Plan, after: str) -> Path | None:
+    place = plan.place
+    return replace_text(place.path, plan.before, after, scope=place.scope, is_removal=plan.action == "remove")
 
 
 # --- the check of what was written ---

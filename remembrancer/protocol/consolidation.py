@@ -99,6 +99,9 @@ class Maintained(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     archived_ids: tuple[str, ...] = ()
     deleted_ids: tuple[str, ...] = ()
     duplicate_ids: tuple[str, ...] = ()
+    contradiction_ids: tuple[str, ...] = ()
+    promoted_ids: tuple[str, ...] = ()
+    note_ids: tuple[str, ...] = ()
     dry_run: bool = False
 
 

@@ -217,16 +217,16 @@ class Dealer(_Endpoint[In]):
             PeerLost: the connection broke before the answer came; the peer may have done the work.
             DeadlineExceeded: no answer within `timeout_s` seconds; the peer may have done the work.
         """
-        envelope = self._speaker.envelope(timeout_s=timeout_s)
-        future: asyncio.Future[In] = asyncio.get_running_loop().create_future()
+        envelope, loop = self._speaker.envelope(timeout_s=timeout_s), asyncio.get_running_loop()
+        future: asyncio.Future[In] = loop.create_future()
         self._pending[envelope.message_id] = future
+        late = DeadlineExceeded(f"no answer within {timeout_s:.1f} s")
+        timer = loop.call_later(timeout_s, lambda: None if future.done() else future.set_exception(late))
         try:
             self._send(envelope, body)
-            with anyio.fail_after(timeout_s):
-                return await future
-        except TimeoutError as error:
-            raise DeadlineExceeded(f"no answer within {timeout_s:.1f} s") from error
+            return await future
         finally:
+            timer.cancel()
             self._pending.pop(envelope.message_id, None)
 
     def _send(self, envelope: Envelope, body: Any) -> None:

@@ -55,40 +55,36 @@ class Trace:
     Marks may come from any thread. After `end` nothing is added: what a call leaves behind is not its own time.
     """
 
-    __slots__ = ("_is_open", "_marks", "id", "title", "under_way_s")
+    __slots__ = ("_marks", "id", "is_open", "title", "under_way_s")
 
     def __init__(self, trace_id: str, title: str) -> None:
         self.id = trace_id
         self.title = title
         self.under_way_s: float | None = None
         self._marks: list[tuple[str, float, float | None]] = []
-        self._is_open = bool(trace_id)
-
-    @property
-    def is_open(self) -> bool:
+        self.is_open = bool(trace_id)
         """Whether the call is still being worked on here."""
-        return self._is_open
 
     def mark(self, name: str, at: float | None = None) -> None:
         """Note that something has been done by now, or by `at` (of `time.monotonic`)."""
-        if self._is_open and len(self._marks) < MOST_MARKS:
+        if self.is_open and len(self._marks) < MOST_MARKS:
             self._marks.append((name, time.monotonic() if at is None else at, None))
 
     def part(self, name: str, began: float) -> None:
         """Note what began then (of `time.monotonic`), ends now, and may run beside other parts."""
-        if self._is_open and len(self._marks) < MOST_MARKS:
+        if self.is_open and len(self._marks) < MOST_MARKS:
             self._marks.append((name, began, time.monotonic() - began))
 
     def end(self, name: str | None = None) -> None:
         """The last mark, if any, and the end."""
         if name is not None:
             self.mark(name)
-        self._is_open = False
+        self.is_open = False
 
     def report(self) -> TraceReport:
         """What has been noted so far."""
         marks = tuple(Mark(*each) for each in self._marks)
-        return TraceReport(self.id, self.title, marks, not self._is_open, self.under_way_s)
+        return TraceReport(self.id, self.title, marks, not self.is_open, self.under_way_s)
 
 
 NO_TRACE: Final = Trace("", "")
@@ -121,13 +117,13 @@ class Traces:
 
     def begin(self, title: str) -> Trace:
         """The trace of a call that has just come, under a new id."""
-        return self._keep(Trace(f"{next(self._numbers):08x}", title))
+        return self.follow(f"{next(self._numbers):08x}", title)
 
     def follow(self, trace_id: str, title: str) -> Trace:
         """A trace that another process began. Without an id there is nothing to note."""
-        return self._keep(Trace(trace_id, title)) if trace_id else NO_TRACE
-
-    def _keep(self, trace: Trace) -> Trace:
+        if not trace_id:
+            return NO_TRACE
+        trace = Trace(trace_id, title)
         self._kept.append(trace)
         return trace
 

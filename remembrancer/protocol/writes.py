@@ -155,11 +155,12 @@ class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="
     supersedes: str | None = None
 
 
-class LinkRef(msgspec.Struct, frozen=True):
-    """A link to another memory of the same file, as it is asked for."""
+class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A link to another memory of the same file, as it is asked for. `strength` is in (0, 1]."""
 
     relation: Relation
     target: str
+    strength: float = 1.0
 
 
 ValidityEnd = Literal["valid_from", "valid_until"]

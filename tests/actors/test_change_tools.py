@@ -93,7 +93,7 @@ async def test_an_update_answers_with_what_differs_and_the_new_version(rig: Rig)
         assert answer == {"memory_id": identity, "updated_fields": [], "re_embedded": False, "version": 2}
 
 
-async def test_tags_forgetting_restoring_and_promotion_answer_as_the_first_seed_says(rig: Rig) -> None:
+async def test_tags_forgetting_restoring_and_promotion_answer_as_the_design_says(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         identity = (await client.store("x", scope="session", tags=["a"]))["memory_id"]
 
@@ -339,7 +339,7 @@ async def test_a_memory_is_explained(rig: Rig) -> None:
     assert not {"why", "strength", "is_stale"} & set(then), "what is true now is not said of what was then"
 
 
-async def test_links_and_the_third_seed_s_fields_of_an_update_reach_the_store(rig: Rig) -> None:
+async def test_links_and_the_other_fields_of_an_update_reach_the_store(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         older = (await client.store("Java 17"))["memory_id"]
         identity = (await client.store("Java 21", kind="decision", type="episodic"))["memory_id"]

@@ -115,7 +115,7 @@ async def test_waiting_for_the_embedding_reports_it_and_its_near_duplicates(rig:
     assert answer["near_duplicates"] == ["memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"]
 
 
-async def test_recalled_memories_have_the_seed_s_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
+async def test_recalled_memories_have_the_designs_fields_and_their_signals_when_asked_for(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         stored = await client.store("The build needs Java 21", source={"file": "pom.xml"}, tags=["java"])
         arguments: dict[str, Any] = {"query": "java version", "scope": ["project"], "limit": 3}
@@ -216,7 +216,7 @@ async def test_the_status_names_a_memory_that_is_on_no_disk(home: Path) -> None:
         assert (await client.call("get_memory_status"))["connection"]["mode"] == "in-memory"
 
 
-async def test_the_status_has_the_seed_s_fields(rig: Rig) -> None:
+async def test_the_status_has_the_designs_fields(rig: Rig) -> None:
     async with PlayedStore(rig.paths).open(), rig.running(), rig.session() as client:
         await client.store("one")
         status = await client.call("get_memory_status")
@@ -501,3 +501,18 @@ async def test_a_call_that_is_none_is_refused_under_its_id(rig: Rig, params: dic
         answer = await client.request("tools/call", **params)
         assert answer["error"]["code"] == -32602
         assert "result" in await client.request("tools/call", name="get_memory_status")
+
+
+async def test_no_more_calls_are_read_than_may_be_in_flight(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remembrancer.actors.gateway.session.MAX_IN_FLIGHT", 3)
+    rig = Rig(home, QUICK)
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.session() as client:
+        await client.call("get_memory_status")
+        store.hangs, heard = True, len(store.requests)
+        for number in range(8):
+            params = {"name": "recall_memories", "arguments": {"query": f"question {number}"}}
+            await client.send(id=number + 100, method="tools/call", params=params)
+        await until(lambda: len(store.requests) == heard + 3)
+        await anyio.sleep(0.2)
+        assert len(store.requests) == heard + 3
+        assert {(await client.hear())["id"] for _ in range(8)} == set(range(100, 108))

@@ -408,3 +408,25 @@ async def test_a_question_that_names_a_time_gets_what_held_then_first(files: Fil
     answer = await files.recall("On which port did the worker listen in March 2022?")
     assert [memory.id for memory in answer.memories] == [old, new]
     assert answer.memories[0].possibly_superseded_by == (new,)
+
+
+async def test_an_identifier_is_found_as_a_whole_and_a_commit_by_its_beginning(files: Files) -> None:
+    code = files.store("Error PAY-4471 means that the issuer declined")
+    commit = files.store("The cache of the importer is bounded since 3f9d2ab7c41e")
+    for number in range(8):
+        files.store(f"The keeper of lantern {number} sleeps")
+    assert await files.found("PAY-4471") == [code]
+    assert await files.found("PAY-9999") == []
+    assert await files.found("3f9d2ab") == [commit]
+    assert await files.found("7be01c9") == []
+
+
+async def test_facts_that_hardly_answer_are_left_out_and_counted(files: Files) -> None:
+    port = files.store("The gateway listens on port 8443 for all clients")
+    for number in range(8):
+        files.store(f"The keeper of lantern {number} sleeps on the boat")
+    answer = await files.recall("which port does the gateway listen on")
+    assert [memory.id for memory in answer.memories] == [port]
+    assert (answer.memories[0].scores.probability or 0.0) > 0.9
+    assert answer.below_threshold == 8
+    assert "other_language" in {each.code for each in (await files.recall("Wo ist der Hafen und wer ist da?")).notices}

@@ -72,7 +72,7 @@ def quick_rig(home: Path) -> Rig:
     return Rig(home, QUICK)
 
 
-async def test_a_reflection_answers_as_the_first_seed_says(rig: Rig) -> None:
+async def test_a_reflection_answers_as_the_design_says(rig: Rig) -> None:
     async with ReflectingStore(rig.paths).open() as store, rig.running(), rig.session() as client:
         answer = await client.call(TOOL)
     assert answer == {

@@ -99,7 +99,7 @@ def watchers() -> int:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_resources_are_listed_as_the_seed_names_them(rig: Rig, era: str) -> None:
+async def test_the_resources_are_listed_as_the_design_names_them(rig: Rig, era: str) -> None:
     async with rig.running(), sdk_client(rig, era) as client:
         resources = (await client.list_resources()).resources
         templates = (await client.list_resource_templates()).resource_templates

@@ -138,7 +138,7 @@ def test_every_tool_answers_the_inspector(inspector: Inspector) -> None:
     assert status["counts"]["by_scope"] == {"session": 0, "project": 1, "user": 0}
 
 
-def test_a_mistake_is_answered_with_the_envelope_of_the_first_seed(inspector: Inspector) -> None:
+def test_a_mistake_is_answered_with_the_envelope_of_errors(inspector: Inspector) -> None:
     answer = inspector.call("recall_memories", exit_status=5, query="x", limt=3)
     assert (answer["error"], answer["field"], answer["degraded"], answer["retry_possible"]) == (
         "invalid_input",

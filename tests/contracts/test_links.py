@@ -51,6 +51,9 @@ def test_links_are_made_and_removed_without_a_version_of_their_own(records: Reco
         (TWO, "caused_by"),
     ]
     assert update(records, "again", UpdateMemory(ONE, add_links=links)) == UpdatedResult(ONE, (), False, 1)
+    weaker = UpdateMemory(ONE, add_links=(LinkRef("supports", THREE, 0.25),))
+    assert update(records, "weaker", weaker) == UpdatedResult(ONE, ("links",), False, 1)
+    assert sorted(link.strength for link in shown(records, ONE).links) == [0.25, 1.0]
     both = UpdateMemory(ONE, importance=0.75, remove_links=(LinkRef("supports", THREE), LinkRef("part_of", TWO)))
     assert update(records, "both", both) == UpdatedResult(ONE, ("importance", "links"), False, 2)
     assert [link.relation for link in shown(records, ONE).links] == ["caused_by"]

@@ -222,7 +222,7 @@ def test_a_file_at_its_limit_refuses_what_is_new_and_still_answers_what_it_has(f
     full.close()
     roomy = factory.open(limit_bytes=10_000_000)
     assert not applied(roomy.apply([store_operation("second", "x")])[0]).replayed
-    assert roomy.sizes().bytes > 0
+    assert roomy.sizes(on_disk=True).bytes > 0
 
 
 def test_the_same_text_in_the_same_scope_is_one_memory(records: Records) -> None:

@@ -36,7 +36,7 @@ def test_the_soak_notices_what_is_lost_doubled_or_back_again(home: Path) -> None
     names = ("kept", "changed", "tagged twice", "forgotten", "twice")
     texts = {name: f"the memory that is {name}" for name in names}
     stored = {name: store_operation(name, text, scope="user", importance=0.5) for name, text in texts.items()}
-    again = store_operation("again", texts["twice"], scope="user")
+    again = store_operation("again", texts["twice"], scope="project")
     ids = {name: memory_id_of(operation) for name, operation in stored.items()}
     tagged = [
         change_operation(f"tag {number}", TagMemory(ids["tagged twice"], (f"tag-{number}",), ())) for number in (1, 2)

@@ -24,6 +24,9 @@ from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from tests.processes.bridge_rig import bridge
 from tests.processes.portable_rig import command, done, stop
 
+CONTENT = "Builds take nine minutes."
+GONE = "not here any more"
+
 
 @pytest.fixture(autouse=True)
 def only_consolidated(home: Path, patient: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -40,7 +43,7 @@ def project(home: Path, tmp_path: Path) -> Path:
     directory.mkdir()
     with bridge(REMEMBRANCER_PROJECT=str(directory)) as client:
         client.initialize()
-        client.store("Builds take nine minutes.")
+        client.store(CONTENT)
         client.end_input()
     return directory
 
@@ -114,19 +117,20 @@ async def maintained(home: Path, *arguments: str) -> subprocess.CompletedProcess
 
 @pytest.mark.anyio
 async def test_the_report_is_shown_and_given_to_programs_whole(home: Path, project: Path) -> None:
+    listed = json.loads(done("list", "--project", str(project), "--json", home=home))["memories"]
+    ids = (listed[-1]["id"], "memory:2")
     done("down", home=home)
-    report = Maintained(
-        "project", 12, archived=2, duplicates=1, run_ids=("run:1",), archived_ids=("memory:1", "memory:2")
-    )
+    report = Maintained("project", 12, archived=2, duplicates=1, run_ids=("run:1",), archived_ids=ids)
     async with played_store(home, report) as asked:
         shown = await maintained(home, "--project", str(project))
         said = json.loads((await maintained(home, "--all", "--dry-run", "--json")).stdout)
     assert asked == [Maintain(project_of(project)), Maintain(project_of(project), True), Maintain(None, True)]
     assert shown.stdout.decode().splitlines() == [
         f"{project}: 12 examined, 2 archived, 1 duplicates",
+        *(f"  archived: {memory_id}  {words}" for memory_id, words in zip(ids, (CONTENT, GONE), strict=True)),
         f"  to undo: remembrancer maintain --undo run:1 --project {project}",
     ]
-    assert [place["archived_ids"] for place in said["places"]] == [["memory:1", "memory:2"]] * 2
+    assert [place["archived_ids"] for place in said["places"]] == [[*ids]] * 2
     assert said["places"][1]["project"] is None
 
 

@@ -261,7 +261,28 @@ def test_hooks_are_written_beside_the_entry_and_removed_with_it(machine: Path) -
     assert settings.read_text() == written
     assert setup("claude-code", "--remove").returncode == exit_codes.OK
     assert read(settings) == json.loads(before)
-    assert read(machine / "app/.mcp.json") == {"mcpServers": {}}
+    assert names(machine / "app") == [".claude"], "what held nothing but our entry is gone"
+    assert names(settings.parent) == ["settings.json"], "and so is the backup of what is there again"
+
+
+def test_what_is_removed_from_a_project_leaves_it_as_it_was(machine: Path) -> None:
+    assert setup("cursor").returncode == exit_codes.OK
+    assert setup("cursor", "--remove").returncode == exit_codes.OK
+    assert names(machine / "app") == []
+    file = machine / "app/.mcp.json"
+    file.write_text('{"mcpServers": {"other": {"command": "x"}}}')
+    assert "approve" in setup("claude-code").stdout
+    assert names(machine / "app") == [".mcp.json", ".mcp.json.bak"]
+    assert setup("claude-code", "--remove").returncode == exit_codes.OK
+    assert file.read_text() == '{"mcpServers": {"other": {"command": "x"}}}'
+    assert names(machine / "app") == [".mcp.json"]
+
+
+def test_without_a_client_a_command_that_will_not_last_is_said_and_is_no_error(machine: Path) -> None:
+    done = setup(command=None)
+    assert done.returncode == exit_codes.OK
+    if is_temporary(Path(COMMAND)):
+        assert "will not last" in done.stdout
 
 
 def test_hooks_are_printed_without_being_written(machine: Path) -> None:

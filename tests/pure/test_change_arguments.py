@@ -245,7 +245,7 @@ def test_metadata_that_is_accepted_travels_unharmed(metadata: dict[str, Any]) ->
         assert format_.decode(format_.encode(change), type=UpdateMemory) == change
 
 
-def test_the_third_seed_s_fields_arrive() -> None:
+def test_the_other_fields_arrive() -> None:
     change = update(
         kind="decision",
         summary="short",
@@ -294,11 +294,16 @@ def test_an_empty_beginning_or_end_of_the_validity_takes_it_away() -> None:
         ({"add_links": [{"relation": "supports"}]}, "add_links[0].target", "is missing"),
         ({"remove_links": [{"relation": "likes", "target": OTHER}]}, "remove_links[0].relation", "caused_by"),
         ({"remove_links": [{"target": OTHER}]}, "remove_links[0].relation", "is missing"),
+        (
+            {"add_links": [{"relation": "supports", "target": OTHER, "strength": 2}]},
+            "add_links[0].strength",
+            "at most 1",
+        ),
         ({"remove_links": ["supports"]}, "remove_links[0]", "an object"),
         ({"remove_links": [{"relation": "supports", "target": OTHER}] * 101}, "remove_links", "100 items"),
     ],
 )
-def test_a_wrong_field_of_the_third_seed_is_named(arguments: dict[str, Any], field: str, said: str) -> None:
+def test_a_wrong_one_of_the_other_fields_is_named(arguments: dict[str, Any], field: str, said: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         update(**arguments)
     assert caught.value.field == field

@@ -180,7 +180,7 @@ def parsed(text: str) -> list[Token]:
     return MarkdownIt().parse(text)
 
 
-def test_a_block_has_the_shape_that_the_seed_shows() -> None:
+def test_a_block_has_the_shape_that_the_design_shows() -> None:
     found = sections(
         preferences=["Prefers TypeScript", "Writes tests first"],
         project_context=["This service uses gRPC"],

@@ -1,4 +1,4 @@
-"""What is said twice is said once: across scopes by the seed's winner, in one scope where the words say the same."""
+"""What is said twice is said once: across scopes by the winner, in one scope where the words say the same."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 import msgspec
 
+from remembrancer.commands.config import written
 from remembrancer.config.home import CONFIG_FILES, read_settings_file
 from remembrancer.config.reading import (
     DB_PATH,
@@ -29,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_every_setting_is_documented_with_its_default() -> None:
     documented = dict(re.findall(rf"^\| `{PREFIX}(\w+)` \| (\S+) \|", settings_page(), flags=re.MULTILINE))
-    defaults = {field.name.upper(): str(field.default) for field in msgspec.structs.fields(Settings)}
+    defaults = {field.name.upper(): written(field.default) for field in msgspec.structs.fields(Settings)}
     assert documented == defaults
 
 

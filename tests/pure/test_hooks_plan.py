@@ -98,8 +98,8 @@ def test_a_command_of_ours_in_somebody_elses_group_goes_without_the_rest_of_it()
     assert len(said["hooks"]["Stop"]) == 2
 
 
-def test_what_was_added_to_an_empty_file_leaves_an_empty_file() -> None:
-    assert after(plan_hooks_removal(CLIENT, PLACE, planned("{}\n").after)) == {}
+def test_what_was_added_to_an_empty_file_leaves_nothing() -> None:
+    assert plan_hooks_removal(CLIENT, PLACE, planned("{}\n").after).after == ""
     assert plan_hooks_removal(CLIENT, PLACE, "{}\n").action == "nothing"
     assert plan_hooks_removal(CLIENT, PLACE, None).action == "nothing"
 

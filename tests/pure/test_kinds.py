@@ -30,7 +30,7 @@ TYPES: dict[MemoryType, set[Kind]] = {
 }
 
 
-def test_there_are_as_many_words_as_the_seed_has() -> None:
+def test_there_are_as_many_words_as_the_design_has() -> None:
     assert (len(KINDS), len(RELATIONS), len(ENTITY_KINDS), len(STATUSES)) == (12, 8, 12, 4)
     assert SCOPES == ("session", "project", "user")
     assert all(len(set(words)) == len(words) for words in (KINDS, RELATIONS, ENTITY_KINDS, STATUSES))
@@ -55,7 +55,7 @@ def test_the_kind_of_a_type_is_of_that_type(memory_type: MemoryType) -> None:
 
 
 @pytest.mark.parametrize("kind", get_args(EntityKind))
-def test_an_entity_type_of_the_seed_is_spelled_as_there(kind: EntityKind) -> None:
+def test_an_entity_type_of_the_design_is_spelled_as_there(kind: EntityKind) -> None:
     for given_as in (kind, kind.upper(), f"  {kind.title()}\n"):
         assert entity_kind(given_as) == kind
 

@@ -1,4 +1,4 @@
-"""Promotion: the seed's score at its edges, its thresholds and conditions, and reasons that a person can read."""
+"""Promotion: the score at its edges, its thresholds and conditions, and reasons that a person can read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The resources' texts: the first seed's shape, and nothing in them that whoever stored a memory could forge."""
+"""The resources' texts: their shape, and nothing in them that whoever stored a memory could forge."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def preference(
     return RecalledMemory(content=content, type=kind, importance=importance, **values)  # type: ignore[arg-type]
 
 
-def test_the_summary_has_the_seed_s_shape() -> None:
+def test_the_summary_has_the_designs_shape() -> None:
     text = session_summary("session:abc123", STARTED, story(), (23, 45), STARTED - 60)
     assert text == (
         "## Session Memory Summary\n"

@@ -70,14 +70,14 @@ def test_no_schema_has_what_some_clients_cannot_read(arguments: type[msgspec.Str
     assert _keys(input_schema(arguments)).isdisjoint({"$ref", "$defs", "anyOf", "oneOf", "allOf"})
 
 
-def test_what_may_be_left_out_has_the_first_seeds_default() -> None:
+def test_what_may_be_left_out_has_the_designs_default() -> None:
     graph = input_schema(SearchKnowledgeGraphArguments)["properties"]
     defaults = {name: node["default"] for name, node in graph.items() if "default" in node}
     assert defaults == {"direction": "both", "depth": 1, "include_memories": True, "limit": 20}
     assert input_schema(GetMemoryContextArguments)["properties"]["max_tokens"]["default"] == 2000
 
 
-def test_the_parameters_are_those_of_the_first_seed() -> None:
+def test_the_parameters_are_those_of_the_design() -> None:
     store = input_schema(StoreMemoryArguments)
     assert set(store["properties"]) == {
         "content",
@@ -90,7 +90,7 @@ def test_the_parameters_are_those_of_the_first_seed() -> None:
         "session_id",
         "wait_for_embedding",
         "allow_secrets",
-        *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),  # the third seed's
+        *("kind", "confidence", "summary", "domain", "structured", "valid_from", "valid_until"),
         *("occurred_at", "supersedes"),
     }
     assert store["required"] == ["content"]

@@ -31,7 +31,7 @@ def recall(**arguments: Any) -> Recall:
     return to_recall(RECALL.decode({"query": "build", **arguments}), PROJECT, "session:s")
 
 
-def test_what_is_left_out_has_the_first_seed_s_defaults() -> None:
+def test_what_is_left_out_has_the_designs_defaults() -> None:
     assert store() == StoreMemory(
         memory_id="",
         content="The build needs Java 21",
@@ -315,7 +315,7 @@ def test_a_text_that_begins_like_a_list_and_is_none_is_refused() -> None:
     assert store(content='["a"]').content == '["a"]'
 
 
-def test_the_third_seed_s_fields_arrive() -> None:
+def test_the_other_fields_arrive() -> None:
     change = store(
         kind="fact",
         summary=" Java 21 ",
@@ -344,7 +344,7 @@ def test_the_third_seed_s_fields_arrive() -> None:
         ({"valid_from": "2026-02-20", "valid_until": "2026-02-20"}, "valid_until"),
     ],
 )
-def test_a_wrong_field_of_the_third_seed_is_named(arguments: dict[str, Any], field: str) -> None:
+def test_a_wrong_one_of_the_other_fields_is_named(arguments: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         store(**arguments)
     assert caught.value.field == field

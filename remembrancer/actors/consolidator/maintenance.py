@@ -76,7 +76,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         await run.write("decay_archive", [Change("", (DropOrphans(orphans_before),))])
     forgotten = await notes.forget_notes(rules)
     pruned = await run.prune(prune, upkeep.prunable)
-    promoted = 0
+    promoted: list[str] = []
     if project is not None:
         promoted = await promote_to_user(
             store, project, promotion_rules(settings), clock, dry_run=request.dry_run, left_out=left_out
@@ -87,15 +87,18 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
         archived=len(archived),
         deleted=len(deleted),
         duplicates=len(duplicates),
-        contradictions=contradictions,
+        contradictions=len(contradictions),
         orphans=upkeep.orphans,
-        promoted=promoted,
-        notes=forgotten,
+        promoted=len(promoted),
+        notes=len(forgotten),
         pruned=pruned,
         run_ids=tuple(each.run_id for each in (run, notes) if each.parts),
         archived_ids=tuple(archived[:NAMED]),
         deleted_ids=tuple(deleted[:NAMED]),
         duplicate_ids=tuple(duplicates[:NAMED]),
+        contradiction_ids=tuple(contradictions[:NAMED]),
+        promoted_ids=tuple(promoted[:NAMED]),
+        note_ids=tuple(forgotten[:NAMED]),
         dry_run=request.dry_run,
     )
 
@@ -178,9 +181,9 @@ class _Pass:
             duplicates += await self.write("deduplicate", plan_copies(still, self.clock()))
         return duplicates
 
-    async def find_contradictions(self, since: float | None, left_out: frozenset[str] = frozenset()) -> int:
-        """Propose what memories since a time (None: all) say against older ones; how many of them do."""
-        count = 0
+    async def find_contradictions(self, since: float | None, left_out: frozenset[str] = frozenset()) -> list[str]:
+        """Propose what memories since a time (None: all) say against older ones; ids of those that do."""
+        found: list[str] = []
         request = ReadMemories(
             self.project,
             scopes=(self.place,),
@@ -198,14 +201,14 @@ class _Pass:
             if newer:
                 near = await self.store.find_near(self.project, newer, CONTRADICTION_COSINE, self.place)
                 changes = await in_thread(lambda: plan_contradictions(newer, near, self.clock()))  # noqa: B023 - awaited
-                count += len(await self.write("contradict", changes))
-        return count
+                found += await self.write("contradict", changes)
+        return found
 
-    async def forget_notes(self, rules: MaintenanceRules) -> int:
+    async def forget_notes(self, rules: MaintenanceRules) -> list[str]:
         """Forget what sessions that were closed long ago noted for themselves alone. A project's file has sessions."""
         if self.project is None:
-            return 0
-        count = 0
+            return []
+        found: list[str] = []
         request = ReadMemories(
             self.project,
             scopes=("session",),
@@ -215,8 +218,8 @@ class _Pass:
             with_content=False,
         )
         async for page in pages(self.store, request):
-            count += len(await self.write("decay_archive", plan_notes(page, self.clock(), rules)))
-        return count
+            found += await self.write("decay_archive", plan_notes(page, self.clock(), rules))
+        return found
 
     async def prune(self, edit: Prune, count: int) -> int:
         """Remove what nobody needs any more: so many rows, a bounded number in each transaction."""

@@ -237,8 +237,8 @@ async def promote_to_user(
     dry_run: bool = False,
     left_out: Collection[str] = (),
     run_id: str | None = None,
-) -> int:
-    """Promote what deserves it, or merge it into what the user's memory says already; how many memories those are.
+) -> list[str]:
+    """Promote what deserves it, or merge it into what the user's memory says already; the ids of those memories.
 
     `left_out` names memories that something else is about to be done with. `run_id` is the session's end of which this
     is a consequence; its undoing names what has gone.
@@ -257,9 +257,9 @@ async def promote_to_user(
     memories = [each for each in await read_named(store, project, promising) if each.id not in left_out]
     chosen = promoted_to_user(memories, clock(), rules, project_name=name_of(project))
     if dry_run:
-        return len(chosen)
+        return [memory.id for memory, _ in chosen]
     promotion = _ToUser(store, project, rules, clock, run_id)
-    return sum([await promotion.promote(memory, verdict) for memory, verdict in chosen])
+    return [memory.id for memory, verdict in chosen if await promotion.promote(memory, verdict)]
 
 
 @dataclass(frozen=True, slots=True)

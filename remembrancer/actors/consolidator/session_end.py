@@ -93,7 +93,7 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
                 written += 1
 
     gone = await promote_to_user(store, project, rules, clock, run_id=run_id)
-    changed = changed or written > 0 or gone > 0
+    changed = changed or written > 0 or bool(gone)
     for part in parts_of(head("promote"), [await _closing(job, store, changed, clock())], first=written):
         await store.submit_run(project, part, clock())
 

@@ -115,6 +115,8 @@ class Session:
         """Whether the client has agreed on a protocol that begins with a handshake, and says nothing in each call."""
         self._streams: set[int | str] = set()
         self._fewer = anyio.Event()
+        self._is_full = False
+        """Whether no more is read until something has its answer."""
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Have a function called when the conversation is over."""
@@ -189,14 +191,15 @@ class Session:
         async with inbox:
             while (received := await self.transport.receive()) is not None:
                 message = self._parse(received)
-                if message is None:
-                    continue
                 try:
-                    await inbox.send(message)
+                    if message is not None:
+                        await inbox.send(message)
                 except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                     return
                 while len(self._in_flight) - len(self._streams) >= MAX_IN_FLIGHT:
+                    self._is_full = True
                     await self._fewer.wait()
+                self._is_full = False
 
     def _parse(self, received: Received) -> SessionMessage | None:
         """The message, with what has to travel beside it; None when it is not for the server."""
@@ -300,8 +303,9 @@ class Session:
         if request_id is not None:
             self._in_flight.discard(request_id)
             self._streams.discard(request_id)
-            self._fewer.set()
-            self._fewer = anyio.Event()
+            if self._is_full:
+                self._fewer.set()
+                self._fewer = anyio.Event()
 
     # --- messages out ---
 

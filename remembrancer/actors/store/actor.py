@@ -26,6 +26,7 @@ from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
+from remembrancer.config.reading import KNOWN_DIMENSIONS
 from remembrancer.config.settings import maintenance_rules, promotion_rules
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.consolidation import NotePresence
@@ -213,7 +214,7 @@ class StoreActor(Actor):
         return EmbeddingSummary(
             engine=identity.engine if identity else settings.engine,
             model=identity.model if identity else settings.model,
-            dimensions=identity.dimensions if identity else 0,
+            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(settings.model, 0),
             pending=self._scheduler.pending,
             workers=len(self._scheduler.queue.workers),
             vectors_ready=self._index.ready,

@@ -286,7 +286,7 @@ class ReadHandlers:
         return StoreDescription(
             counts=counts,
             embedding=self._embedding(),
-            database_bytes=sum(records.sizes().bytes for records in files),
+            database_bytes=sum(records.sizes(on_disk=True).bytes for records in files),
             database_path=str(self._paths.project_database(request.project.id)),
             uptime_s=time.monotonic() - self._started_at,
             schema_version=SCHEMA_VERSION,

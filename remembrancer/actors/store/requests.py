@@ -83,29 +83,23 @@ class Dispatcher:
 
     def take(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
         """Dispatch a message, within its trace if it has one."""
-        if not envelope.trace:
-            self._take(peer, envelope, message)
-            return
-        with working_on(self._traces.follow(envelope.trace, type(message).__name__)) as trace:
-            trace.mark("question received")
-            self._take(peer, envelope, message)
-
-    def _take(self, peer: Peer, envelope: Envelope, message: ToStore) -> None:
-        self._hear(peer, message)
         kind = type(message)
-        if kind in self._listeners:
-            self._listeners[kind](peer, message)
-            return
-        context = RequestContext(self.router, peer, envelope)
-        try:
-            if self.draining:
-                raise MemoryUnavailable("the store is stopping")
-            work = self._handlers[kind](message, context)
-        except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
-            _refuse(context, kind.__name__, error)
-        else:
-            if work is not None:
-                self._spawn(_answer, work, context, kind.__name__)
+        with working_on(self._traces.follow(envelope.trace, kind.__name__)) as trace:
+            trace.mark("question received")
+            self._hear(peer, message)
+            if kind in self._listeners:
+                self._listeners[kind](peer, message)
+                return
+            context = RequestContext(self.router, peer, envelope)
+            try:
+                if self.draining:
+                    raise MemoryUnavailable("the store is stopping")
+                work = self._handlers[kind](message, context)
+            except Exception as error:  # noqa: BLE001 - the boundary, in `_refuse`
+                _refuse(context, kind.__name__, error)
+            else:
+                if work is not None:
+                    self._spawn(_answer, work, context, kind.__name__)
 
 
 async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name: str) -> None:

@@ -19,7 +19,7 @@ class GetMemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_field
     pass
 
 
-@tool("Health and counts of the memory.", read_only=True)
+@tool("Health and counts.", read_only=True)
 async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     """How the memory is, as this session sees it. Without the store the last known figures stand, or none."""
     caller, service = call.caller, call.service

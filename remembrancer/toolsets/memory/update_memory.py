@@ -54,6 +54,7 @@ class EntityChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class LinkArgument(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     relation: Relation
     target: Annotated[str, Meta(description="memory id")]
+    strength: float | UnsetType = UNSET
 
 
 class RemovedLink(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -170,5 +171,9 @@ def _clean_links(links: Sequence[LinkArgument | RemovedLink], memory_id: str, fi
         target = parse_memory_id(link.target, field=f"{at}.target")
         if target == memory_id:
             raise InvalidInput(f"{at}.target is the memory itself: a link leads to another one", field=f"{at}.target")
-        found[LinkRef(relation, target)] = None
+        strength = given(link.strength, 1.0) if isinstance(link, LinkArgument) else 1.0
+        if not 0 < strength <= 1:
+            message = f"{at}.strength must be more than 0 and at most 1, not {shown(strength)}"
+            raise InvalidInput(message, field=f"{at}.strength")
+        found[LinkRef(relation, target, strength)] = None
     return tuple(found)

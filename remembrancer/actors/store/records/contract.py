@@ -433,8 +433,8 @@ class Records(BackgroundRecords, Protocol):
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""
 
-    def sizes(self) -> Sizes:
-        """How large the file is: known at once."""
+    def sizes(self, *, on_disk: bool = False) -> Sizes:
+        """How large the file is: known at once. Its bytes only if `on_disk`."""
 
     def session_story(self, session_id: str) -> SessionStory:
         """What a session has stored and changed here, forgotten memories included (but not in its topics)."""

@@ -117,10 +117,15 @@ def add_links(
     changed = False
     for link, target in links:
         made = connection.execute(
-            "INSERT OR IGNORE INTO memory_links VALUES (?, ?, ?, 1.0, ?)",
-            (source.number, target.number, link.relation, now),
+            "INSERT OR IGNORE INTO memory_links VALUES (?, ?, ?, ?, ?)",
+            (source.number, target.number, link.relation, link.strength, now),
         )
-        changed = changed or made.rowcount > 0
+        reweighed = connection.execute(
+            """UPDATE memory_links SET strength = ?4
+               WHERE source = ?1 AND target = ?2 AND relation = ?3 AND strength != ?4 AND relation != 'similar_to'""",
+            (source.number, target.number, link.relation, link.strength),
+        )
+        changed = changed or made.rowcount + reweighed.rowcount > 0
         if made.rowcount and link.relation == "supersedes":
             _end_validity(connection, operation, source.id, target.id, now)
     return changed

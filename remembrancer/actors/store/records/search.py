@@ -204,11 +204,11 @@ class SqliteSearch:
     def counts(self, session_id: str | None) -> Counts:
         return self._file.read_together(lambda query: _counts(query, session_id))
 
-    def sizes(self) -> Sizes:
+    def sizes(self, *, on_disk: bool = False) -> Sizes:
         def read(query: Query) -> Sizes:
             scopes = query("SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope", ())
             ((last,),) = query("SELECT max(number) FROM passages", ())
-            return Sizes(dict(scopes), last or 0, self._file.size_bytes())
+            return Sizes(dict(scopes), last or 0, self._file.size_bytes() if on_disk else 0)
 
         return self._file.read_together(read)
 

@@ -66,7 +66,9 @@ HANDOVERS: Final = 3
 ASIDE: Final = 24
 """Memories that hardly answer and are looked at, as they may have replaced what does."""
 WITHIN: Final = 0.5
-"""What is as near to a time that the question names is not left out."""
+"""What is as near to a time that the question names is not left out, nor is what has a name of it as a whole."""
+ASKED: Final = 16
+"""Words of a question. What has more of them is a text, for which something is looked for that has to do with it."""
 SURE: Final = 0.5
 """A likelier answer is one, whatever language it is in."""
 WORTH_A_THREAD: Final = 2000
@@ -388,13 +390,18 @@ class _Recall:
         long: set[Place] = set()
         for place, source in enumerate(self._sources):
             numbers = [number for (own, number), _ in ranked if own == place]
+            if not ranked:  # the language of what was near at least
+                numbers = sorted(found[place].facts, key=lambda number: -cosines.get((place, number), 0.0))[:ASIDE]
             words = source.records.words_in(units, numbers)
             frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
             matched |= {(place, number): places for number, places in words.matched.items()}
             languages |= {(place, number): language_of(text) for number, text in words.beginnings.items()}
             long |= {(place, number) for number, text in words.beginnings.items() if len(text) > BEGINNING}
         size = sum(sum(each.sizes.values()) for each in found)
-        names = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
+        numbered = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
+        names = {place for place, phrases in enumerate(units) if len(phrases) > 1 or " " in phrases[0].words}
+        names.update(numbered)
+        cut = cut and len(units) <= ASKED
         estimates: dict[Place, float] = {}
         facts: dict[Place, float] = {}
         for key, scores in ranked:
@@ -404,16 +411,19 @@ class _Recall:
                 margin.get(key, 0.0),
                 coverage(has, frequencies, size),
                 len(units),
-                sum(place not in has for place in names) / len(names) if names else 0.0,
+                sum(place not in has for place in numbered) / len(numbered) if numbered else 0.0,
                 None not in (language, languages.get(key)) and language != languages[key],
                 signal.head is not None,
                 fact.type == "episodic",
             )
             estimates[key] = probability(evidence)
             is_fact = key not in long and not evidence.is_long and not evidence.is_event
-            if is_fact and signal.meaning is not None and (scores.time or 0.0) < WITHIN:
+            is_meant = not names.isdisjoint(has) or (scores.time or 0.0) >= WITHIN
+            if is_fact and signal.meaning is not None and not is_meant:
                 facts[key] = estimates[key]
         gone = unlikely(facts) if cut else set()
+        if cut and numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
+            gone |= {key for key in estimates if key not in matched}
         self._below += len(gone)
         self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
         if guess is not None and max(estimates.values(), default=0.0) < SURE:
