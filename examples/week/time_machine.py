@@ -37,6 +37,7 @@ RECORDS: Final[Columns] = {
     "history": ("changed_at",),
     "applied_operations": ("applied_at",),
     "moves": ("begun_at",),
+    "erased": ("erased_at",),
     "sessions": ("started_at", "last_active_at", "ended_at"),
     "turns": ("created_at",),
     "tool_calls": ("created_at",),

@@ -40,6 +40,7 @@ from remembrancer.protocol.writes import (
     Applied,
     Change,
     EntityRef,
+    EraseMemory,
     ForgetMemory,
     MemoryLink,
     PortableMemory,
@@ -336,6 +337,16 @@ def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(
     assert records.summaries_of([one, two]) == {made: [one, two]}, "or by another that says the same"
     records.apply([change_operation("forget", ForgetMemory(SUMMARY))])
     assert records.summaries_of([one, two]) == {}
+
+
+def test_what_stood_behind_an_erased_summary_is_active_again(records: Records) -> None:
+    summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\n{CONTENTS[TWO]}", "fact", "project", SESSION, "lights")
+    marks = [ReviseMemory(each, "consolidated", status="consolidated", only_with=SUMMARY) for each in (ONE, TWO)]
+    links = [AddLink(SUMMARY, each, "derived_from") for each in (ONE, TWO)]
+    carry_out(records, AddMemory(summary), *marks, *links)
+    assert {shown(records, each).status for each in (ONE, TWO)} == {"consolidated"}
+    records.apply([change_operation("erase", EraseMemory(SUMMARY))])
+    assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
 
 
 # Undoing
