@@ -36,6 +36,7 @@ RECORDS: Final[Columns] = {
     "awaited_links": ("created_at",),
     "history": ("changed_at",),
     "applied_operations": ("applied_at",),
+    "erased": ("erased_at",),
     "moves": ("begun_at",),
     "erased": ("erased_at",),
     "sessions": ("started_at", "last_active_at", "ended_at"),
