@@ -38,7 +38,6 @@ RECORDS: Final[Columns] = {
     "applied_operations": ("applied_at",),
     "erased": ("erased_at",),
     "moves": ("begun_at",),
-    "erased": ("erased_at",),
     "sessions": ("started_at", "last_active_at", "ended_at"),
     "turns": ("created_at",),
     "tool_calls": ("created_at",),
