@@ -82,7 +82,7 @@ MAX_REFUSED_SESSIONS: Final = 1000
 """Sessions, and notices of each, that are kept for their next answer."""
 RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this is the memory as it was before."
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
-WHOLE: Final = frozenset({"no_entity", "not_reranked"})
+WHOLE: Final = frozenset({"no_entity", "not_reranked", "other_language"})
 """Notices of answers from which nothing is missing."""
 _WAIT_FOR_WRITES: Final = (Recall, GetMemory, SearchGraph, GatherContext, DescribeSession)
 """Questions about what a session may have written itself a moment ago."""

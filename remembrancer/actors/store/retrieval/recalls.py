@@ -69,6 +69,8 @@ WITHIN: Final = 0.5
 """What is as near to a time that the question names is not left out, nor is what has a name of it as a whole."""
 ASKED: Final = 16
 """Words of a question. What has more of them is a text, for which something is looked for that has to do with it."""
+NEAR_BY: Final = 6
+"""So many memories near a question whose language is known tell that it is in another one."""
 SURE: Final = 0.5
 """A likelier answer is one, whatever language it is in."""
 WORTH_A_THREAD: Final = 2000
@@ -390,8 +392,8 @@ class _Recall:
         long: set[Place] = set()
         for place, source in enumerate(self._sources):
             numbers = [number for (own, number), _ in ranked if own == place]
-            if not ranked:  # the language of what was near at least
-                numbers = sorted(found[place].facts, key=lambda number: -cosines.get((place, number), 0.0))[:ASIDE]
+            near = sorted(found[place].facts, key=lambda number: -cosines.get((place, number), 0.0))
+            numbers += near[: max(0, ASIDE - len(numbers))]  # that of what was near at least
             words = source.records.words_in(units, numbers)
             frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
             matched |= {(place, number): places for number, places in words.matched.items()}
@@ -427,8 +429,8 @@ class _Recall:
         self._below += len(gone)
         self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
         if guess is not None and max(estimates.values(), default=0.0) < SURE:
-            others = {each for each in languages.values() if each is not None}
-            if others and guess not in others:
+            others = [each for each in languages.values() if each is not None]
+            if len(others) >= NEAR_BY and guess not in others:
                 text = f"The question seems to be in another language ({guess}) than what is remembered near it."
                 self.notices.append(
                     Notice("other_language", f"{text} Such questions find little: ask in that language.")
