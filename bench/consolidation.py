@@ -221,7 +221,7 @@ async def source_figures(data: Path) -> list[Figure]:
 async def _any_at_5(client: StdioClient, questions: list[tuple[str, set[str]]]) -> list[bool]:
     found = []
     for question, wanted in questions:
-        answer = await client.call("recall_memories", query=question, limit=5)
+        answer = await client.call("recall_memories", query=question, limit=5, detail=True)
         shown = answer["memories"]
         found.append(any(not wanted.isdisjoint((each["id"], *each.get("derived_from", ()))) for each in shown))
     return found

@@ -40,6 +40,7 @@ from remembrancer.protocol.writes import (
     Applied,
     Change,
     EntityRef,
+    EraseMemory,
     ForgetMemory,
     MemoryLink,
     PortableMemory,
@@ -321,6 +322,31 @@ def test_a_session_that_begins_again_and_is_left_is_abandoned(records: Records) 
     changes: list[Change] = [EndSession(SESSION), StartSession(SESSION), EndSession(SESSION, "abandoned")]
     records.apply([change_operation(f"{place}", change) for place, change in enumerate(changes)])
     assert [each.ending for each in work_of(records).sessions] == ["abandoned"]
+
+
+def test_a_summary_is_found_by_what_it_says_and_not_by_what_it_was_only_made_of(records: Records) -> None:
+    summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\nlights of several colours", "fact", "project", SESSION, "lights")
+    carry_out(records, AddMemory(summary), AddLink(SUMMARY, ONE, "derived_from"), AddLink(SUMMARY, TWO, "derived_from"))
+    one, two, made = (records.number_of(each) for each in (ONE, TWO, SUMMARY))
+    assert one is not None
+    assert two is not None
+    assert records.summaries_of([one, two]) == {made: [one]}
+    assert records.surroundings(ONE, CONTENTS[ONE], None).summed_up_in == (SUMMARY,)
+    assert records.surroundings(TWO, CONTENTS[TWO], None).summed_up_in == ()
+    carry_out(records, AddLink(TWO, ONE, "supports"), run_id="same")
+    assert records.summaries_of([one, two]) == {made: [one, two]}, "or by another that says the same"
+    records.apply([change_operation("forget", ForgetMemory(SUMMARY))])
+    assert records.summaries_of([one, two]) == {}
+
+
+def test_what_stood_behind_an_erased_summary_is_active_again(records: Records) -> None:
+    summary = NewMemory(SUMMARY, f"{CONTENTS[ONE]}\n{CONTENTS[TWO]}", "fact", "project", SESSION, "lights")
+    marks = [ReviseMemory(each, "consolidated", status="consolidated", only_with=SUMMARY) for each in (ONE, TWO)]
+    links = [AddLink(SUMMARY, each, "derived_from") for each in (ONE, TWO)]
+    carry_out(records, AddMemory(summary), *marks, *links)
+    assert {shown(records, each).status for each in (ONE, TWO)} == {"consolidated"}
+    records.apply([change_operation("erase", EraseMemory(SUMMARY))])
+    assert {shown(records, each).status for each in (ONE, TWO)} == {"active"}
 
 
 # Undoing

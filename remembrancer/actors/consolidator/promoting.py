@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from remembrancer.actors.consolidator.clusters import vectors_of
 from remembrancer.actors.consolidator.contradictions import (
@@ -40,6 +40,7 @@ from remembrancer.memory.decay import strength_of
 from remembrancer.memory.promotion import PromotionRules, Verdict, at_once, merged_confidence, promoted_to_user
 from remembrancer.protocol.consolidation import Material, PromoteJob, ReadMemories
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import AddLink, ApplyRun, ChainLink, LogPromotion, NotePattern, ReviseMemory
 from remembrancer.protocol.writes import Operation, ProjectRef, PromoteMemory
 
@@ -155,39 +156,25 @@ class _Planner:
         against: Sequence[Contradiction],
         near: Iterable[tuple[Material, float]],
     ) -> None:
-        chain = ChainLink(
-            "session", memory.id, self.now, session_id=memory.session_id, score=verdict.score, reason=verdict.reason
-        )
         revision = ReviseMemory(
             memory.id,
             "promoted",
             expected_version=memory.version,
             status=None if memory.id in self.covered else "active",  # a summary that stays in the session is not seen
             scope="project",
-            chain=chain,
+            chain=_step(memory, verdict, self.now),
             reason=verdict.reason,
         )
-        log = LogPromotion(memory.id, memory.kind, "session", "project", "importance", memory.session_id, verdict.score)
         links = [AddLink(each.newer, each.older, "contradicts", each.strength) for each in against]
         contrary = {each.newer for each in against} | {each.older for each in against}
         links += _similar(memory, [pair for pair in near if pair[0].id not in contrary])
-        self.groups.append((revision, log, *links))
+        self.groups.append((revision, _logged(memory, verdict, "importance"), *links))
         self.targets[memory.id] = _Target(memory.importance, memory.confidence, memory.version + 1)
 
     def merge(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> None:
         target = self.targets.setdefault(into.id, _Target(into.importance, into.confidence, into.version))
         target.importance = max(target.importance, memory.importance)
         target.confidence = merged_confidence(target.confidence, "project", self.rules)
-        chain = ChainLink(
-            "session",
-            memory.id,
-            self.now,
-            action="merged",
-            session_id=memory.session_id,
-            score=verdict.score,
-            reason=verdict.reason,
-            content=other_words(memory, into),
-        )
         reason = f"merged into {into.id}, which says the same (cosine {cosine:.3f}); {verdict.reason}"
         source = ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason)
         merging = ReviseMemory(
@@ -198,16 +185,40 @@ class _Planner:
             confidence=target.confidence,
             tags=memory.tags,
             accessed=True,
-            chain=chain,
+            chain=_step(memory, verdict, self.now, into),
             reason=f"{memory.id} was merged into it (cosine {cosine:.3f})",
             only_with=memory.id,
         )
         link = AddLink(memory.id, into.id, "supports", min(1.0, cosine))
-        log = LogPromotion(
-            memory.id, memory.kind, "session", "project", "importance", memory.session_id, verdict.score, into.id
-        )
-        self.groups.append((source, merging, link, log))
+        self.groups.append((source, merging, link, _logged(memory, verdict, "importance", into.id)))
         target.version += 1
+
+
+def _step(
+    memory: Material, verdict: Verdict, now: float, into: Material | None = None, project: str | None = None
+) -> ChainLink:
+    """The step of a memory (into another one) in a promotion chain. `project`: the one that it leaves for the user."""
+    return ChainLink(
+        memory.scope,
+        memory.id,
+        now,
+        action="promoted" if into is None else "merged",
+        session_id=memory.session_id or None,
+        source_project=project,
+        score=verdict.score,
+        reason=verdict.reason,
+        content=None if into is None else other_words(memory, into),
+    )
+
+
+def _logged(
+    memory: Material,
+    verdict: Verdict,
+    why: Literal["importance", "pattern_match"],
+    into: str | None = None,
+) -> LogPromotion:
+    to: Scope = "project" if memory.scope == "session" else "user"
+    return LogPromotion(memory.id, memory.kind, memory.scope, to, why, memory.session_id, verdict.score, into)
 
 
 def _similar(memory: Material, near: Iterable[tuple[Material, float]]) -> list[AddLink]:
@@ -304,17 +315,6 @@ class _ToUser:
         return False
 
     def _user_part(self, memory: Material, verdict: Verdict, into: Material, cosine: float) -> ApplyRun:
-        chain = ChainLink(
-            "project",
-            memory.id,
-            self.clock(),
-            action="merged",
-            session_id=memory.session_id or None,
-            source_project=self.project.id,
-            score=verdict.score,
-            reason=verdict.reason,
-            content=other_words(memory, into),
-        )
         edit = ReviseMemory(
             into.id,
             "merged",
@@ -323,7 +323,7 @@ class _ToUser:
             confidence=merged_confidence(into.confidence, "user", self.rules),
             tags=memory.tags,
             accessed=True,
-            chain=chain,
+            chain=_step(memory, verdict, self.clock(), into, self.project.id),
             reason=f"{memory.id} of the project {self.project.id} was merged into it (cosine {cosine:.3f})",
         )
         return ApplyRun(self._run_id(memory), "user", "promotion", "merge_similar", (edit,))
@@ -332,9 +332,7 @@ class _ToUser:
         reason = f"merged into the user's {into}, which says the same; {verdict.reason}"
         edits = (
             ReviseMemory(memory.id, "promoted", expected_version=memory.version, status="promoted", reason=reason),
-            LogPromotion(
-                memory.id, memory.kind, "project", "user", "pattern_match", memory.session_id, verdict.score, into
-            ),
+            _logged(memory, verdict, "pattern_match", into),
         )
         return ApplyRun(self._run_id(memory), "project", "promotion", "merge_similar", edits)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -127,6 +128,19 @@ class SqliteBackground:
                    ON CONFLICT DO UPDATE SET done_at = excluded.done_at, sessions = excluded.sessions""",
                 (MAINTENANCE, at),
             )
+
+    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        rows = self._file.read(
+            f"""SELECT o.number, m.number FROM memories AS m JOIN memory_links AS l ON l.target = m.number
+                JOIN memories AS o ON o.number = l.source
+                WHERE m.number IN (SELECT value FROM json_each(?)) AND l.relation = 'derived_from'
+                AND o.type = 'semantic' AND {SUMS_UP} ORDER BY o.number, m.number""",  # noqa: S608 - fixed clauses
+            (encode_json(numbers).decode(),),
+        )
+        found: dict[int, list[int]] = {}
+        for summary, number in rows:
+            found.setdefault(summary, []).append(number)
+        return found
 
     def surroundings(self, memory_id: str, content: str, session_id: str | None) -> Surroundings:
         def read(query: Query) -> Surroundings:

@@ -99,6 +99,9 @@ class Surroundings:
 class BackgroundRecords(Protocol):
     """What is asked of one file for the consolidator's sake, and to explain what it did. Errors are as in `Records`."""
 
+    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        """By number the summaries that say what some of these memories say, and which of them."""
+
     @overload
     def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
     @overload

@@ -234,6 +234,8 @@ def erase_memory(connection: sqlite3.Connection, operation: Operation, change: E
            WHERE l.target = ? AND l.relation = 'derived_from'""",
         (memory.number,),
     ).fetchall()
+    if not memory.now.forgotten:  # what it stood for is active again, and no summary says any more what it said
+        revise(connection, operation, memory, msgspec.structs.replace(memory.now, forgotten=True), "forgotten", now)
     removed = delete_memory(connection, memory.number)
     erase_traces(connection, memory.id, now)
     for known in {memory.id, change.memory_id}:

@@ -207,12 +207,11 @@ class SqliteSearch:
         return self._file.read_together(lambda query: _counts(query, session_id))
 
     def sizes(self, *, on_disk: bool = False) -> Sizes:
-        def read(query: Query) -> Sizes:
-            scopes = query("SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope", ())
-            ((last,),) = query("SELECT max(number) FROM passages", ())
-            return Sizes(dict(scopes), last or 0, self._file.size_bytes() if on_disk else 0)
-
-        return self._file.read_together(read)
+        *scopes, (_, last) = self._file.read(
+            """SELECT scope, sum(count) FROM tallies WHERE NOT forgotten GROUP BY scope
+               UNION ALL SELECT NULL, (SELECT max(number) FROM passages)"""
+        )
+        return Sizes(dict(scopes), last or 0, self._file.size_bytes() if on_disk else 0)
 
 
 def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:

@@ -108,13 +108,29 @@ def _in_force_first(
     return [replace(known[record.id], record=record) for record in ordered if record.id in wanted]
 
 
+def _summaries(sources: Sequence[Source], loaded: Sequence[Entry]) -> dict[Place, Scores]:
+    """The summaries that stand for two or more of these and are not among them, with the best scores of these."""
+    behind: dict[int, dict[int, Scores]] = {}
+    for entry in loaded:
+        if entry.record.status == "consolidated" and entry.is_current:
+            behind.setdefault(entry.place[0], {})[entry.place[1]] = entry.scores
+    known = {entry.place for entry in loaded}
+    found: dict[Place, Scores] = {}
+    for place, scores in behind.items():
+        summaries = sources[place].records.summaries_of(list(scores)) if len(scores) > 1 else {}
+        for summary, numbers in summaries.items():
+            if len(numbers) > 1 and (place, summary) not in known:
+                found[place, summary] = max((scores[each] for each in numbers), key=lambda each: each.final)
+    return found
+
+
 def _replacing(sources: Sequence[Source], loaded: Sequence[Entry], ranked: Ranked) -> Ranked:
     """The memories that links put in the place of these and that are not among them, each with its own scores; one that
-    was no candidate with those of what it replaces."""
+    was no candidate with those of what it replaces. Also the summaries of two or more of them."""
     known = {entry.record.id for entry in loaded}
     missing = {newer: entry for entry in loaded for newer in entry.record.superseded_by if newer not in known}
     scores = dict(ranked) if missing else {}
-    found: dict[Place, Scores] = {}
+    found = _summaries(sources, loaded)
     for newer, entry in missing.items():
         number = sources[entry.place[0]].records.number_of(newer)
         if number is not None:
