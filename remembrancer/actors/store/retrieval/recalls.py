@@ -52,7 +52,7 @@ from remembrancer.memory.ranking import (
     timely,
     words_tell,
 )
-from remembrancer.memory.relevance import Evidence, coverage, margins, probability, unlikely
+from remembrancer.memory.relevance import Evidence, coverage, margins, probability, rarity, unlikely
 from remembrancer.memory.stop_words import ENGLISH, ENGLISH_STOP_WORDS, language_of
 from remembrancer.memory.times.phrases import COUNTS, UNITS
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
@@ -399,7 +399,7 @@ class _Recall:
             matched |= {(place, number): places for number, places in words.matched.items()}
             languages |= {(place, number): language_of(text) for number, text in words.beginnings.items()}
             long |= {(place, number) for number, text in words.beginnings.items() if len(text) > BEGINNING}
-        size = sum(sum(each.sizes.values()) for each in found)
+        weights = rarity(frequencies, sum(sum(each.sizes.values()) for each in found))
         numbered = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
         names = {place for place, phrases in enumerate(units) if len(phrases) > 1 or " " in phrases[0].words}
         names.update(numbered)
@@ -411,7 +411,7 @@ class _Recall:
             evidence = Evidence(
                 signal.meaning,
                 margin.get(key, 0.0),
-                coverage(has, frequencies, size),
+                coverage(has, weights),
                 len(units),
                 sum(place not in has for place in numbered) / len(numbered) if numbered else 0.0,
                 None not in (language, languages.get(key)) and language != languages[key],
