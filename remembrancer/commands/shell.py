@@ -32,10 +32,9 @@ from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailabl
 from remembrancer.protocol.gateway_link import CONTROL, INVALID, MAX_LINE_BYTES, REFUSED, stamped
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.toolsets.memory.answers import iso
 
-SESSION: Final = "session:shell"
-"""What the history says of who has changed a memory."""
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
 PROTOCOL: Final = "2025-11-25"
 START_S: Final = 60.0
@@ -128,7 +127,7 @@ class GatewayClient:
 @contextmanager
 def connected(place: Place, asked: argparse.Namespace) -> Iterator[GatewayClient]:
     """A connection for the block."""
-    client = GatewayClient(place, asked.session or SESSION)
+    client = GatewayClient(place, asked.session or SHELL_SESSION)
     try:
         yield client
     finally:

@@ -72,14 +72,18 @@ def probability(evidence: Evidence) -> float:
     return 1.0 / (1.0 + math.exp(-log_odds))
 
 
-def coverage(matched: Collection[int], frequencies: Sequence[int], memories: int) -> float:
-    """The share in [0, 1] of a question's words that a memory has, each weighed by its rarity among so many memories.
+def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
+    """What each of a question's words weighs among so many memories, by how many have it.
 
     A word that none of them has counts as the rarest: what it asks for is not here.
     """
-    weights = [math.log(1.0 + memories / max(each, 0.5)) for each in frequencies]
+    return [math.log(1.0 + memories / max(each, 0.5)) for each in frequencies]
+
+
+def coverage(matched: Collection[int], weights: Sequence[float]) -> float:
+    """The share in [0, 1] of a question's words that a memory has, by their weights."""
     whole = sum(weights)
-    return sum(weights[place] for place in matched) / whole if whole > 0.0 else 0.0
+    return sum(weights[place] for place in matched) / whole if matched and whole > 0.0 else 0.0
 
 
 def margins(cosines: Mapping[Key, float]) -> dict[Key, float]:

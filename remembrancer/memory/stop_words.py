@@ -6,6 +6,7 @@ Words of one language are names in another ("car", "die", "come"), so a question
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 ENGLISH: Final = "en"
@@ -72,6 +73,13 @@ _LISTS: Final = {
     """,
 }
 STOP_WORDS: Final = {language: frozenset(text.split()) for language, text in _LISTS.items()}
+_ORDER: Final = {language: place for place, language in enumerate(STOP_WORDS)}
+_LANGUAGES: Final = {
+    word: tuple(language for language, known in STOP_WORDS.items() if word in known)
+    for word in frozenset().union(*STOP_WORDS.values())
+}
+_ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
+"""What French leaves of small words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _SCRIPTS: Final = (
@@ -90,10 +98,10 @@ def language_of(text: str) -> str | None:
         for language, letters in _SCRIPTS:
             if len(letters.findall(text)) * 3 > len(text):
                 return language
-    written = [word.casefold().replace("’", "'") for word in _WORD.findall(text)]
-    counts = {language: sum(word in known for word in written) for language, known in STOP_WORDS.items()}
-    best = max(counts, key=lambda language: counts[language])
-    return best if counts[best] else None
+    found = [word.casefold().replace("’", "'") for word in _WORD.findall(text)]
+    written = [part for word in found for part in (word.split("'") if word.partition("'")[0] in _ELIDED else [word])]
+    counts = Counter(language for word in written for language in _LANGUAGES.get(word, ()))
+    return max(counts, key=lambda language: (counts[language], -_ORDER[language])) if counts else None
 
 
 def stop_words_of(text: str) -> frozenset[str]:

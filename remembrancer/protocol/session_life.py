@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 SessionStatus = Literal["active", "completed", "abandoned"]
 TurnRole = Literal["user", "assistant", "system", "tool"]
+
+SHELL_SESSION: Final = "session:shell"
+"""Who a person in a shell is, in the history of a memory: no session, that would begin, end and hand over."""
 
 
 class StartSession(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):

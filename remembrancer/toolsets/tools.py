@@ -103,33 +103,26 @@ class Tool(Generic[T]):
     run: Handler[T]
     read_only: bool = False
     destructive: bool = False
-    idempotent: bool = False
 
     def described(self) -> dict[str, Any]:
-        """As `tools/list` has it. Every character is paid for in every session: no hint repeats its default."""
+        """As `tools/list` has it. Every character is paid for in every session: no hint repeats its default.
+
+        Codex has a person approve what is not said to be neither destructive nor open to the world.
+        """
         hints: dict[str, bool] = {"readOnlyHint": True} if self.read_only else {}
         if not (self.read_only or self.destructive):
-            hints["destructiveHint"] = False
-        if self.idempotent and not self.read_only:
-            hints["idempotentHint"] = True
-        return {
-            "name": self.name,
-            "description": self.description,
-            "inputSchema": self.decoder.schema,
-            "annotations": hints,
-        }
+            hints |= {"destructiveHint": False, "openWorldHint": False}
+        described = {"name": self.name, "description": self.description, "inputSchema": self.decoder.schema}
+        return {**described, "annotations": hints} if hints else described
 
 
 _registered: Final[dict[str, Tool[Any]]] = {}
 
 
-def tool(
-    description: str, *, read_only: bool = False, destructive: bool = False, idempotent: bool = False
-) -> Callable[[Handler[T]], Handler[T]]:
+def tool(description: str, *, read_only: bool = False, destructive: bool = False) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
-    `destructive`: it may hide or replace what is remembered. `idempotent`: to call it again with the same arguments
-    changes nothing more.
+    `destructive`: it may hide or replace what is remembered.
 
     Raises:
         ValueError: there is a tool of that name already.
@@ -142,7 +135,7 @@ def tool(
         _, arguments, *_ = typing.get_type_hints(run).values()
         decoder: ArgumentDecoder[T] = ArgumentDecoder(arguments)
         toolset = run.__module__.split(".")[-2]
-        _registered[name] = Tool(name, toolset, description, decoder, run, read_only, destructive, idempotent)
+        _registered[name] = Tool(name, toolset, description, decoder, run, read_only, destructive)
         return run
 
     return register

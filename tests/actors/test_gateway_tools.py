@@ -54,7 +54,7 @@ async def test_the_tools_cost_a_client_at_most_two_thousand_tokens(rig: Rig) -> 
     assert names == sorted(names)
     assert len(names) == len(set(names)) <= 12
     assert len(json.dumps({"tools": tools}, separators=(",", ":"), ensure_ascii=False)) / 4 <= 2000
-    hints = {tool["name"]: tool["annotations"] for tool in tools}
+    hints = {tool["name"]: tool.get("annotations", {}) for tool in tools}
     assert hints["store_memory"]["destructiveHint"] is False
     assert hints["recall_memories"]["readOnlyHint"] is True
     assert hints["get_memory_status"]["readOnlyHint"] is True

@@ -9,6 +9,7 @@ import msgspec
 from remembrancer.actors.store.records.contract import Filters, Phrase, Records
 from remembrancer.actors.store.records.transfer import Move
 from remembrancer.protocol.errors import InvalidInput, NotFound
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
     Applied,
     EntityRef,
@@ -20,7 +21,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, work_of
 from tests.operations import SESSION, change_operation, memory_id_of, store_operation
 
 SECRET = "the vault opens with marigold"
@@ -117,3 +118,14 @@ def test_the_history_that_a_promotion_left_in_the_projects_file_goes_too(tmp_pat
         assert b"marigold" not in file.read_bytes(), file
     project.close()
     user.close()
+
+
+def test_what_is_done_in_a_shell_begins_no_session_that_would_be_ended_and_handed_over(tmp_path: Path) -> None:
+    factory = SqliteFactory(tmp_path)
+    records = factory.open()
+    by_hand = store_operation("by hand", "the port is 5433", session_id=SHELL_SESSION)
+    records.apply([msgspec.structs.replace(by_hand, session_id=SHELL_SESSION)])
+    assert work_of(records).sessions == ()
+    records.apply([store_operation("in a session", "the port is 5434")])
+    assert [session.session_id for session in work_of(records).sessions] == [SESSION]
+    factory.close()

@@ -103,7 +103,9 @@ async def test_malformed_frames_on_the_stores_socket_are_counted_and_dropped(hom
     await runtime.down()
 
 
-async def test_a_database_of_a_newer_release_is_left_alone_and_the_answer_says_so(home: Path) -> None:
+async def test_a_users_file_of_a_newer_release_is_left_alone_and_the_projects_go_on(
+    home: Path,
+) -> None:
     (home / "user").mkdir()
     database = home / "user" / "memory.db"
     connection = sqlite3.connect(database)
@@ -112,14 +114,10 @@ async def test_a_database_of_a_newer_release_is_left_alone_and_the_answer_says_s
     before = database.read_bytes()
     async with StdioClient(home) as client:
         runtime = Runtime(home)
-
-        async def failed() -> bool:
-            states = {process["role"]: process["state"] for process in (await runtime.status())["processes"]}
-            return states.get("store") == "failed"
-
-        await until(failed)
-        found = await client.call("recall_memories", query="anything")
-        assert "999" in json.dumps(found)
+        await client.store("the project goes on")
+        found = await client.call("recall_memories", query="project goes on", strategy="keyword")
+        assert [memory["content"] for memory in found["memories"]] == ["the project goes on"]
+        assert "999" in json.dumps(found["warnings"])
         assert command("status", home=home).returncode == 3
     assert database.read_bytes() == before
     await runtime.down()

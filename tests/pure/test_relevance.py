@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.memory.relevance import ANSWERS, Evidence, coverage, margins, probability, unlikely
+from remembrancer.memory.relevance import ANSWERS, Evidence, coverage, margins, probability, rarity, unlikely
 from remembrancer.memory.stop_words import language_of, stop_words_of
 
 SHARES = st.floats(0.0, 1.0)
@@ -38,9 +38,10 @@ def test_what_speaks_against_a_memory_lowers_it(worse: Evidence) -> None:
 
 
 def test_a_rare_word_counts_for_more_than_a_common_one_and_one_that_nobody_has_for_most() -> None:
-    assert coverage([0], [1, 90], 100) > 0.8 > 0.2 > coverage([1], [1, 90], 100)
-    assert coverage([0], [1, 0], 100) < 0.5
-    assert (coverage([0, 1], [1, 90], 100), coverage([], [], 100)) == (1.0, 0.0)
+    rare, common = rarity([1, 90], 100)
+    assert coverage([0], [rare, common]) > 0.8 > 0.2 > coverage([1], [rare, common])
+    assert coverage([0], rarity([1, 0], 100)) < 0.5
+    assert (coverage([0, 1], [rare, common]), coverage([], [])) == (1.0, 0.0)
 
 
 def test_what_is_near_everything_is_no_nearer_than_what_stands_out() -> None:

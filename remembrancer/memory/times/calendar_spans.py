@@ -20,8 +20,8 @@ Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 DAY: Final = timedelta(days=1)
 VAGUENESS: Final = 0.15
 """How far off a count is, as a share of it: "four weeks ago" is 28 days give or take four."""
-EARLY_SHARE: Final = 0.25
-LATE_SHARE: Final = 0.5
+EARLY_SHARE: Final = 0.1
+LATE_SHARE: Final = 0.1
 """How far before and after a span a time still half counts, as a share of the span's width: what happened in June is
 told in June or in July, seldom in May."""
 
@@ -103,6 +103,17 @@ def quarter(of: datetime, back: int = 0) -> Span:
     """The quarter of the year of that day, or so many before it."""
     start = month(of, (of.month - 1) % 3 + 3 * back).start
     return Span(start, start + relativedelta(months=3))
+
+
+def half_year(of_year: int, which: int) -> Span:
+    """The first or second (1, 2) half of a year."""
+    start = datetime(of_year, 6 * which - 5, 1)
+    return Span(start, start + relativedelta(months=6))
+
+
+def iso_week(of_year: int, number: int) -> Span:
+    """The week of that number in ISO 8601. Raises `ValueError` where the year has none."""
+    return week(datetime.fromisocalendar(of_year, number, 1))
 
 
 def year(of: datetime, back: int = 0) -> Span:

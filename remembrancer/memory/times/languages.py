@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
+from remembrancer.memory.stop_words import language_of
 from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 
 
@@ -41,7 +42,20 @@ def _words(pairs: str) -> dict[str, str]:
 
 
 _GERMAN: Final = _Language(
-    hints=(" vor ", " letzte", " vergangen", " diese", "gestern", " seit ", " jahr "),
+    hints=(
+        "kürzlich",
+        "neulich",
+        " zeit",
+        " kw ",
+        "kalenderwoche",
+        " vor ",
+        " letzte",
+        " vergangen",
+        " diese",
+        "gestern",
+        " seit ",
+        " jahr ",
+    ),
     words={
         "month": _named("januar februar märz april mai juni juli august september oktober november dezember", MONTHS),
         "weekday": _named("montag dienstag mittwoch donnerstag freitag samstag sonntag", WEEKDAYS)
@@ -84,10 +98,24 @@ _GERMAN: Final = _Language(
         ("<since> (?:jahr )?<year>", "<since> the year <year>"),
         ("im <season>(?: <year>)?", "in the <season> <year>"),
         ("(?:an|zu|seit|vor) <feast>(?: <year>)?", "at <feast> <year>"),
+        ("(?:kw|kalenderwoche) <week>(?: <year>)?", "week <week> <year>"),
+        ("kürzlich|neulich|in letzter zeit", "recently"),
     ),
 )
 _FRENCH: Final = _Language(
-    hints=(" il y a ", " derni", " passé", " hier", "-hier", " depuis ", " en 20", " en 19"),
+    hints=(
+        "récemment",
+        "dernièrement",
+        " semaine ",
+        " il y a ",
+        " derni",
+        " passé",
+        " hier",
+        "-hier",
+        " depuis ",
+        " en 20",
+        " en 19",
+    ),
     words={
         "month": _named("janvier février mars avril mai juin juillet août septembre octobre novembre décembre", MONTHS),
         "weekday": _named("lundi mardi mercredi jeudi vendredi samedi dimanche", WEEKDAYS),
@@ -124,10 +152,25 @@ _FRENCH: Final = _Language(
         ("<since> <year>", "<since> the year <year>"),
         ("en <season>(?: <year>)?", "in the <season> <year>"),
         ("(?:à|depuis|avant) <feast>(?: <year>)?", "at <feast> <year>"),
+        ("au printemps(?: <year>)?", "in the spring <year>"),
+        ("(?:la )?semaine <week>(?: <year>)?", "week <week> <year>"),
+        ("récemment|dernièrement", "recently"),
     ),
 )
 _SPANISH: Final = _Language(
-    hints=(" hace ", " pasad", " últim", " ayer", "anteayer", " anoche", " desde ", " en 20", " en 19"),
+    hints=(
+        "recientemente",
+        " semana ",
+        " hace ",
+        " pasad",
+        " últim",
+        " ayer",
+        "anteayer",
+        " anoche",
+        " desde ",
+        " en 20",
+        " en 19",
+    ),
     words={
         "month": _named(
             "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre", MONTHS
@@ -169,12 +212,15 @@ _SPANISH: Final = _Language(
         ("<since> <year>", "<since> the year <year>"),
         ("en (?:el |la )?<season>(?: (?:de |del )?<year>)?", "in the <season> <year>"),
         ("(?:en|desde|por) <feast>(?: <year>)?", "at <feast> <year>"),
+        ("(?:la )?semana <week>(?: <year>)?", "week <week> <year>"),
+        ("recientemente|últimamente", "recently"),
     ),
 )
 _LANGUAGES: Final = (_GERMAN, _FRENCH, _SPANISH)
 _HINTS: Final = tuple(
     language.hints + tuple(word for kind in TELLING for word in language.words[kind]) for language in _LANGUAGES
 )
+_HIER = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _PLACE = re.compile(r"<(\w+?)(2?)>")
 
 
@@ -186,6 +232,8 @@ def in_english(text: str) -> str:
             language = _LANGUAGES[place]
             for pattern, english in _rewritings(place):
                 text = pattern.sub(partial(_put, english=english, words=language.words), text)
+            if language is _FRENCH and " hier" in lowered and language_of(text) == "fr":  # "here" in German
+                text = _HIER.sub("yesterday", text)
     return text
 
 
@@ -207,6 +255,8 @@ def _rewritings(place: int) -> tuple[tuple[re.Pattern[str], str], ...]:
         match name[1]:
             case "day":
                 return r"(?P<day>[0-3]?\d)"
+            case "week":
+                return r"(?P<week>[0-5]?\d)"
             case "year":
                 return r"(?P<year>(?:19|20)\d\d)(?![\w-]|[.:/]\d)"
             case kind:

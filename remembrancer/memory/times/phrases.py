@@ -265,13 +265,34 @@ def _quarter(match: Match) -> Meaning:
     )
 
 
+def _half_year(match: Match) -> Meaning:
+    """As in "H1 2026", "the second half of 2025", "in H2"."""
+    number = 1 if match["half_year"].lower() in ("1", "first") else 2
+    if match["year"]:
+        return Meaning(lambda _: spans.half_year(int(match["year"]), number))
+    return Meaning(lambda now: spans.latest(lambda of_year: spans.half_year(of_year, number), now), kind="month")
+
+
+def _numbered_week(match: Match) -> Meaning:
+    """As in "week 45", "calendar week 3 of 2026": of ISO 8601."""
+    number, year = int(match["week"]), match["year"]
+    if year:
+        return Meaning(lambda _: spans.iso_week(int(year), number))
+    return Meaning(lambda now: spans.latest(lambda of_year: spans.iso_week(of_year, number), now))
+
+
+def _recently(match: Match) -> Meaning:
+    """As in "recently", "lately": the last month, and less surely what was before it."""
+    return Meaning(lambda now: Span(now - 30 * DAY, now, 30 * DAY))
+
+
 def _season(match: Match) -> Meaning | None:
     """As in "Last summer", "in the spring of 2022": without a year, the latest that has begun."""
     name, year, which, part = match["season"].lower(), match["year"], (match["which"] or "").lower(), _third(match)
     if year:
         return Meaning(lambda _: _part_of(spans.season(int(year), name), part))
-    if not which and name in ("spring", "fall") and not match["the"]:
-        return None  # a framework, and a fall
+    if not which and name in ("spring", "fall") and not match["the"] and match["season"] != name:
+        return None  # a framework, and a name
 
     def resolve(now: datetime) -> Span:
         begun = spans.latest(lambda of_year: spans.season(of_year, name), now)
@@ -439,6 +460,13 @@ def _all_rules() -> Iterator[_Rule]:
     yield rule(rf"{_NUMBER}{_DAY}(?:st|nd|rd|th){_NO_NAME}{_AFTER_YEAR}", _day_of_month)
     yield rule(rf"{_PART}?{which}?\b{_MONTH}(?:,?(?: of)? {_YEAR})?{_NO_NAME}", _month)
     yield rule(rf"\bq(?P<quarter>[1-4])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _quarter)
+    yield rule(rf"\bh(?P<half_year>[12])\b(?:(?: of)? {_YEAR})?{_NO_NAME}", _half_year)
+    yield rule(rf"\b(?P<half_year>first|second) half of {_YEAR}", _half_year)
+    yield rule(
+        rf"\b(?:calendar )?week (?:number |no\.? )?(?P<week>[0-5]?\d)\b(?:(?: of|,)? {_YEAR})?{_NO_NAME}",
+        _numbered_week,
+    )
+    yield rule(r"\b(?:recently|lately)\b", _recently)
     yield rule(
         rf"{_PART}?{which}?\b(?P<the>the )?(?P<season>{'|'.join(SEASONS)})\b(?:(?: of)? {_YEAR})?{_NO_NAME}",
         _season,

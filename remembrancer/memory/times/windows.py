@@ -30,6 +30,7 @@ _HINTS: Final = (
     *("august", "ber", " jan", " feb", " mar", " apr", " jun", " jul", " aug", " sep", " oct", " nov", " dec"),
     *("spring", "summer", "autumn", "fall", "winter", "quarter", "the month", "the year", "new year", "easter", "mas"),
     *(" mon", " tue", " wed", " thu", " fri", " sat", " sun"),
+    *("recent", "lately"),
     *("halloween", "thanksgiving", "valentine", "pentecost"),
 )
 """A phrase that names a time has one of these, or a digit; most questions have neither."""

@@ -13,7 +13,7 @@ class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     memory_id: str
 
 
-@tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True, idempotent=True)
+@tool("Delete a memory for good, with its history. It cannot be restored.", destructive=True)
 async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
     """Content, history, vectors, full text and queued copies go at once; of the memory, its id stays known as erased.
 

@@ -22,7 +22,7 @@ class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     copies: Annotated[bool, Meta(description="Same text elsewhere too")] | UnsetType = UNSET
 
 
-@tool("Hide a memory from recall.", destructive=True, idempotent=True)
+@tool("Hide a memory from recall.", destructive=True)
 async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     """Hide a memory; nothing is deleted. Its text may be in other scopes: that is said, or hidden as well."""
     change = ForgetMemory(parse_memory_id(arguments.memory_id), clean_reason(arguments.reason))

@@ -21,6 +21,7 @@ from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
+from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
     MENTIONED_WITH,
     EntityRef,
@@ -276,9 +277,9 @@ def register_session(connection: sqlite3.Connection, session_id: str, now: float
     """Note that a session is active at `now`, and register it when it is new.
 
     One that has ended goes on, without an end until it ends again: there is something new in it. How it ended is kept,
-    for whoever finds it left. What is done in the background belongs to no session (an empty id).
+    for whoever finds it left. What is done in the background (an empty id) or in a shell belongs to no session.
     """
-    if not session_id:
+    if session_id in ("", SHELL_SESSION):
         return
     running = "UPDATE sessions SET last_active_at = max(last_active_at, ?) WHERE session_id = ?"
     if connection.execute(f"{running} AND status = 'active' AND ended_at IS NULL", (now, session_id)).rowcount:

@@ -73,20 +73,21 @@ class SqliteSearch:
         if not groups:
             return WordsIn((), {}, dict(beginnings))
         asked = padded(numbers)
-        count = "SELECT ?, -count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
-        # With the "+" a word's rows are gone through once; without it the word is looked up anew for each number.
-        those = f"SELECT ?, rowid FROM memories_text WHERE memories_text MATCH ? AND +rowid IN {places_for(asked)}"  # noqa: S608
-        frequencies = [0] * len(groups)
+        count = "SELECT count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
+        matches = [expression_of(phrases) for phrases in groups]
+        bounds = [value for match in matches for value in (match, COUNTED)]
+        frequencies = [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
         found: defaultdict[int, set[int]] = defaultdict(set)
+        parts: list[str] = []
         arguments: list[object] = []
-        for place, phrases in enumerate(groups):
-            match = expression_of(phrases)
-            arguments += (place, match, COUNTED, place, match, *asked)
-        for place, value in self._file.read(" UNION ALL ".join([count, those] * len(groups)), arguments):
-            if value > 0:
-                found[value].add(place)
-            else:
-                frequencies[place] = -value
+        for place, (match, frequency) in enumerate(zip(matches, frequencies, strict=True)):
+            if frequency:  # of a rare word all rows are read; of a common one the memories are looked up one by one
+                rowid = "rowid" if frequency == COUNTED else "+rowid"
+                among = f"{rowid} IN {places_for(asked)}"
+                parts.append(f"SELECT {place}, rowid FROM memories_text WHERE memories_text MATCH ? AND {among}")  # noqa: S608
+                arguments += (match, *asked)
+        for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
+            found[number].add(place)
         return WordsIn(tuple(frequencies), found, dict(beginnings))
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:

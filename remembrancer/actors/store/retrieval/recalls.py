@@ -27,7 +27,7 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
-from remembrancer.actors.store.retrieval.keywords import phrase_groups, phrases_of, units_of
+from remembrancer.actors.store.retrieval.keywords import fragment_of, phrase_groups, phrases_of, units_of
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
@@ -52,7 +52,7 @@ from remembrancer.memory.ranking import (
     timely,
     words_tell,
 )
-from remembrancer.memory.relevance import Evidence, coverage, margins, probability, unlikely
+from remembrancer.memory.relevance import Evidence, coverage, margins, probability, rarity, unlikely
 from remembrancer.memory.stop_words import ENGLISH, ENGLISH_STOP_WORDS, language_of
 from remembrancer.memory.times.phrases import COUNTS, UNITS
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
@@ -137,7 +137,7 @@ class _Recall:
         self._asked_at = now if request.reference_time is None else request.reference_time
         self._weights = weights.asked()
         self._filters = request.filters
-        self._phrases = phrases_of(request.query)
+        self._phrases = (*phrases_of(request.query), *fragment_of(request.query))
         self._strategy = request.strategy
         self._profile: ProfileName | None = None
         self._below = 0
@@ -399,7 +399,7 @@ class _Recall:
             matched |= {(place, number): places for number, places in words.matched.items()}
             languages |= {(place, number): language_of(text) for number, text in words.beginnings.items()}
             long |= {(place, number) for number, text in words.beginnings.items() if len(text) > BEGINNING}
-        size = sum(sum(each.sizes.values()) for each in found)
+        weights = rarity(frequencies, sum(sum(each.sizes.values()) for each in found))
         numbered = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
         names = {place for place, phrases in enumerate(units) if len(phrases) > 1 or " " in phrases[0].words}
         names.update(numbered)
@@ -411,7 +411,7 @@ class _Recall:
             evidence = Evidence(
                 signal.meaning,
                 margin.get(key, 0.0),
-                coverage(has, frequencies, size),
+                coverage(has, weights),
                 len(units),
                 sum(place not in has for place in numbered) / len(numbered) if numbered else 0.0,
                 None not in (language, languages.get(key)) and language != languages[key],
