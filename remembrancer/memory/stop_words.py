@@ -78,6 +78,8 @@ _LANGUAGES: Final = {
     word: tuple(language for language, known in STOP_WORDS.items() if word in known)
     for word in frozenset().union(*STOP_WORDS.values())
 }
+_ELIDED: Final = frozenset(("c", "d", "j", "l", "m", "n", "qu", "s", "t"))
+"""What French leaves of small words before an apostrophe."""
 ENGLISH_STOP_WORDS: Final = STOP_WORDS[ENGLISH]
 _WORD: Final = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _SCRIPTS: Final = (
@@ -97,7 +99,7 @@ def language_of(text: str) -> str | None:
             if len(letters.findall(text)) * 3 > len(text):
                 return language
     found = [word.casefold().replace("’", "'") for word in _WORD.findall(text)]
-    written = [part for word in found for part in ([word] if word in _LANGUAGES else word.split("'"))]
+    written = [part for word in found for part in (word.split("'") if word.partition("'")[0] in _ELIDED else [word])]
     counts = Counter(language for word in written for language in _LANGUAGES.get(word, ()))
     return max(counts, key=lambda language: (counts[language], -_ORDER[language])) if counts else None
 

@@ -430,3 +430,12 @@ async def test_facts_that_hardly_answer_are_left_out_and_counted(files: Files) -
     assert (answer.memories[0].scores.probability or 0.0) > 0.9
     assert answer.below_threshold == 8
     assert "other_language" in {each.code for each in (await files.recall("Wo ist der Hafen und wer ist da?")).notices}
+
+
+async def test_a_fragment_that_stands_in_a_memory_as_it_is_comes_first(files: Files) -> None:
+    whole = files.store("We hope, as this will not only create work, that the harbour grows", type="episodic")
+    for number in range(6):
+        files.store(
+            f"create create create only this, will not create as this {number}", type="episodic", importance=1.0
+        )
+    assert (await files.found("as this will not only create"))[0] == whole

@@ -99,6 +99,15 @@ async def test_with_a_task_what_matches_comes_and_noise_does_not(rig: StoreRig) 
     assert len(everything) == len(set(everything)), "no memory is in two sections"
 
 
+async def test_a_project_s_utmost_rules_come_with_every_task_but_not_with_every_prompt(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    rule = await gateway.store("Never log request bodies", kind="convention", importance=0.9)
+    await gateway.store("Deploys happen on Tuesdays", kind="convention", importance=0.7)
+    assert ids(await gather(gateway, task="write a haiku"))["project_context"] == [rule]
+    prompt = await gather(gateway, task="write a haiku", sections=("project_context", "relevant_procedures"))
+    assert ids(prompt) == {"project_context": [], "relevant_procedures": []}
+
+
 async def test_without_an_embedder_words_are_searched_and_the_answer_says_so_once(rig: StoreRig) -> None:
     harbour = await rig.gateway.store("The lantern stands in the harbour")
     gathered = await gather(rig.gateway, task="mend the lantern")

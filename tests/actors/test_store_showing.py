@@ -97,7 +97,7 @@ async def test_a_promotion_that_was_asked_for_is_told_with_its_reason(rig: Store
 async def test_what_a_run_did_to_a_memory_is_told(rig: StoreRig) -> None:
     source = await stored(rig, "the lantern is lit", scope="session", type="episodic")
     step = ChainLink("session", source, REQUESTED_AT, score=0.71, reason="its score 0.71 reaches 0.6")
-    new = NewMemory(SUMMARY, "lanterns are lit", "fact", "project", SESSION)
+    new = NewMemory(SUMMARY, "the lantern is lit. The oil is fresh.", "fact", "project", SESSION)
     run = ApplyRun(
         "run",
         "project",

@@ -191,8 +191,8 @@ class Gathering:
             self._recall(sources, words, ("project",), (), strategy), self._from_files(self._project.records)
         )
         rest = await self._top(sources, ("project",), (), SHARED)
-        if self._task:
-            rest = Finds(_standing(rest.memories))
+        if self._task:  # rules are said with the preferences, and not again with every prompt
+            rest = Finds(_standing(rest.memories) if "preferences" in self._request.sections else [])
         known = _once([*matches.memories, *of_files.memories, *rest.memories])
         if "session_history" in self._request.sections:
             known = [each for each in known if HANDOVER not in each.tags]

@@ -28,6 +28,10 @@ MAX_PHRASE_WORDS: Final = 16
 QUOTED_WEIGHT: Final = 3
 """How often what stands in quotation marks counts: enough for the memories that have it to come before all others."""
 MAX_QUOTED: Final = 5
+SHORTEST_FRAGMENT: Final = 4
+LONGEST_FRAGMENT: Final = 200
+"""Words at least, and characters at most, of a question that may stand in a memory as it is."""
+FRAGMENT_WEIGHT: Final = 3
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
 """A commit or the like, which may be shortened."""
@@ -51,6 +55,13 @@ def phrases_of(query: str) -> tuple[Phrase, ...]:
     chosen = list(dict.fromkeys(term for group in groups for term in group))[:MAX_TERMS]
     counted = [term for term in chosen for _ in range(QUOTED_WEIGHT if term in quoted else 1)]
     return tuple(counted)
+
+
+def fragment_of(query: str) -> tuple[Phrase, ...]:
+    """What finds a question that stands in a memory as it is, common words and all, as often as that counts."""
+    words = [word.lower() for word in words_of(bare(query[:LONGEST_FRAGMENT]))]
+    is_fragment = SHORTEST_FRAGMENT <= len(words) <= MAX_PHRASE_WORDS and len(query) <= LONGEST_FRAGMENT
+    return (_phrase(words),) * FRAGMENT_WEIGHT if is_fragment else ()
 
 
 def phrase_groups(query: str) -> list[tuple[Phrase, ...]]:

@@ -27,7 +27,7 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
-from remembrancer.actors.store.retrieval.keywords import phrase_groups, phrases_of, units_of
+from remembrancer.actors.store.retrieval.keywords import fragment_of, phrase_groups, phrases_of, units_of
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
@@ -137,7 +137,7 @@ class _Recall:
         self._asked_at = now if request.reference_time is None else request.reference_time
         self._weights = weights.asked()
         self._filters = request.filters
-        self._phrases = phrases_of(request.query)
+        self._phrases = (*phrases_of(request.query), *fragment_of(request.query))
         self._strategy = request.strategy
         self._profile: ProfileName | None = None
         self._below = 0
