@@ -399,6 +399,7 @@ async def test_a_damaged_file_of_the_user_keeps_no_project_from_work_and_is_open
             path.mkdir()
         else:
             path.write_bytes(b"x" * 8192 if damage == "garbage" else whole[: len(whole) // 2])
+        spoiled = None if damage == "directory" else path.read_bytes()
         await rig.start()
         answer = await rig.gateway.recall("what is liked", strategy="keyword")
         assert kept in [memory.id for memory in answer.memories] or answer.notices
@@ -409,8 +410,10 @@ async def test_a_damaged_file_of_the_user_keeps_no_project_from_work_and_is_open
         with pytest.raises(RemembrancerError) as refused:
             await rig.gateway.store("the user likes cake", scope="user")
         assert refused.value.code in UNREADABLE
-        if path.is_dir():
+        if spoiled is None:
             path.rmdir()
+        else:
+            assert path.read_bytes() == spoiled, "it is left as it is"
         for beside in ("-wal", "-shm"):
             path.with_name(path.name + beside).unlink(missing_ok=True)
         path.write_bytes(whole)

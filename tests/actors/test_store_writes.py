@@ -12,9 +12,9 @@ import anyio
 import psutil
 import pytest
 
-from remembrancer.actors.shell import EXIT_ORPHANED, EXIT_START_FAILED, EXIT_STOPPED
+from remembrancer.actors.shell import EXIT_ORPHANED, EXIT_STOPPED
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import Ping, Pong, Ready, StartFailed, StoreHealth
+from remembrancer.protocol.control import Ping, Pong, Ready, StoreHealth
 from remembrancer.protocol.errors import (
     InvalidInput,
     PeerLost,
@@ -300,20 +300,6 @@ async def test_a_project_that_cannot_be_read_says_so_and_hurts_nobody_else(
         health = (await rig.launcher.expect(Pong)).health
         assert isinstance(health, StoreHealth)
         assert [str(bad) in reason for reason in health.unusable] == [True]
-
-
-@pytest.mark.parametrize(("how", "kind"), [("newer", SchemaTooNew), ("damaged", RecordsUnusable)])
-async def test_a_users_file_that_cannot_be_read_is_a_start_that_fails_with_its_reason(
-    home: Path, how: str, kind: type[RemembrancerError]
-) -> None:
-    async with store_rig(home, started=False) as rig:
-        before = spoil(rig.paths.user_database, how)
-        store = rig.launch("store")
-        failed = await rig.launcher.expect(StartFailed)
-        assert failed.code == kind.code
-        assert str(rig.paths.user_database) in failed.message
-        assert await store.ended() == EXIT_START_FAILED
-        assert rig.paths.user_database.read_bytes() == before
 
 
 async def test_no_content_is_in_the_log(rig: StoreRig) -> None:
