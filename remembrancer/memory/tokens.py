@@ -46,10 +46,10 @@ def truncate(text: str, max_tokens: int) -> str:
     A character is what a reader takes for one: a letter stays with its accents, an emoji with its modifiers. The cut
     is at the end of a word where one is near. Nothing may be left.
     """
-    if max_tokens <= 0:
-        return ""
     if estimate_tokens(text) <= max_tokens:
         return text
+    if max_tokens <= 0:
+        return ""
     fits, too_long = 0, len(text)
     while too_long - fits > 1:
         middle = (fits + too_long) // 2
