@@ -103,13 +103,16 @@ HELD = re.compile("holds the [23] passages of 2 files")
 """What `filled` stores; and what its session hands over, once that has ended."""
 
 
-async def until_indexed(home: Path) -> None:
-    """Wait until the store has counted what `filled` stores, in the index and in the records."""
+async def until_indexed(home: Path) -> Findings:
+    """What is found once the store has counted what `filled` stores, in the index and in the records."""
+    found: list[Findings] = []
 
     async def index_is_counted() -> bool:
-        return HELD.search(Findings(home).text("index")) is not None
+        found.append(Findings(home))
+        return HELD.search(found[-1].text("index")) is not None
 
     await until(index_is_counted)
+    return found[-1]
 
 
 def everything(home: Path) -> dict[str, tuple[int, int, int]]:
@@ -129,11 +132,10 @@ def test_a_home_that_is_not_there_yet_is_well_and_stays_away(home: Path) -> None
 
 async def test_a_running_memory_and_one_at_rest_are_well_and_nothing_of_them_is_changed_or_shown(home: Path) -> None:
     runtime = await filled(home, stop=False)
-    found = Findings(home)
+    found = await until_indexed(home)  # what its session hands over comes after it has ended
     assert found.statuses() == {}
     assert "5 processes are ready" in found.text("processes")
     assert "384 dimensions" in found.text("model")
-    assert HELD.search(found.text("index"))
     assert SECRET not in found.whole
     await runtime.down()
     before = everything(home)

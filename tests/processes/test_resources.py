@@ -64,7 +64,7 @@ async def watching(era: str, uri: str) -> AsyncIterator[Heard]:
 async def test_a_real_store_fills_every_resource(runtime: Runtime, era: str) -> None:
     entities = [
         {"name": "AuthService", "type": "component", "relationship": "is"},
-        {"name": "TokenValidator", "type": "component", "relationship": "depends_on"},
+        {"name": "TokenValidator", "type": "component", "relationship": "depends_on", "subject": "AuthService"},
     ]
     async with bridged(era, "session:first") as client:
         memory_id = await store(client, "writes British English", scope="user", tags=["style"], importance=0.9)
