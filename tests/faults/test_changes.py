@@ -25,6 +25,7 @@ from remembrancer.memory.names import name_key
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.reads import GetMemory, GraphFound, MemoryShown, SearchGraph
 from remembrancer.protocol.writes import (
+    MENTIONED_WITH,
     Applied,
     EntityRef,
     Operation,
@@ -208,7 +209,7 @@ class ChangesUnderFire(RuleBasedStateMachine):
             if is_visible and now.related_entities:
                 subject, *others = now.related_entities
                 edges |= {
-                    (name_key(subject.name), subject.type, each.relationship, name_key(each.name))
+                    (name_key(subject.name), subject.type, MENTIONED_WITH, name_key(each.name))
                     for each in others
                     if (name_key(each.name), each.type) != (name_key(subject.name), subject.type)
                 }
