@@ -125,7 +125,7 @@ class Supervisor:
     async def _watch_sockets(self) -> None:
         """End the runtime when its sockets were deleted: it holds the home, and no new session can reach it."""
         sockets = [Path(self._paths.control_endpoint.removeprefix("ipc://")), self._paths.gateway_socket]
-        seen: set[Path] = set()
+        seen = {path for path in sockets if os.path.lexists(path)}  # noqa: ASYNC240 - the launcher's own is bound
         was_missing = False
         while self._core.stopping is None:
             await anyio.sleep(SOCKETS_LOOK_S)
