@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,33 +14,39 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     PassageVectors,
     SavedEmbeddings,
+    Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.memory_rows import SIMILAR
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
+from remembrancer.protocol.work import Passage
 
 
 class SqlitePassages:
-    """The part of `Records` that the embedding and the index need."""
+    """`EmbeddedTexts` in a file whose table `_table` has `number`, `content` and `content_digest`."""
 
     links_duplicates = True
+    _table = "memories"
     _file: SqliteFile
     _clock: Callable[[], float]
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         asked = padded(numbers)
-        rows = self._file.read(f"SELECT number, content FROM memories WHERE number IN {places_for(asked)}", asked)  # noqa: S608
+        rows = self._file.read(
+            f"SELECT number, content FROM {self._table} WHERE number IN {places_for(asked)}",  # noqa: S608 - our name
+            asked,
+        )
         return dict(rows)
 
     def pending(self, model: str | None = None) -> list[int]:
         if model is not None:
             with self._file.transaction() as connection:
-                _require_embeddings(connection, model)
+                self._require_embeddings(connection, model)
         return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         with self._file.transaction() as connection:
-            return _save_embeddings(connection, model, embedded)
+            return _save_embeddings(connection, self._table, model, embedded)
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()
@@ -82,8 +88,32 @@ class SqlitePassages:
         )
         return bool(rows[0][0])
 
+    @staticmethod
+    def _require_embeddings(connection: sqlite3.Connection, model: str) -> None:
+        """Where every memory has its passages or waits for them, counts tell."""
+        ((missing,),) = connection.execute(
+            """SELECT coalesce((SELECT sum(count) FROM tallies), 0)
+                      - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",
+            (model,),
+        )
+        ((waiting,),) = connection.execute(
+            """SELECT count(*) FROM pending_embeddings AS p
+               WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = p.memory AND model = ?)""",
+            (model,),
+        )
+        if missing > waiting:
+            connection.execute(
+                """INSERT OR IGNORE INTO pending_embeddings (memory)
+                   SELECT number FROM memories
+                   WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
+                   ORDER BY number""",
+                (model,),
+            )
 
-def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+
+def _save_embeddings(
+    connection: sqlite3.Connection, table: str, model: str, embedded: Sequence[EmbeddedMemory]
+) -> SavedEmbeddings:
     replaced: list[int] = []
     outdated: list[int] = []
     numbers: list[int] = []
@@ -92,8 +122,8 @@ def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Seque
     rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
     for memory in embedded:
         waiting = connection.execute(
-            """SELECT m.content_digest FROM pending_embeddings AS p JOIN memories AS m ON m.number = p.memory
-               WHERE p.memory = ?""",
+            f"""SELECT m.content_digest FROM pending_embeddings AS p JOIN {table} AS m ON m.number = p.memory
+                WHERE p.memory = ?""",  # noqa: S608 - our name
             (memory.number,),
         ).fetchone()
         if waiting is None:
@@ -108,13 +138,8 @@ def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Seque
             "DELETE FROM passages WHERE memory = ? AND model = ? RETURNING number", (memory.number, model)
         )
         replaced.extend(row[0] for row in older)
-        for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
-            inserted = connection.execute(
-                'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
-                (memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
-            ).lastrowid
-            assert inserted is not None
-            numbers.append(inserted)
+        for number, ordinal, vector in add_passages(connection, memory.number, model, memory.passages, memory.vectors):
+            numbers.append(number)
             memories.append(memory.number)
             ordinals.append(ordinal)
             rows.append(vector)
@@ -122,26 +147,17 @@ def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Seque
     return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), replaced, outdated)
 
 
-def _require_embeddings(connection: sqlite3.Connection, model: str) -> None:
-    """Where every memory has its passages or waits for them, counts tell."""
-    ((missing,),) = connection.execute(
-        """SELECT coalesce((SELECT sum(count) FROM tallies), 0)
-                  - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",
-        (model,),
-    )
-    ((waiting,),) = connection.execute(
-        """SELECT count(*) FROM pending_embeddings AS p
-           WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = p.memory AND model = ?)""",
-        (model,),
-    )
-    if missing > waiting:
-        connection.execute(
-            """INSERT OR IGNORE INTO pending_embeddings (memory)
-               SELECT number FROM memories
-               WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
-               ORDER BY number""",
-            (model,),
-        )
+def add_passages(
+    connection: sqlite3.Connection, memory: int, model: str, passages: Sequence[Passage], vectors: Vectors
+) -> Iterator[tuple[int, int, Vectors]]:
+    """Write the passages of a memory; of each its number, ordinal and vector."""
+    for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
+        inserted = connection.execute(
+            'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
+            (memory, model, ordinal, passage.start, passage.end, vector.tobytes()),
+        ).lastrowid
+        assert inserted is not None
+        yield inserted, ordinal, vector
 
 
 def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -370,7 +370,7 @@ CATALOG_VERSION: Final = 1
 """Of the catalogue of projects, a file of its own."""
 
 
-def refuse_newer(path: Path) -> None:
+def refuse_newer(path: Path, latest: int = SCHEMA_VERSION) -> None:
     """Look at a file before it is opened for writing, which may change it even if nothing is written.
 
     Raises:
@@ -378,9 +378,9 @@ def refuse_newer(path: Path) -> None:
         sqlite3.DatabaseError: it cannot be read.
     """
     found = version_of(path)
-    if found > SCHEMA_VERSION:
+    if found > latest:
         raise SchemaTooNew(
-            f"{path} has schema version {found}, and this release reads up to {SCHEMA_VERSION}: "
+            f"{path} has schema version {found}, and this release reads up to {latest}: "
             "install the newer release that wrote it, or set REMEMBRANCER_HOME to another directory"
         )
 
@@ -394,20 +394,21 @@ def version_of(path: Path) -> int:
         return version
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file behind `connection` to the present schema, one transaction a step.
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] | None = None) -> None:
+    """Bring the file behind `connection` to the present schema (of records), one transaction a step.
 
     Of several at once, each step is done by one: the others wait, and go on from there.
 
     Raises:
         sqlite3.DatabaseError: it cannot be; the step that failed has changed nothing.
     """
-    while _version(connection) < SCHEMA_VERSION:
+    migrations = MIGRATIONS if migrations is None else migrations
+    while _version(connection) < len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
             found = _version(connection)  # as it is now that nobody else writes
-            if found < SCHEMA_VERSION:
-                for statement in _statements(MIGRATIONS[found]):
+            if found < len(migrations):
+                for statement in _statements(migrations[found]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {found + 1}")
             connection.execute("COMMIT")
