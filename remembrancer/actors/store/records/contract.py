@@ -311,25 +311,22 @@ class SessionStory:
     importance: float = 0.0
 
 
-class Records(BackgroundRecords, Protocol):
-    """One file of records."""
+class EmbeddedTexts(Protocol):
+    """Texts that have vectors: the memories of a file of records, or what was read from a project's files.
+
+    What is said of memories below is said of either. Errors are as in `Records`.
+    """
 
     @property
     def name(self) -> str:
-        """`user`, or the project's id."""
+        """What tells it from all others: `user`, a project's id, or that and `.files`."""
 
     @property
-    def graph(self) -> GraphRecords:
-        """The entities that its memories name, and their edges."""
+    def links_duplicates(self) -> bool:
+        """Whether near-duplicates are worth looking for: it keeps links between them."""
 
-    # Every method may raise `RecordsUnusable` (the file is damaged), `StorageFull` (from those that write) or
-    # `InternalError` (anything else that the database says); `apply` answers with them.
-
-    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
-
-        An operation that cannot be applied changes nothing and does not hurt the others.
-        """
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        """What is to be embedded of each of the memories that are there."""
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
@@ -344,6 +341,29 @@ class Records(BackgroundRecords, Protocol):
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
+
+    def passages(self, wanted: PassageFilter) -> PassageVectors:
+        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        """Whether a memory has its vectors."""
+
+
+class Records(EmbeddedTexts, BackgroundRecords, Protocol):
+    """One file of records."""
+
+    @property
+    def graph(self) -> GraphRecords:
+        """The entities that its memories name, and their edges."""
+
+    # Every method may raise `RecordsUnusable` (the file is damaged), `StorageFull` (from those that write) or
+    # `InternalError` (anything else that the database says); `apply` answers with them.
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Apply each in order, all in one durable transaction, and answer each. An id seen before answers as before.
+
+        An operation that cannot be applied changes nothing and does not hurt the others.
+        """
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
         """Count an access to each memory (twice in the list counts twice), and the session that it was shown to.
@@ -423,12 +443,6 @@ class Records(BackgroundRecords, Protocol):
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
-
-    def passages(self, wanted: PassageFilter) -> PassageVectors:
-        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
-
-    def is_embedded(self, model: str, number: int) -> bool:
-        """Whether a memory has its vectors."""
 
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""

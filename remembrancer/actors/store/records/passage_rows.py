@@ -23,8 +23,14 @@ from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, pl
 class SqlitePassages:
     """The part of `Records` that the embedding and the index need."""
 
+    links_duplicates = True
     _file: SqliteFile
     _clock: Callable[[], float]
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        asked = padded(numbers)
+        rows = self._file.read(f"SELECT number, content FROM memories WHERE number IN {places_for(asked)}", asked)  # noqa: S608
+        return dict(rows)
 
     def pending(self, model: str | None = None) -> list[int]:
         if model is not None:
