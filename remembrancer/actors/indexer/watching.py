@@ -60,7 +60,7 @@ async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Pat
     there = {path for path in inside if path.is_dir()}
     send, receive = anyio.create_memory_object_stream[set[str]](100)
 
-    async def watch(path: Path, *, recursive: bool) -> None:
+    async def watch(path: Path, recursive: bool) -> None:
         def passes(_: Change, changed: str) -> bool:
             return recursive or is_wanted(Path(changed))
 
@@ -69,9 +69,9 @@ async def changes(root: Path, inside: Collection[Path], is_wanted: Callable[[Pat
             await send.send({changed for _, changed in told})
 
     async with send, receive, anyio.create_task_group() as tasks:
-        tasks.start_soon(lambda: watch(root, recursive=False))
+        tasks.start_soon(watch, root, False)
         for path in there:
-            tasks.start_soon(lambda path=path: watch(path, recursive=True))
+            tasks.start_soon(watch, path, True)
         async for told in receive:
             yield told
             if there != {path for path in inside if path.is_dir()}:

@@ -187,7 +187,18 @@ class WorkspaceIndexer:
         skipped += [SkippedFile(file.shown, reason) for file, reason in self._unreadable.items()]
         sync_id = None if asked is None else asked.sync_id
         duration_s = time.monotonic() - began
-        return SyncDone(self.workspace, len(found), *counts, duration_s, sync_id, len(waiting), tuple(skipped))
+        updated, added, gone_chunks = counts
+        return SyncDone(
+            self.workspace,
+            len(found),
+            updated,
+            added,
+            gone_chunks,
+            duration_s,
+            sync_id,
+            len(waiting),
+            tuple(skipped),
+        )
 
     async def _read_known(self) -> dict[str, FileState]:
         known: dict[str, FileState] = {}
