@@ -156,17 +156,12 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
-BEGINNING: Final = 300
-
-
 class WordsIn(NamedTuple):
     """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
-    `matched` names for a memory the groups of which it has one, by their places. `beginnings` are the first characters
-    of the contents, one more than `BEGINNING` where there are more."""
+    `matched` names for a memory the groups of which it has one, by their places."""
 
     frequencies: tuple[int, ...]
-    matched: Mapping[int, Collection[int]]
-    beginnings: Mapping[int, str]
+    matched: Mapping[int, set[int]]
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
@@ -399,8 +394,10 @@ class Records(BackgroundRecords, Protocol):
         """
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        """Which of the groups each of these memories has a phrase of, how many memories have one at all, and how the
-        first of these memories begin."""
+        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
+
+    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
+        """At most so many of the first characters of these memories' contents."""
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
