@@ -230,13 +230,14 @@ class Demo:
         """Questions in other words than the notes'."""
         await self._wait_embedded("embedding the rest")
         self.console.rule("[bold]What they remember")
-        table = Table("question", "best memory", "score", "scope")
+        table = Table("question", "best memory", "relevance", "scope")
         for question in QUESTIONS:
             answer = await call(self.clients[0], "recall_memories", query=question, limit=3)
             found = answer["memories"]
             if found:
+                best = found[0]
                 table.add_row(
-                    question, shorten(found[0]["content"], SHOWN), f"{found[0]['score']:.2f}", found[0]["scope"]
+                    question, shorten(best["content"], SHOWN), f"{best['relevance_score']:.2f}", best["scope"]
                 )
             else:
                 table.add_row(question, "[dim]nothing, rather than noise", "–", "–")

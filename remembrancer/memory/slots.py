@@ -88,9 +88,9 @@ _DATES: Final = words(
 _NUMBERED: Final = words("issue pr ticket bug task step phase stage chapter part section case sprint milestone level")
 """A number after one of these names a thing."""
 _MANY: Final = words("depend rely consist subscribe react lik love enjoy support speak")
+"""Stems of what takes several values beside one another."""
 _PLACING: Final = words("host stor keep deploy send put track manag publish buy writ")
 """After these and their object stands where it is."""
-"""Stems of what takes several values beside one another."""
 _CONTRARIES: Final = tuple(
     frozenset(stem(word) for word in pair.split())
     for pair in (

@@ -88,6 +88,10 @@ class Workplace:
         found = await all_memories(self.link, ReadMemories(project, **fields))
         return {memory.id: memory for memory in found if HANDOVER not in memory.tags}
 
+    async def handovers(self) -> list[Material]:
+        found = await all_memories(self.link, ReadMemories(PROJECT))
+        return [memory for memory in found if HANDOVER in memory.tags and memory.status == "active"]
+
     async def show(self, memory_id: str, project: ProjectRef = PROJECT) -> MemoryShown:
         return await self.rig.gateway.ask(GetMemory(project, SESSION, memory_id), MemoryShown)
 
@@ -143,6 +147,21 @@ async def test_a_memory_that_is_worth_it_goes_into_the_project_at_the_end_of_its
         assert (read.entry.status, read.entry.memories_promoted) == ("completed", 1)
         assert read.entry.summary is not None
         assert CONVENTION in read.entry.summary
+
+
+@pytest.mark.parametrize("how", ["forgotten", "reworded"])
+async def test_what_is_forgotten_or_reworded_goes_from_what_its_session_handed_over(home: Path, how: str) -> None:
+    async with workplace(home) as place:
+        await place.start()
+        said = [await place.note(f"step {number} of the export is measured", scope="project") for number in range(25)]
+        open_end = await place.note("Next: measure the export with the data of ACME Corp", scope="project")
+        await place.end()
+        (handover,) = await place.handovers()
+        assert "ACME" in handover.content
+        change = ForgetMemory(open_end, "no longer") if how == "forgotten" else UpdateMemory(open_end, content="Done.")
+        await place.rig.gateway.submit(change_operation("change", change, requested_at=time.time()))
+        assert await place.handovers() == []
+        assert (await place.memories())[said[0]].status == "active"
 
 
 async def test_what_says_the_same_as_the_project_does_is_merged_into_it(home: Path) -> None:

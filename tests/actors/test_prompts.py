@@ -108,10 +108,12 @@ async def test_what_do_you_know_about_brings_along_entities_and_memories(rig: Ri
 @pytest.mark.parametrize("era", ERAS)
 async def test_remember_with_nothing_said_keeps_what_the_session_has_learned(rig: Rig, era: str) -> None:
     async with ResourceStore(rig.paths).open(), rig.running(), sdk_client(rig, era) as client:
+        memory_id = await store(client, "the build needs Java 21", scope="user")
         text = await text_of(client, "remember")
         for_all = await text_of(client, "remember-all")
         for_user = await text_of(client, "remember", scope="user")
     assert "promote_memory" in text
+    assert f"Their ids, in this order:\n- {memory_id}\n" in text
     assert 'to "project"' in text
     assert '"user"' not in text
     assert 'to "project"; to "user" what holds in every project' in for_all

@@ -23,6 +23,7 @@ from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
 from remembrancer.memory.decay import DAY_S
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.profiles import PROFILES
 from remembrancer.protocol.kinds import STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
@@ -319,6 +320,16 @@ async def test_a_context_has_what_was_merged_only_while_its_session_cannot_see_w
     files.user.apply([change_operation("forget", ForgetMemory(broad))])
     assert into_user in await files.context("project_context")
     assert await files.context("session_history") == [], "what it was merged into is there again"
+
+
+async def test_a_session_s_own_history_has_no_hand_over_of_another_session(files: Files) -> None:
+    mine = files.store("we moved the lantern", "session", type="episodic")
+    theirs = files.store("Where the session of 2026-01-02 stopped. Open: the wick", tags=(HANDOVER,))
+    assert await files.context("session_history") == [mine]
+    project, user = files.sources()
+    request = GatherContext(PROJECT, SESSION)
+    gathered = await Gathering(request, project, user, _vector, files.threads, NOW).gathered()
+    assert theirs in [memory.id for section in gathered.sections for memory in section.memories]
 
 
 async def test_what_one_scope_says_twice_is_shown_once_and_a_changed_number_is_not_the_same(files: Files) -> None:

@@ -1,14 +1,17 @@
-"""The scripted week, played against a real runtime by real sessions."""
+"""The demonstrations, smaller than `make demo` shows them: real runtimes, real sessions."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from examples.week.playing import Week
 from examples.week.predictions import outcomes
 from examples.week.story import WEEK
+from remembrancer.commands import demo
+from remembrancer.commands.terminal import Terminal
 
 pytestmark = pytest.mark.anyio
 
@@ -22,3 +25,12 @@ async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path) -> 
         each.rule: each.predicted for each in outcomes(played)
     }
     assert sum(line.startswith("[bold]day") for line in told) == len({session.day for session in WEEK})
+
+
+@pytest.mark.timeout(240)
+async def test_the_demonstration_keeps_every_promise(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(demo, "BULK", 60)
+    kept = await demo.in_a_home_of_its_own(demo.show_system, Terminal(width=200))
+    told = capsys.readouterr().out
+    assert kept, told
+    assert "nothing, rather than noise" in told

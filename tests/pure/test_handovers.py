@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from remembrancer.actors.consolidator.session_end import hand_over
+from remembrancer.actors.consolidator.session_end import did_of, hand_over
 from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped, is_open_end
-from remembrancer.protocol.consolidation import SessionRead
-from remembrancer.protocol.runs import AddMemory, ReviseMemory
+from remembrancer.protocol.consolidation import Material, SessionRead
+from remembrancer.protocol.runs import AddMemory, Edit, ReviseMemory
 from remembrancer.protocol.session_life import SessionEntry
 from tests.pure.consolidator_world import material
 
@@ -81,13 +83,17 @@ def test_questions_for_something_else(question: str) -> None:
     assert not asks_where_it_stopped(question)
 
 
+def handed(memories: Sequence[Material], read: SessionRead, earlier: Sequence[Material] = ()) -> Sequence[Edit]:
+    return hand_over(ENTRY, did_of(memories, read), memories, read, earlier)
+
+
 def test_a_session_hands_over_its_open_ends_first_and_then_what_it_did() -> None:
     memories = [
         material(1, "Invoices are paged by cursor.", importance=0.9),
         material(2, "Next: add the index on invoices(created_at, id); the migration is half written", scope="session"),
         material(3, "a note for the moment: TODO", kind="scratchpad", scope="session"),
     ]
-    adding, *rest = hand_over(ENTRY, memories, SessionRead(None), [])
+    adding, *rest = handed(memories, SessionRead(None))
     assert isinstance(adding, AddMemory)
     assert adding.memory.content == (
         "Where the session of 2023-11-14 22:13 UTC stopped. Open: Next: add the index on invoices(created_at, id); "
@@ -99,14 +105,14 @@ def test_a_session_hands_over_its_open_ends_first_and_then_what_it_did() -> None
 
 def test_turns_tell_where_a_session_stopped_that_stored_nothing() -> None:
     turns = (("user", "Make the export faster."), ("assistant", "Batches are in. Next step: measure with 1 GB."))
-    adding, *_ = hand_over(ENTRY, [], SessionRead(None, 2, turns), [])
+    adding, *_ = handed([], SessionRead(None, 2, turns))
     assert isinstance(adding, AddMemory)
     assert "Open: Next step: measure with 1 GB." in adding.memory.content
-    assert hand_over(ENTRY, [], SessionRead(None), []) == ()
+    assert handed([], SessionRead(None)) == ()
 
 
 def test_a_session_that_ends_again_replaces_what_it_handed_over() -> None:
     earlier = material(7, "Where it stopped before", tags=(HANDOVER,))
-    _, archived, *_ = hand_over(ENTRY, [material(1, "The cache is warm.")], SessionRead(None), [earlier])
+    _, archived, *_ = handed([material(1, "The cache is warm.")], SessionRead(None), [earlier])
     assert isinstance(archived, ReviseMemory)
     assert (archived.memory_id, archived.status) == (earlier.id, "archived")

@@ -34,6 +34,10 @@ COUNTED = [
 FEW = settings(max_examples=200, deadline=None)
 
 
+def test_a_text_has_no_more_tokens_than_its_parts() -> None:
+    assert estimate_tokens("0" * 16 + ":" * 46 + "0" + ":" * 6 + "0:0:::") == 32  # 6 + 18.4 + 1 + 2.4 + 1 + 1 + 1 + 1.2
+
+
 @pytest.mark.parametrize(("text", "tokens"), COUNTED)
 def test_the_estimate_errs_upwards_and_not_by_much(text: str, tokens: int) -> None:
     assert tokens <= estimate_tokens(text) <= 2 * tokens

@@ -35,7 +35,7 @@ from remembrancer.memory.handovers import HANDOVER, is_open_end
 from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
 from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndJob, SessionRead, ToolUse
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.kinds import Kind
+from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Method, NewMemory, ReviseMemory, SaveTopics
 from remembrancer.protocol.session_life import SessionEntry
 
@@ -49,10 +49,8 @@ LAST_TURNS: Final = 6
 """Of a session's turns those in which it may say what is left to do."""
 HANDOVER_IMPORTANCE: Final = 0.6
 HANDOVER_CONFIDENCE: Final = 0.8
-MOST_SOURCES: Final = 20
 LINE: Final = 160
 """Characters of one memory."""
-LEFT_OUT: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"})
 
 
 async def end_session(job: SessionEndJob, store: StoreConnection, settings: Settings, clock: Clock) -> None:
@@ -118,7 +116,8 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
     stored = await all_memories(store, ReadMemories(project, session_id=session.session_id))
     everything = [each for each in stored if HANDOVER not in each.tags]
     read = await store.read_session(project, session.session_id, MOST_TURNS)
-    summary = await in_thread(lambda: session_summary(everything, read))
+    did = await in_thread(lambda: did_of(everything, read))
+    summary = session_summary(did, everything, read)
     counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
     assert session.ended_at is not None, "a job is about a session that has ended"
     closing = CloseSession(
@@ -127,7 +126,7 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
     topics = await topics_of(store, project, now) if changed else None
     saved = () if topics is None else (SaveTopics(topics),)
     earlier = [each for each in stored if HANDOVER in each.tags and each.status == "active"]
-    handover = await in_thread(lambda: hand_over(session, everything, read, earlier))
+    handover = await in_thread(lambda: hand_over(session, did, everything, read, earlier))
     return (*saved, *handover, closing)
 
 
@@ -135,17 +134,17 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
 
 
 def hand_over(
-    session: SessionEntry, memories: Sequence[Material], read: SessionRead, earlier: Sequence[Material]
+    session: SessionEntry, did: str, memories: Sequence[Material], read: SessionRead, earlier: Sequence[Material]
 ) -> Group:
     """The memory that says where the session stopped: what it did and its open ends, for the project's next sessions.
 
     It is made of what the session stored and, where hooks tell of them, of its turns. A session that goes on and ends
-    again hands over anew, in place of the `earlier` one. Nothing for a session that left nothing.
+    again hands over anew, in place of the `earlier` one. It is linked to the memories whose words it has, and is
+    forgotten with the first of them. Nothing for a session that left nothing.
     """
-    did = _lines(memories) or _turns(read)
     if not did or session.ended_at is None:
         return ()
-    said = [each for each in memories if each.kind not in LEFT_OUT and not each.is_derived]
+    said = [each for each in memories if each.kind not in SESSION_KINDS and not each.is_derived]
     texts = [each.content for each in sorted(said, key=lambda each: each.number, reverse=True)]
     texts += [content for role, content in reversed(read.turns[-LAST_TURNS:]) if role == "assistant"]
     sentences = dict.fromkeys(" ".join(each.split()) for text in texts for each in split_sentences(text))
@@ -170,23 +169,33 @@ def hand_over(
     replaced = tuple(
         ReviseMemory(each.id, "archived", status="archived", reason=f"{memory.id} replaces it") for each in earlier
     )
-    links = tuple(AddLink(memory.id, each.id, "derived_from") for each in said[:MOST_SOURCES])
+    links = tuple(AddLink(memory.id, each.id, "derived_from") for each in said if _has_words_of(memory.content, each))
     return (AddMemory(memory), *replaced, *links)
 
 
-def session_summary(memories: Sequence[Material], read: SessionRead) -> str | None:
+def _has_words_of(text: str, memory: Material) -> bool:
+    sentences = (" ".join(each.split()) for each in split_sentences(memory.content))
+    return one_line(memory.content, LINE) in text or any(each in text for each in sentences)
+
+
+def did_of(memories: Sequence[Material], read: SessionRead) -> str:
+    """What a session did, by its most important memories; where it has none, by its turns. Empty: nothing is known."""
+    return _lines(memories) or _turns(read)
+
+
+def session_summary(did: str, memories: Sequence[Material], read: SessionRead) -> str | None:
     """At most 600 characters; None for a session of which nothing is known.
 
     It says the most important memories of the session in a line each, word for word, in the order of their times, and
     for those that were summed up their summary. Without memories it is made of the session's turns.
     """
     known = [each for each in memories if not each.is_derived]
-    parts = [_lines(memories) or _turns(read), _topics(known), _tools(read.tools)]
+    parts = [did, _topics(known), _tools(read.tools)]
     return _cut(" ".join(part for part in parts if part)) or None
 
 
 def _lines(memories: Sequence[Material]) -> str:
-    usable = [each for each in memories if each.status != "consolidated" and each.kind not in LEFT_OUT]
+    usable = [each for each in memories if each.status != "consolidated" and each.kind not in SESSION_KINDS]
     chosen: dict[int, str] = {}
     for memory in sorted(usable, key=lambda each: (-each.importance, each.number)):
         line = one_line(memory.content, LINE)

@@ -334,7 +334,7 @@ class Prompts:
         what = arguments.get("what")
         if what is not None:
             return remember_text(what, arguments.get("scope"), for_all=name == "remember-all")
-        own = {"sections": ["session_history"], "max_tokens": OWN_TOKENS}
+        own = {"sections": ["session_history"], "max_tokens": OWN_TOKENS, "detail": True}
         block = await self._look_up("get_memory_context", own, caller, received_at)
         return keep_text(block, for_user=name == "remember-all" or arguments.get("scope") == "user")
 

@@ -140,7 +140,7 @@ class StoreActor(Actor):
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
             task_status.started()
             if self._scheduler.identity is not None:
-                self._index.use_model(self._scheduler.identity, list(self._files))
+                self._index.use_model(self._scheduler.identity, self._files.embedded())
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
             await anyio.sleep_forever()

@@ -15,7 +15,7 @@ from typing import Final, Never, cast
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.records.catalog import Catalog
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.records.transfer import Move
 from remembrancer.memory.changes import unknown_memory
@@ -125,6 +125,8 @@ class MemoryFiles:
         self._moves: dict[str, Move] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
+        self.indexes: dict[str, EmbeddedTexts] = {}
+        """What was read from projects' own files, by its name: it is embedded as memories are."""
         self._user: Records | None = None
         self._user_again_at = 0.0
         self._user_refusal: UnusableRecords
@@ -172,6 +174,14 @@ class MemoryFiles:
     def get(self, name: str) -> Records | None:
         """The open file of that name."""
         return self._user if name == USER else self._open.get(name)
+
+    def embedded(self) -> list[EmbeddedTexts]:
+        """All that has vectors and is open."""
+        return [*self, *self.indexes.values()]
+
+    def embedded_file(self, name: str) -> EmbeddedTexts | None:
+        """The open one of that name."""
+        return self.get(name) or self.indexes.get(name)
 
     def exists(self, project: ProjectRef) -> bool:
         """Whether the project has a file: reading must not make one."""

@@ -225,13 +225,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """What was kept of the vectors that came, and the numbers of the older passages that it replaced.
+    """What was kept of the vectors that came.
 
     `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
     """
 
     kept: PassageVectors
-    replaced: list[int]
     outdated: list[int] = field(default_factory=list)
 
 
@@ -306,12 +305,48 @@ class SessionStory:
     importance: float = 0.0
 
 
-class Records(BackgroundRecords, Protocol):
-    """One file of records."""
+class EmbeddedTexts(Protocol):
+    """Texts that have vectors: the memories of a file of records, or what was read from a project's files.
+
+    What is said of memories below is said of either. Errors are as in `Records`.
+    """
 
     @property
     def name(self) -> str:
-        """`user`, or the project's id."""
+        """What tells it from all others: `user`, a project's id, or that and `.files`."""
+
+    @property
+    def links_duplicates(self) -> bool:
+        """Whether near-duplicates are worth looking for: it keeps links between them."""
+
+    def texts(self, numbers: Sequence[int]) -> dict[int, str]:
+        """What is to be embedded of each of the memories that are there."""
+
+    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
+        """Keep passages and vectors of `model`.
+
+        A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
+        what was embedded any more.
+        """
+
+    def prune_models(self, kept: Sequence[str], limit: int) -> int:
+        """Delete passages of all models but these, `limit` at the most. How many they were."""
+
+    def pending(self, model: str | None = None) -> list[int]:
+        """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
+
+    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
+        """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
+
+    def passages(self, wanted: PassageFilter) -> PassageVectors:
+        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
+
+    def is_embedded(self, model: str, number: int) -> bool:
+        """Whether a memory has its vectors."""
+
+
+class Records(EmbeddedTexts, BackgroundRecords, Protocol):
+    """One file of records."""
 
     @property
     def graph(self) -> GraphRecords:
@@ -325,20 +360,6 @@ class Records(BackgroundRecords, Protocol):
 
         An operation that cannot be applied changes nothing and does not hurt the others.
         """
-
-    def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
-
-        A memory that is gone, or that has no pending entry any more, is passed over; so is one whose content is not
-        what was embedded any more, which stays on the list. One without passages cannot be embedded: it is taken off.
-        """
-
-    def pending(self, model: str | None = None) -> list[int]:
-        """Numbers of the memories that wait for vectors, oldest first. With a `model`, every memory that has no
-        passages of it is put on that list before: from the writer thread."""
-
-    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
-        """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
 
     def touch(self, numbers: Sequence[int], at: float, session_id: str = "") -> None:
         """Count an access to each memory (twice in the list counts twice), and the session that it was shown to.
@@ -420,12 +441,6 @@ class Records(BackgroundRecords, Protocol):
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""
-
-    def passages(self, wanted: PassageFilter) -> PassageVectors:
-        """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
-
-    def is_embedded(self, model: str, number: int) -> bool:
-        """Whether a memory has its vectors."""
 
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""

@@ -17,6 +17,7 @@ import msgspec
 from remembrancer.actors.store.records.sqlite_file import Query, encode_json, query_of
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, joined, says_the_same, unknown_memory
+from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
@@ -155,11 +156,6 @@ def add_tags(connection: sqlite3.Connection, number: int, tags: tuple[str, ...])
     connection.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
 
-def want_embedding(connection: sqlite3.Connection, number: int) -> None:
-    """Put a memory on the list of those that wait for vectors."""
-    connection.execute("INSERT OR REPLACE INTO pending_embeddings (memory) VALUES (?)", (number,))
-
-
 @dataclass(frozen=True, slots=True)
 class Revision:
     """A new version, the fields in which it differs (none: it was not made), and the passages that are gone."""
@@ -189,7 +185,9 @@ def revise(
     if not fields and chain is None:
         return Revision(memory.version, ())
     says_else = "content" in fields or after.forgotten or ("valid_until" in fields and after.valid_until is not None)
-    summaries = _summaries_of(connection, memory) if says_else and memory.now.status == "consolidated" else []
+    summaries = _made_of(connection, memory, SUMMARY) if says_else and memory.now.status == "consolidated" else []
+    if "content" in fields or after.forgotten:
+        summaries += _made_of(connection, memory, HANDED_OVER)
     version = memory.version + 1
     columns = columns_of(after, fields) | {"version": version, "updated_at": now}
     if chain is not None:
@@ -319,7 +317,6 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     connection.execute(
         "DELETE FROM memory_links WHERE relation = ? AND (source = ? OR target = ?)", (SIMILAR, number, number)
     )
-    want_embedding(connection, number)
     return tuple(row[0] for row in removed)
 
 
@@ -409,7 +406,6 @@ def insert_memory(
     )
     add_tags(connection, number, first.tags)
     edges = link_entities(connection, number, first.related_entities, now)
-    want_embedding(connection, number)
     note_version(connection, operation, memory_id, 1, "stored", first, now, details)
     return number, edges
 
@@ -453,14 +449,17 @@ def _release(connection: sqlite3.Connection, number: int, at: float) -> None:
     _make_active(connection, query, number, at, RELEASED, "what stood for it does not say it any more")
 
 
-def _summaries_of(connection: sqlite3.Connection, memory: MemoryRow) -> list[MemoryRow]:
-    """The summaries that say what a memory says in its own words, but for those that somebody has reworded."""
+SUMMARY: Final = "o.type = 'semantic' AND instr(o.content, ?2)"
+HANDED_OVER: Final = f"EXISTS (SELECT 1 FROM memory_tags WHERE memory = o.number AND tag = '{HANDOVER}')"  # noqa: S608
+
+
+def _made_of(connection: sqlite3.Connection, memory: MemoryRow, which: str) -> list[MemoryRow]:
+    """The summaries (or handovers) that say what a memory says, but for those that somebody has reworded."""
     rows = connection.execute(
-        """SELECT o.id FROM memory_links AS l JOIN memories AS o ON o.number = l.source
-           WHERE l.target = ? AND l.relation = 'derived_from' AND o.type = 'semantic' AND o.forgotten_at IS NULL
-           AND instr(o.content, ?)
-           AND NOT EXISTS (SELECT 1 FROM history WHERE memory_id = o.id AND change = 'updated')""",
-        (memory.number, memory.now.content),
+        f"""SELECT o.id FROM memory_links AS l JOIN memories AS o ON o.number = l.source
+            WHERE l.target = ?1 AND l.relation = 'derived_from' AND o.forgotten_at IS NULL AND {which}
+            AND NOT EXISTS (SELECT 1 FROM history WHERE memory_id = o.id AND change = 'updated')""",  # noqa: S608
+        (memory.number, memory.now.content)[: 1 + ("?2" in which)],
     ).fetchall()
     found = [read_memory(query_of(connection), memory_id) for (memory_id,) in rows]
     return [each for each in found if each is not None]

@@ -209,6 +209,8 @@ class Gathering:
         if events.more or len(events.memories) >= self._request.limit:
             return events
         others = await self._top(sources, ("session",), ("semantic", "procedural"), order="latest")
+        if "project_context" not in self._request.sections:  # it is this session's own that is asked for
+            return Finds(events.memories + others.memories, more=others.more)
         left = await self._top(sources, ("project",), (), order="latest", tags=(HANDOVER,))
         return Finds(
             events.memories + others.memories + left.memories[: 1 if self._task else HANDOVERS], more=others.more

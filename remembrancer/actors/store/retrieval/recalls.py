@@ -307,14 +307,8 @@ class RunningRecall:
         filters = msgspec.structs.replace(self._filters, tags=(HANDOVER,))
         found: list[Found] = []
         for source in self._sources:
-            records = source.records
-            facts = records.ranking_facts(records.top(filters, "latest", HANDOVERS), filters)
-            facts = {number: each for number, each in facts.items() if each.status == "active"}
-            cosines = self._cosines(source, list(facts))
-            signals = {number: Signals(cosines.get(number), None) for number in facts}
-            found.append(
-                Found(self.vector is None or source.passages is not None, signals, facts, records.sizes().scopes, {})
-            )
+            facts = source.records.ranking_facts(source.records.top(filters, "latest", HANDOVERS), filters)
+            found.append(self._looked_up(source, {key: each for key, each in facts.items() if each.status == "active"}))
         scored = self._scored(found, (), by_time=True)
         first = sorted(scored, key=lambda item: -found[item[0][0]].facts[item[0][1]].happened_at)
         known = {key for key, _ in first}
@@ -332,10 +326,14 @@ class RunningRecall:
             )
             all_of_it = records.matching(within, CANDIDATES)
             numbers |= dict.fromkeys(records.top(within, "important", CANDIDATES) if all_of_it is None else all_of_it)
-        facts = records.ranking_facts(list(numbers), filters) if numbers else {}
+        return self._looked_up(source, records.ranking_facts(list(numbers), filters) if numbers else {})
+
+    def _looked_up(self, source: Source, facts: dict[int, RankingFacts]) -> Found:
+        """Memories of a file that no search has found, with how near they are to the query."""
         cosines = self._cosines(source, list(facts))
         signals = {number: Signals(cosines.get(number), None) for number in facts}
-        return Found(self.vector is None or source.passages is not None, signals, facts, records.sizes().scopes, {})
+        by_meaning = self.vector is None or source.passages is not None
+        return Found(by_meaning, signals, facts, source.records.sizes().scopes, {})
 
     def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
         if self.vector is None or source.passages is None:

@@ -19,7 +19,7 @@ import numpy as np
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, EmbeddedTexts, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.embedding_queue import (
@@ -182,7 +182,7 @@ class EmbeddingScheduler:
             raise EmbeddingUnavailable("the reranker's answer does not fit the question")
         return answer.scores
 
-    async def wait_for(self, records: Records, number: int, timeout_s: float) -> tuple[bool, str | None]:
+    async def wait_for(self, records: EmbeddedTexts, number: int, timeout_s: float) -> tuple[bool, str | None]:
         """Wait until a memory has its vectors: whether it has them now, and the error if it cannot have any.
 
         While there is nobody who could make them, that is said at once."""
@@ -215,7 +215,7 @@ class EmbeddingScheduler:
             if not waiters:
                 self._waiters.pop(job, None)
 
-    def is_embedded(self, records: Records, number: int) -> bool:
+    def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
         """Whether a memory has its vectors under the present model."""
         return self.identity is not None and records.is_embedded(self.identity.key, number)
 
@@ -283,7 +283,7 @@ class EmbeddingScheduler:
             for other in self.queue.workers:
                 self._lose(other)
         self.identity = identity
-        self._index.use_model(identity, list(self._files))
+        self._index.use_model(identity, self._files.embedded())
         self.queue.worker_ready(worker, identity, credit)
         self._model_came.set()
         self._handing.set()
@@ -299,10 +299,10 @@ class EmbeddingScheduler:
                 with contextlib.suppress(MemoryUnavailable):  # the store is stopping
                     await self._committer.run(partial(self._files.catalog.note_model, identity))
                 noted = identity.key
-            for records in list(self._files):
+            for records in self._files.embedded():
                 await self.enqueue_missing(records)
 
-    async def enqueue_missing(self, records: Records) -> None:
+    async def enqueue_missing(self, records: EmbeddedTexts) -> None:
         """Queue every memory of a file that has no vectors under the present model."""
         identity = self.identity
         try:
@@ -319,17 +319,13 @@ class EmbeddingScheduler:
 
     def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
         failed = self.queue.fail(worker, job_id, self._clock())
-        digest = self._digests.pop(job_id, b"")
+        self._digests.pop(job_id, None)
         self._handing.set()
         if failed is None:
             return
         (name, number), final = failed
-        records = self._files.get(name)
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if final:
-            if records is not None:
-                unembedded = EmbeddedMemory(number, digest)
-                self._committer.run(partial(records.save_embeddings, "", [unembedded])).add_done_callback(_log_error)
             self.dead_letters.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 
@@ -388,7 +384,7 @@ class EmbeddingScheduler:
 
         (Of an earlier model's memories the welcome of the new one takes care.)
         """
-        records, identity = self._files.get(name), self.identity
+        records, identity = self._files.embedded_file(name), self.identity
         if records is None or identity is None:
             return
         embedded = [
@@ -408,25 +404,20 @@ class EmbeddingScheduler:
         """The contents of memories. Of a file that cannot be read: none, and their jobs end."""
         texts: dict[Job, str] = {}
         for name in dict.fromkeys(name for name, _ in jobs):
-            records, numbers = self._files.get(name), [number for file, number in jobs if file == name]
+            records, numbers = self._files.embedded_file(name), [number for file, number in jobs if file == name]
             try:
                 read = asyncio.get_running_loop().run_in_executor
-                found = {} if records is None else await read(self._threads, records.load, numbers, None)
+                found = {} if records is None else await read(self._threads, records.texts, numbers)
             except RemembrancerError as error:
                 logger.warning("a file's embedding waits", extra={"file": name, "reason": error.message})
                 continue
-            texts.update(((name, number), memory.content) for number, memory in found.items())
+            texts.update(((name, number), text) for number, text in found.items())
         return texts
 
     def _tell(self, job: Job, error: str | None) -> None:
         for future in self._waiters.get(job, ()):
             if not future.done():
                 future.set_result(error)
-
-
-def _log_error(done: asyncio.Future[SavedEmbeddings]) -> None:
-    if not done.cancelled() and done.exception() is not None:
-        logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
 
 
 def vectors_of(data: bytes, dimensions: int) -> Vectors:

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import PassageFilter, Records, SavedEmbeddings
+from remembrancer.actors.store.records.contract import EmbeddedTexts, PassageFilter, SavedEmbeddings
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex, VectorIndex
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.protocol.control import IndexFigures
@@ -85,7 +85,7 @@ class IndexManager:
         file = self._files.get(name)
         return file if file is not None and file.ready else None
 
-    def adopt(self, records: Records) -> None:
+    def adopt(self, records: EmbeddedTexts) -> None:
         """Search this file too."""
         if self._identity is not None and records.name not in self._files:
             try:
@@ -94,13 +94,17 @@ class IndexManager:
                 logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
             self._wake.set()
 
-    def use_model(self, identity: ModelIdentity, files: list[Records]) -> None:
+    def use_model(self, identity: ModelIdentity, files: Sequence[EmbeddedTexts]) -> None:
         """Search by this model's vectors from now on."""
         if self._identity is None or identity.key != self._identity.key:
             self._identity = identity
             self._files = {}
         for records in files:
             self.adopt(records)
+
+    def forget(self, name: str) -> None:
+        """This file is not to be searched any more: it is gone, or is another one from now on."""
+        self._files.pop(name, None)
 
     def add(self, name: str, model: str, saved: SavedEmbeddings) -> None:
         """New vectors of a model are in a file's records. Those of another model than the present one are not taken."""
@@ -152,7 +156,7 @@ class IndexManager:
 
     async def count(
         self,
-        files: Callable[[], Sequence[Records]],
+        files: Callable[[], Sequence[EmbeddedTexts]],
         read: Callable[[Callable[[], IndexFigures]], Awaitable[IndexFigures]],
         revision: Callable[[], Hashable],
     ) -> None:
@@ -177,7 +181,7 @@ class IndexManager:
         if state == (self._settled(files()), identity, revision()):  # or else something came between the two counts
             self.figures, self._counted = tuple(figures), state
 
-    def _settled(self, files: Sequence[Records]) -> frozenset[str]:
+    def _settled(self, files: Sequence[EmbeddedTexts]) -> frozenset[str]:
         """The files that are whole in the index."""
         found = [(records.name, self.searchable(records.name)) for records in files]
         return frozenset(name for name, file in found if file and file.attached and not file.has_work)
@@ -264,7 +268,7 @@ COUNTING_SHARE: Final = 0.05
 """The share of the time that counting may take: a large index is counted less often."""
 
 
-def _compare(records: Records, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:
+def _compare(records: EmbeddedTexts, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:
     """Count the passages of one file in the records and in its collection."""
     try:
         indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).count()

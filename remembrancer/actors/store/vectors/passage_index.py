@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 
 from remembrancer.actors.store.records.contract import (
+    EmbeddedTexts,
     NearDuplicate,
     PassageFilter,
     PassageVectors,
@@ -165,7 +166,7 @@ class _Unchecked(NamedTuple):
 class PassageIndex:
     """Search and upkeep for one file and one model. Methods block; `search` may run beside the others."""
 
-    def __init__(self, records: Records, model: str) -> None:
+    def __init__(self, records: EmbeddedTexts, model: str) -> None:
         self.records = records
         self.model = model
         self._collection: Collection | None = None
@@ -204,8 +205,7 @@ class PassageIndex:
         return bool(self._newest.count() or self._unchecked or self._replaced)
 
     def add(self, saved: SavedEmbeddings) -> None:
-        """Make passages findable that are in the records now, and those that they replaced not."""
-        self.remove(saved.replaced)
+        """Make passages findable that are in the records now."""
         kept = saved.kept
         with self._lock:
             if kept.numbers:
@@ -336,6 +336,8 @@ class PassageIndex:
         ]
 
     def _leave_unchecked(self, passages: PassageVectors) -> None:
+        if not self.records.links_duplicates:
+            return
         with self._lock:
             self._unchecked.extend(
                 _Unchecked(passages.memories[place], passages.numbers[place], passages.vectors[place])

@@ -1,0 +1,252 @@
+"""Cutting Markdown into overlapping chunks for a search: between headings and blocks, and inside those too long.
+
+A chunk is a stretch of the text as it stands, so its lines can be shown and opened. The blocks are those of CommonMark
+with tables, read by markdown-it-py; front matter is one block more.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from markdown_it import MarkdownIt
+
+from remembrancer.memory.tokens import estimate_tokens, truncate
+
+LEAST_TOKENS: Final = 32
+"""The smallest chunks that can be asked for. The overlap may be half of one at most."""
+SECTION_SHARE: Final = 1 / 4
+"""A heading begins another chunk when there is as much of one already; shorter sections share a chunk."""
+LONGEST_TITLE: Final = 120
+_CHARACTERS: Final = 8
+"""So many characters a token has at most, but for runs of blanks: how far is looked for a place to cut."""
+
+_NEWLINE: Final = re.compile(r"\r\n?|\n")
+_FRONT_MATTER: Final = re.compile(r"---[ \t]*(?:\r\n?|\n)(?s:.*?)(?:\r\n?|\n)---[ \t]*(?=[\r\n]|\Z)")
+_SENTENCE: Final = re.compile(r"""[.!?…؟۔।]["'”’»)\]]{0,3}\s+|[。！？｡][”’」』）]{0,3}\s*""")
+_WORD: Final = re.compile(r"\s+")
+_BLOCKS: Final = MarkdownIt("commonmark").enable("table").disable("reference")
+_BLOCKS.core.ruler.enableOnly(["normalize", "block"])
+
+
+class Chunk(NamedTuple):
+    """Lines `start_line` to `end_line` (from 1, both included) of a text, of which the first and last may be cut.
+
+    `heading` has the headings that it stands under, the outermost first, as in `Setup > Linux`; it may be empty.
+    """
+
+    start_line: int
+    end_line: int
+    heading: str
+    text: str
+
+
+def chunks_of(text: str, tokens: int = 400, overlap: int = 80) -> list[Chunk]:
+    """The chunks of a text in order, none estimated at more than `tokens`; every line that is not blank is in one.
+
+    A chunk that goes on where the one before it was cut begins with up to `overlap` tokens of that one: whole lines, or
+    else sentences, or else words. One that begins with a heading does not, and neither does one whose first block would
+    no longer fit.
+
+    Raises:
+        ValueError: `tokens` is too few, or `overlap` is more than half of it.
+    """
+    if tokens < LEAST_TOKENS or not 0 <= overlap <= tokens // 2:
+        raise ValueError(f"a chunk has {LEAST_TOKENS} tokens at least, and an overlap of half of that at most")
+    return list(_Cutter(text, tokens, overlap).chunks())
+
+
+def line_starts(text: str) -> list[int]:
+    """Where each line of a text begins; the last is where one after its end would. A line ends at CR, LF or both."""
+    starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
+    return starts if starts[-1] == len(text) and text else [*starts, len(text)]
+
+
+class _Block(NamedTuple):
+    """Lines `first` up to `end` (from 0), and the blocks in it. A heading has a title, and a level from 1 to 6."""
+
+    first: int
+    end: int
+    level: int
+    title: str
+    inner: list[_Block]
+
+
+class _Piece(NamedTuple):
+    """Characters `start` to `end`, which are not cut any more, and their tokens. `heading`: as a chunk has it."""
+
+    start: int
+    end: int
+    tokens: int
+    opens_section: bool = False
+    heading: str = ""
+
+
+class _Cutter:
+    def __init__(self, text: str, tokens: int, overlap: int) -> None:
+        self._text = text
+        self._limit = tokens
+        self._overlap = overlap
+        self._starts = line_starts(text)
+        lines = [text[start:end] for start, end in pairwise(self._starts)]
+        self._blank = [not line or line.isspace() for line in lines]
+        self._tokens_before = [0]
+        for line in lines:
+            self._tokens_before.append(self._tokens_before[-1] + estimate_tokens(line))
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Pieces are put together as long as they fit."""
+        start = end = spent = 0
+        heading = ""
+        for piece in self._pieces():
+            between = estimate_tokens(self._text[end : piece.start]) if spent else 0
+            fits = spent + between + piece.tokens <= self._limit
+            if spent and (not fits or (piece.opens_section and spent >= self._limit * SECTION_SHARE)):
+                yield self._chunk(start, end, heading)
+                start = piece.start if piece.opens_section else self._step_back(start, piece)
+                spent = estimate_tokens(self._text[start : piece.start]) + piece.tokens
+                heading = piece.heading
+            else:
+                if not spent:
+                    start, heading = piece.start, piece.heading
+                spent += between + piece.tokens
+            end = piece.end
+        if spent:
+            yield self._chunk(start, end, heading)
+
+    def _chunk(self, start: int, end: int, heading: str) -> Chunk:
+        last = max(start, end - 1)
+        return Chunk(
+            bisect_right(self._starts, start), bisect_right(self._starts, last), heading, self._text[start:end]
+        )
+
+    def _pieces(self) -> Iterator[_Piece]:
+        """All that is to be packed. Headings stay with what follows them, if both fit into a chunk."""
+        path: list[tuple[int, str]] = []
+        waiting: _Piece | None = None
+        for block in _filled(self._blocks(), 0, len(self._blank)):
+            if block.title:
+                path = [each for each in path if each[0] < block.level]
+                path.append((block.level, block.title))
+            heading = " > ".join(title for _, title in path)
+            opens = bool(block.title)
+            for each in self._cut(block):
+                piece = each._replace(opens_section=opens, heading=heading)
+                if waiting is not None:
+                    tokens = waiting.tokens + estimate_tokens(self._text[waiting.end : piece.start]) + piece.tokens
+                    if tokens <= self._limit:
+                        piece = _Piece(waiting.start, piece.end, tokens, True, heading)
+                    else:
+                        yield waiting
+                    waiting = None
+                if opens:
+                    waiting = piece
+                else:
+                    yield piece
+        if waiting is not None:
+            yield waiting
+
+    def _blocks(self) -> list[_Block]:
+        """The outermost blocks in order."""
+        front = _FRONT_MATTER.match(self._text)
+        first = bisect_right(self._starts, front.end() - 1) if front else 0
+        body = self._text[self._starts[first] :] if first < len(self._starts) else ""
+        found = [_Block(0, first, 0, "", [])] if first else []
+        open_blocks = [found]
+        title: list[_Block] = []
+        for token in _BLOCKS.parse(body):
+            if token.type == "inline":
+                if title:
+                    heading = title.pop()
+                    named = " ".join(token.content.split())[:LONGEST_TITLE]
+                    open_blocks[-2][-1] = heading._replace(title=named)
+            elif token.nesting < 0:
+                open_blocks.pop()
+            else:
+                lines = token.map or (0, 0)
+                block = _Block(lines[0] + first, lines[1] + first, 0, "", [])
+                if token.type == "heading_open" and len(open_blocks) == 1:
+                    block = block._replace(level=int(token.tag[1]))
+                    title.append(block)
+                open_blocks[-1].append(block)
+                if token.nesting > 0:
+                    open_blocks.append(block.inner)
+        return found
+
+    def _cut(self, block: _Block) -> Iterator[_Piece]:
+        """A block in pieces that fit: whole, or the blocks in it, or its lines, or parts of a line."""
+        first, end = block.first, block.end
+        while first < end and self._blank[first]:
+            first += 1
+        while first < end and self._blank[end - 1]:
+            end -= 1
+        if first == end:
+            return
+        tokens = self._tokens_before[end] - self._tokens_before[first]
+        if tokens <= self._limit:
+            yield _Piece(*self._trimmed(self._starts[first], self._starts[end]), tokens)
+        elif block.inner:
+            for inner in _filled(block.inner, first, end):
+                yield from self._cut(inner)
+        elif end - first > 1:
+            for line in range(first, end):
+                yield from self._cut(_Block(line, line + 1, 0, "", []))
+        else:
+            yield from self._cut_line(*self._trimmed(self._starts[first], self._starts[end]))
+
+    def _cut_line(self, start: int, end: int) -> Iterator[_Piece]:
+        """Parts of a line, which leave room for the overlap: they end with sentences, or else between words."""
+        room = self._limit - self._overlap
+        while start < end:
+            window = self._text[start : min(end, start + _CHARACTERS * room)]
+            part = truncate(window, room) or window[: room // 2]  # a letter with more accents than a chunk has room for
+            if start + len(part) < end:
+                sentences = [match.end() for match in _SENTENCE.finditer(part, len(part) // 2)]
+                part = part[: sentences[-1]] if sentences else part
+            begin, stop = self._trimmed(start, start + len(part))
+            if begin < stop:
+                yield _Piece(begin, stop, estimate_tokens(self._text[begin:stop]))
+            start += len(part)
+
+    def _step_back(self, before: int, piece: _Piece) -> int:
+        """Where a chunk begins that goes on with `piece`, after one that began at `before`."""
+        room = min(self._overlap, self._limit - piece.tokens)
+        low = max(before + 1, piece.start - _CHARACTERS * self._overlap)
+        window = self._text[low : piece.start]
+        lines = self._starts[bisect_left(self._starts, low) : bisect_left(self._starts, piece.start)]
+        for places in (
+            lines,
+            [low + match.end() for match in _SENTENCE.finditer(window)],
+            [low + match.end() for match in _WORD.finditer(window)],
+        ):
+            fitting = bisect_left(places, True, key=lambda place: self._tokens(place, piece.start) <= room)
+            for place in places[fitting:]:
+                if self._text[place : piece.start].strip():
+                    return self._trimmed(place, piece.start)[0]
+        return piece.start
+
+    def _tokens(self, start: int, end: int) -> int:
+        return estimate_tokens(self._text[start:end])
+
+    def _trimmed(self, start: int, end: int) -> tuple[int, int]:
+        """The range without line breaks at its ends and blanks at its end. Indentation has a meaning, and stays."""
+        content = self._text[start:end]
+        stop = start + len(content.rstrip())
+        return min(stop, end - len(content.lstrip("\r\n"))), stop
+
+
+def _filled(blocks: Iterable[_Block], first: int, end: int) -> Sequence[_Block]:
+    """Blocks that together have all lines from `first` up to `end`: what lies between those given is one as well."""
+    found: list[_Block] = []
+    for block in blocks:
+        if block.first > first:
+            found.append(_Block(first, block.first, 0, "", []))
+        if block.end > first:
+            found.append(block._replace(first=max(first, block.first)))
+            first = block.end
+    if first < end:
+        found.append(_Block(first, end, 0, "", []))
+    return found
