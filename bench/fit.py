@@ -75,7 +75,9 @@ def main() -> None:
     held_out: dict[str, Judged] = {}
     for name in sets:
         every, weight, first = PARTS[name]
-        judged = [each.evidence(question)[:CANDIDATES] for each in sets.of(name) for question in each.haystack.questions]
+        judged = [
+            each.evidence(question)[:CANDIDATES] for each in sets.of(name) for question in each.haystack.questions
+        ]
         taken = range(0, len(judged) if first is None else first, every)
         fitted += [(judged[place], weight) for place in taken]
         held_out[name] = [each for place in set(range(len(judged))).difference(taken) for each in judged[place]]

@@ -58,7 +58,10 @@ def main() -> None:
                 if places[-1] and given.show:
                     print(f"  {places[-1]}: {fragment!r}")
         first, ten = sum(place == 0 for place in places), sum(place < 10 for place in places)
-        print(f"{name}: of {len(places)} fragments {first} bring their memory first, {ten} among the first ten", flush=True)
+        print(
+            f"{name}: of {len(places)} fragments {first} bring their memory first, {ten} among the first ten",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

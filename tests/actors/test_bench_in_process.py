@@ -25,7 +25,9 @@ def file(tmp_path: Path) -> Path:
     question = {"id": "1", "text": "When is the harbour closed?", "kind": "plain", "at": 200.0, "wanted": ["h"]}
     haystack: dict[str, Any] = {"name": "one", "type": "semantic", "items": items, "questions": [question]}
     path = tmp_path / "sets.json"
-    path.write_text(json.dumps({"first": {"haystacks": [haystack]}, "second": {"haystacks": [haystack], "before": True}}))
+    path.write_text(
+        json.dumps({"first": {"haystacks": [haystack]}, "second": {"haystacks": [haystack], "before": True}})
+    )
     return path
 
 

@@ -454,7 +454,9 @@ async def test_a_fragment_that_stands_in_a_memory_as_it_is_comes_first(files: Fi
 
 async def test_what_has_a_question_word_for_word_comes_before_what_has_its_words_in_other_forms(files: Files) -> None:
     thai = "ประเทศตะวันตกเกือบทุกประเทศ และบางประเทศในตอนนี้"
-    exact = files.store("Shoes that reduce the impact on your feet and knees were told of, with all else", importance=0.1)
+    exact = files.store(
+        "Shoes that reduce the impact on your feet and knees were told of, with all else", importance=0.1
+    )
     also = files.store(f"{'และ ' * 30}{thai} ได้แบนการกระทำนี้", importance=0.1)
     files.store("reducing the impacts on your feet", importance=1.0)
     files.store("และบางประเทศในตอนนี้ ประเทศตะวันตกเกือบทุกประเทศ", importance=1.0)

@@ -440,7 +440,11 @@ class RunningRecall:
         estimates: dict[Place, float] = {}
         facts: dict[Place, float] = {}
         for key, scores in ranked:
-            signal, fact, has = found[key[0]].signals[key[1]], found[key[0]].facts[key[1]], self._matched.get(key, set())
+            signal, fact, has = (
+                found[key[0]].signals[key[1]],
+                found[key[0]].facts[key[1]],
+                self._matched.get(key, set()),
+            )
             evidence = self.evidence[key] = Evidence(
                 signal.meaning,
                 margin.get(key, 0.0),
