@@ -2,7 +2,7 @@
 
 FILE holds LongMemEval, LoCoMo or several named sets (`bench/data_forms.py`). Records and vectors are made once and kept
 in DIRECTORY; then a set takes seconds to be asked, which is what the ranking is tuned with. It prints the figures of
-each set, by kind with `--kinds`, and those of plain words and plain vectors beside them. What counts is measured through
+each set, with `--baselines` those of plain words and plain vectors beside them. What counts is measured through
 the public tools (`bench.retrieval`, `bench.everyday`).
 """
 
@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
-
-import numpy as np
 
 from bench.abstention import queries, short_haystack
 from bench.baselines import DEPTH, WordIndex, fused, read_passages

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 from remembrancer.memory.ranking import COSINE_FLOOR
 
 # As `bench.fit` prints them.
-WEIGHTS: Final = (-2.98, 5.66, 0.46, -5.29, -0.47, -0.42, -0.25, 1.55, -1.72, 10.26, 3.62, -4.39, 3.63, -0.74)
-WEIGHTS_OF_WORDS: Final = (-2.24, 7.19, 2.16, -4.93, -1.09, -0.33, -1.18, 0.93)
+WEIGHTS: Final = (-2.84, 5.65, 1.14, -5.59, -0.48, -0.3, -0.7, 1.75, -2.31, 10.36, 2.85, -4.07, 4.2, -0.58)
+WEIGHTS_OF_WORDS: Final = (-2.33, 7.26, 3.0, -5.06, -1.08, -0.19, -1.78, 1.04)
 ANSWERS: Final = 0.12
 """A short fact is shown only where the best of them answers with at least this probability."""
 LEAST: Final = 0.05
@@ -50,7 +50,7 @@ class Evidence(NamedTuple):
 
 
 def features(evidence: Evidence) -> tuple[float, ...]:
-    """What the model weighs: of one with a vector what `WEIGHTS` are for, of one without what `WEIGHTS_OF_WORDS` are."""
+    """What the model weighs: with a vector by `WEIGHTS`, without one by `WEIGHTS_OF_WORDS`."""
     cosine, margin, covered, units, missed, other, long, event = evidence
     known = (1.0, covered, long * covered, event * covered, math.log(1 + units), missed, long, event)
     if cosine is None:
