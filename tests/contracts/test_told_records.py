@@ -252,7 +252,6 @@ def test_the_beginning_of_a_memory_is_its_first_passage_where_it_has_several(rec
 def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) -> None:
     (long,) = tell(records, {})
     save(records, long, [0, 1, 0, 0], [0, 0, 1, 0])
-    records.pending(OTHER_MODEL)
     save(records, long, [0, 0, 0, 1], model=OTHER_MODEL)
     assert records.passages(PassageFilter(MODEL, [long], heads=True)).memories == [long]
     assert records.passages(PassageFilter(OTHER_MODEL, [long], heads=True)).memories == [], "for that one it is short"

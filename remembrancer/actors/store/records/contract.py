@@ -230,13 +230,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """What was kept of the vectors that came, and the numbers of the older passages that it replaced.
+    """What was kept of the vectors that came.
 
     `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
     """
 
     kept: PassageVectors
-    replaced: list[int]
     outdated: list[int] = field(default_factory=list)
 
 
@@ -329,15 +328,17 @@ class EmbeddedTexts(Protocol):
         """What is to be embedded of each of the memories that are there."""
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
+        """Keep passages and vectors of `model`.
 
-        A memory that is gone, or that has no pending entry any more, is passed over; so is one whose content is not
-        what was embedded any more, which stays on the list. One without passages cannot be embedded: it is taken off.
+        A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
+        what was embedded any more.
         """
 
+    def prune_models(self, kept: Sequence[str], limit: int) -> int:
+        """Delete passages of all models but these, `limit` at the most. How many they were."""
+
     def pending(self, model: str | None = None) -> list[int]:
-        """Numbers of the memories that wait for vectors, oldest first. With a `model`, every memory that has no
-        passages of it is put on that list before: from the writer thread."""
+        """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
