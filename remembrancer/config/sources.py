@@ -12,7 +12,6 @@ from typing import Final
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.files import FileSource, SkippedFile
 
-NOTE_PATHS: Final = ("MEMORY.md", "memory.md", "memory/")
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """What is larger is no note."""
 ENDINGS: Final = (".md", ".markdown")
@@ -33,7 +32,14 @@ class FoundFile:
 
 def note_paths(root: Path, settings: Settings) -> list[Path]:
     """The files and directories that a workspace's notes are in, whether they are there or not."""
-    return [root / path for path in NOTE_PATHS]
+    if not settings.notes:
+        return []
+    return [root / Path(path).expanduser() for path in (*settings.notes_paths, *settings.notes_extra_paths)]
+
+
+def workspace_root(directory: str, settings: Settings) -> str:
+    """Where the notes of a session in a working tree are."""
+    return directory if settings.workspace is None else str(Path(settings.workspace).expanduser())
 
 
 def has_files(root: Path, settings: Settings) -> bool:

@@ -15,7 +15,6 @@ from remembrancer.protocol.writes import ProjectRef
 FileSource = Literal["notes", "sessions"]
 """What a file is: a note in Markdown, or the transcript of a session."""
 SearchMode = Literal["hybrid", "vector", "keyword"]
-FileRanking = Literal["ranks", "relevance"]
 
 
 # --- The indexer and the store.

@@ -72,10 +72,6 @@ class RuntimePaths:
         """The records of one project."""
         return self.projects / project_id / "memory.db"
 
-    def file_index(self, project_id: str) -> Path:
-        """What was read from one project's files: derived, and may be deleted."""
-        return self.projects / project_id / "index.db"
-
     @property
     def control_endpoint(self) -> str:
         """Where the launcher listens for its actors and for commands."""

@@ -18,7 +18,7 @@ class NoArguments(msgspec.Struct):
 def test_each_module_that_is_named_as_a_tool_is_a_tool_of_its_folder() -> None:
     folder = Path(toolsets.__file__).parent
     tools = load_tools()
-    assert len(tools) == 14
+    assert len(tools) == 17
     for each in tools.values():
         assert (folder / each.toolset / f"{each.name}.py").exists()
 

@@ -13,10 +13,8 @@ from watchfiles import Change, awatch
 
 STILL_S: Final = 1.5
 """A file that changed a shorter time ago is perhaps being written: it is left for the next time."""
-QUIET_S: Final = 2.0
-"""So long after the last change the files are read."""
-LONGEST_S: Final = 6.0
-"""So long after the first change they are read although others still change."""
+LONGEST_S: Final = 4.0
+"""So much longer after the first change they are read although others still change."""
 GROUPED_MS: Final = 200
 """Changes that come together within so many milliseconds are told together."""
 
@@ -24,9 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class Quiet:
-    """Waits for changes to end. Pure; times are seconds of any clock that only goes forward."""
+    """Waits until nothing has changed for `quiet_s`. Pure; times are seconds of any clock that only goes forward."""
 
-    def __init__(self) -> None:
+    def __init__(self, quiet_s: float) -> None:
+        self._quiet_s = quiet_s
         self._changed_at: dict[str, float] = {}
         self._first_at = math.inf
         self._last_at = math.inf
@@ -34,7 +33,7 @@ class Quiet:
     @property
     def due_at(self) -> float:
         """When the files are to be read; never, if nothing has changed since they were."""
-        return min(self._last_at + QUIET_S, self._first_at + LONGEST_S)
+        return min(self._last_at + self._quiet_s, self._first_at + self._quiet_s + LONGEST_S)
 
     def note(self, path: str, now: float) -> None:
         """A file has changed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -39,10 +40,8 @@ BATCH_CHUNKS: Final = 100
 """Chunks in one message: a transaction of some milliseconds."""
 BATCH_FILES: Final = 200
 """Files that are read in one go."""
-LOOK_S: Final = 60.0
-"""So often the files are compared although nothing was heard of them."""
 UNWATCHED_LOOK_S: Final = 10.0
-"""So often where the system tells nothing."""
+"""So often the files are compared where the system cannot tell of changes."""
 RETRY_S: Final = 5.0
 
 T = TypeVar("T")
@@ -69,7 +68,7 @@ class WorkspaceIndexer:
         self._root = Path(workspace.root)
         self._store = store
         self._settings = settings
-        self._quiet = Quiet()
+        self._quiet = Quiet(settings.watch_quiet_s)
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
         """What the index has, as long as that is certain."""
@@ -99,7 +98,8 @@ class WorkspaceIndexer:
     async def run(self) -> None:
         """Read the files now, and whenever they have changed, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch)
+            if self._settings.watch:
+                tasks.start_soon(self._watch)
             while True:
                 self._wake = anyio.Event()
                 asked = next(iter(self._asked.values()), None)
@@ -114,13 +114,15 @@ class WorkspaceIndexer:
 
     async def _until_due(self) -> None:
         """Wait until changes have ended, somebody asks, or it is time to look."""
-        look_at = anyio.current_time() + (LOOK_S if self.is_watching else UNWATCHED_LOOK_S)
+        look_at = anyio.current_time() + (self._settings.sync_interval_s or math.inf)
+        if self._settings.watch and not self.is_watching:
+            look_at = min(look_at, anyio.current_time() + UNWATCHED_LOOK_S)
         while not self._asked and self._known is not None:
             now = anyio.current_time()
             due_at = min(self._quiet.due_at, look_at)
             if now >= due_at:
                 return
-            with anyio.move_on_after(due_at - now):
+            with anyio.move_on_after(None if math.isinf(due_at) else due_at - now):
                 await self._wake.wait()
             self._wake = anyio.Event()
 
@@ -169,7 +171,7 @@ class WorkspaceIndexer:
             self._quiet.note(str(file.path), anyio.current_time())
         counts = [0, 0, 0]
         for batch in _batches([file for file in changed if file not in waiting]):
-            read = await anyio.to_thread.run_sync(_read_all, batch, known, force)
+            read = await anyio.to_thread.run_sync(_read_all, batch, known, force, self._settings)
             self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
             for updates in _portions([update for _, update in read if isinstance(update, FileUpdate)]):
                 indexed = await self._store.ask(IndexFiles(self.workspace, tuple(updates)), FilesIndexed)
@@ -244,13 +246,13 @@ def _portions(updates: Sequence[FileUpdate]) -> Iterator[list[FileUpdate]]:
 
 
 def _read_all(
-    files: Sequence[FoundFile], known: dict[str, FileState], force: bool
+    files: Sequence[FoundFile], known: dict[str, FileState], force: bool, settings: Settings
 ) -> list[tuple[FoundFile, FileUpdate | str | None]]:
     """Each file as the index is to have it; or why it cannot be taken in; None for one that has gone meanwhile."""
-    return [(file, _read(file, known.get(file.shown), force)) for file in files]
+    return [(file, _read(file, known.get(file.shown), force, settings)) for file in files]
 
 
-def _read(file: FoundFile, known: FileState | None, force: bool) -> FileUpdate | str | None:
+def _read(file: FoundFile, known: FileState | None, force: bool, settings: Settings) -> FileUpdate | str | None:
     try:
         data = file.path.read_bytes()
         after = file.path.stat()
@@ -269,4 +271,6 @@ def _read(file: FoundFile, known: FileState | None, force: bool) -> FileUpdate |
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         return "not UTF-8"
-    return FileUpdate(state, tuple(FileChunk(c.start_line, c.end_line, c.heading, c.text) for c in chunks_of(text)))
+    overlap = min(settings.chunk_overlap, settings.chunk_tokens // 2)
+    chunks = chunks_of(text, settings.chunk_tokens, overlap, at_blocks=settings.chunk_at_boundaries)
+    return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))

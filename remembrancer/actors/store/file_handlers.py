@@ -26,7 +26,7 @@ from remembrancer.actors.store.retrieval.file_search import search_files
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import has_files
+from remembrancer.config.sources import has_files, workspace_root
 from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -125,7 +125,7 @@ class FileHandlers:
         now = time.monotonic()
         for project, directory in note.directories:
             if directory and PROJECT_ID.fullmatch(project.id):
-                self._used_at[Workspace(project, directory)] = now
+                self._used_at[Workspace(project, workspace_root(directory, self._settings))] = now
         self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
         if tuple(self._used_at) != self._work.workspaces:
             self._announce()
@@ -220,7 +220,7 @@ class FileHandlers:
                 notices.append(
                     Notice("partial_results", "The vector index is being opened: words alone were searched.")
                 )
-            search = partial(search_files, index, passages, vector, request, "relevance")
+            search = partial(search_files, index, passages, vector, request, self._settings)
             found, mode = await self._read(search)
             indexed_at = await self._read(partial(index.indexed_at, request.workspace.root))
         return FilesFound(tuple(found), mode, self._synced_at(request.workspace, indexed_at), tuple(notices))
@@ -287,7 +287,7 @@ class FileHandlers:
             index = None
         if index is not None:
             return index
-        path = self._paths.file_index(project.id)
+        path = self._paths.project_database(project.id).with_name(self._settings.index_file)
         if not make and not path.exists():
             return None
         opening = self._opening.get(project.id)
@@ -298,7 +298,7 @@ class FileHandlers:
 
     async def _open_index(self, path: Path, project_id: str) -> FileIndex:
         name = f"{project_id}.files"
-        index = await self._committer.run(partial(FileIndex, path, name))
+        index = await self._committer.run(partial(FileIndex, path, name, self._settings.embedding_cache_entries))
         self._open[project_id] = self._files.indexes[name] = index
         self._on_open(index)
         return index

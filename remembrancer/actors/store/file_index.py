@@ -27,6 +27,7 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
+from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import expression_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
@@ -35,7 +36,9 @@ from remembrancer.protocol.files import FilesIndexed, FileSource, FileState, Fil
 from remembrancer.protocol.work import Passage
 
 SCHEMA: Final = (
-    """
+    "".join(
+        (
+            """
     CREATE TABLE files (
         number INTEGER PRIMARY KEY,
         root TEXT NOT NULL,
@@ -74,21 +77,6 @@ SCHEMA: Final = (
     CREATE TRIGGER words_delete AFTER DELETE ON texts BEGIN
         INSERT INTO words (words, rowid, content, parts) VALUES ('delete', old.number, old.content, old.parts);
     END;
-    CREATE TABLE pending_embeddings (
-        memory INTEGER PRIMARY KEY REFERENCES texts ON DELETE CASCADE
-    );
-    CREATE TABLE passages (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        memory INTEGER NOT NULL REFERENCES texts ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        ordinal INTEGER NOT NULL,
-        start INTEGER NOT NULL,
-        end INTEGER NOT NULL,
-        vector BLOB NOT NULL,
-        UNIQUE (memory, model, ordinal)
-    );
-    CREATE INDEX passages_by_model ON passages (model, number, memory, ordinal);
-    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
     CREATE TABLE cached_embeddings (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         model TEXT NOT NULL,
@@ -98,9 +86,10 @@ SCHEMA: Final = (
         UNIQUE (model, content_digest)
     );
     """,
+            passages_of("texts"),
+        )
+    ),
 )
-CACHED: Final = 10_000
-"""Texts whose vectors are kept after they have gone; of more, those that went first are forgotten."""
 PAGE: Final = 2000
 """Files in one answer about them."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
@@ -144,14 +133,16 @@ class IndexedChunk(NamedTuple):
 class FileIndex(SqlitePassages):
     """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from the writer thread.
 
-    A file that cannot be read, or of a newer release, is thrown away and made anew: `is_new` says that it is empty.
+    A file that cannot be read, or of a newer release, is thrown away and made anew. Of the texts that have gone the
+    vectors of the last `cached` are kept.
     """
 
     links_duplicates = False
     _table = "texts"
 
-    def __init__(self, path: Path, name: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, name: str, cached: int, clock: Callable[[], float] = time.time) -> None:
         self.name = name
+        self._cached = cached
         self._path = path
         self._clock = clock
         try:
@@ -179,7 +170,7 @@ class FileIndex(SqlitePassages):
     ) -> IndexChange:
         """Take in changed files, and let others go, in one transaction. Vectors of `model` are taken from the cache."""
         with self._file.transaction() as connection:
-            change = _Change(connection, model)
+            change = _Change(connection, model, self._cached)
             for update in updates:
                 change.update(root, update, self._clock())
             for path in removed:
@@ -272,14 +263,6 @@ class FileIndex(SqlitePassages):
         """Close. May be called twice."""
         self._file.close()
 
-    @staticmethod
-    def _require_embeddings(connection: sqlite3.Connection, model: str) -> None:
-        connection.execute(
-            """INSERT OR IGNORE INTO pending_embeddings SELECT number FROM texts
-               WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = texts.number AND model = ?)""",
-            (model,),
-        )
-
 
 def _opened(path: Path) -> SqliteFile:
     file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # what a crash of the machine takes is read again
@@ -293,8 +276,9 @@ def _opened(path: Path) -> SqliteFile:
 class _Change:
     """One change of files under way."""
 
-    def __init__(self, connection: sqlite3.Connection, model: str | None) -> None:
+    def __init__(self, connection: sqlite3.Connection, model: str | None, cached: int) -> None:
         self._connection = connection
+        self._cached = cached
         self._model = model
         self._left: set[int] = set()
         """Texts that a file has let go."""
@@ -356,16 +340,14 @@ class _Change:
         if gone:
             self._connection.execute(
                 "DELETE FROM cached_embeddings WHERE number <= (SELECT max(number) FROM cached_embeddings) - ?",
-                (CACHED,),
+                (self._cached,),
             )
         forgotten = set(gone)
         kept = [each for each in self._kept if each[1] not in forgotten]
         revived = None
         if kept:
             numbers, memories, ordinals, vectors = zip(*kept, strict=True)
-            revived = SavedEmbeddings(
-                PassageVectors(list(numbers), list(memories), list(ordinals), np.vstack(vectors)), []
-            )
+            revived = SavedEmbeddings(PassageVectors(list(numbers), list(memories), list(ordinals), np.vstack(vectors)))
         to_embed = [text for text in self._new if text not in forgotten]
         return IndexChange(FilesIndexed(**self._counts), to_embed, revived, passages)
 
@@ -389,7 +371,6 @@ class _Change:
         ).lastrowid
         assert number is not None
         if not self._take_back(number, digest):
-            self._connection.execute("INSERT INTO pending_embeddings VALUES (?)", (number,))
             self._new.append(number)
         return number
 

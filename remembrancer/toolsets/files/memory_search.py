@@ -8,11 +8,11 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from remembrancer.config.sources import workspace_root
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.files import FilesFound, FileSource, SearchFiles, Workspace
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
-from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 Source = Literal["memory", "sessions"]
@@ -24,8 +24,8 @@ UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
 
 class MemorySearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     query: str
-    max_results: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 8})] | UnsetType = UNSET
-    min_score: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0.3})] | UnsetType = UNSET
+    max_results: Annotated[int, Meta(ge=1, le=100)] | UnsetType = UNSET
+    min_score: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
     sources: list[Source] | UnsetType = UNSET
     path: Annotated[str, Meta(description="A file or a directory")] | UnsetType = UNSET
 
@@ -35,10 +35,10 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
     """The best chunks with their lines; says what was not searched, and how old the index is."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = SearchFiles(
-        workspace_of(call.caller),
+        workspace_of(call),
         arguments.query,
-        limit=given(arguments.max_results, 8),
-        min_score=given(arguments.min_score, 0.3),
+        limit=given(arguments.max_results, call.service.settings.search_max_results),
+        min_score=given(arguments.min_score, call.service.settings.search_min_score),
         sources=tuple(dict.fromkeys(SOURCES[name] for name in given(arguments.sources, ()))),
         path=given(arguments.path, ""),
     )
@@ -63,9 +63,9 @@ async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
     return with_caveats(answer, notices, degraded=asked.away is not None)
 
 
-def workspace_of(caller: Caller) -> Workspace:
+def workspace_of(call: Call) -> Workspace:
     """Where a session's notes are."""
-    return Workspace(caller.project, caller.directory)
+    return Workspace(call.caller.project, workspace_root(call.caller.directory, call.service.settings))
 
 
 def age_of(at: float | None, now: float) -> str:

@@ -24,7 +24,7 @@ class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
     """What reading the files has changed in the index. Vectors may take longer: see `memory_status`."""
     source = None if arguments.source is UNSET else SOURCES[arguments.source]
-    request = SyncFiles(workspace_of(call.caller), arguments.force is True, source)
+    request = SyncFiles(workspace_of(call), arguments.force is True, source)
     done = await call.service.require(request, TIMEOUT_S)
     assert isinstance(done, FilesSynced)
     answer: Answer = {

@@ -15,13 +15,10 @@ from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.retrieval.candidates import Passages, cosines_of
 from remembrancer.actors.store.retrieval.keywords import fragment_of, phrases_of
 from remembrancer.actors.store.vectors.passage_index import IndexLost
+from remembrancer.config.settings import Settings
 from remembrancer.memory.ranking import Signals, answerable_cosine, noise, relevances, weighted_ranks
-from remembrancer.protocol.files import FileRanking, FoundChunk, SearchFiles, SearchMode
+from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
-CANDIDATES: Final = 32
-"""Chunks that each search brings to the fusion."""
-DEPTHS: Final = (4 * CANDIDATES, 800, 3200)
-"""Passages looked at, one after the other, until enough of them pass the filter."""
 FEW: Final = 1000
 """Chunks that pass a filter and are all compared."""
 SNIPPET: Final = 700
@@ -32,21 +29,29 @@ _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 
 
 def search_files(
-    index: FileIndex, passages: Passages | None, vector: Vectors | None, request: SearchFiles, ranking: FileRanking
+    index: FileIndex, passages: Passages | None, vector: Vectors | None, request: SearchFiles, settings: Settings
 ) -> tuple[list[FoundChunk], SearchMode]:
     """The chunks from `request.min_score` on, best first, and what was searched. Blocks."""
     wanted = FileFilter(request.workspace.root, request.sources, request.path)
-    near = None if vector is None or passages is None else _nearest(index, passages, vector, wanted)
-    phrases = (*phrases_of(request.query), *fragment_of(request.query))
-    words = {hit.number: hit.bm25 for hit in index.keyword_hits(phrases, wanted, CANDIDATES)}
+    count = request.limit * settings.search_candidate_multiplier
+    near = None if vector is None or passages is None else _nearest(index, passages, vector, wanted, count)
+    phrases = (*phrases_of(request.query), *fragment_of(request.query)[1])
+    if settings.search_hybrid or near is None:
+        words = {hit.number: hit.bm25 for hit in index.keyword_hits(phrases, wanted, count)}
+    else:
+        words = {}
     cosines = dict(near or {})
     if near is not None and vector is not None and passages is not None:
         cosines |= cosines_of(index, passages.model, vector, [number for number in words if number not in near])
     candidates = {
         number: Signals(cosines.get(number), words.get(number)) for number in dict.fromkeys((*cosines, *words))
     }
-    mode: SearchMode = "keyword" if near is None else "hybrid" if words or phrases else "vector"
-    scores = RANKINGS[ranking](candidates, index.size()) if near is not None else relevances(candidates, "keyword")
+    mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
+    scores = (
+        RANKINGS[settings.search_ranking](candidates, index.size(), settings)
+        if near is not None
+        else relevances(candidates, "keyword")
+    )
     best = sorted(
         (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
     )
@@ -57,30 +62,32 @@ def search_files(
     return [_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit]], mode
 
 
-def _by_ranks(candidates: Mapping[int, Signals], _: int) -> dict[int, float]:
-    return weighted_ranks(candidates)
+def _by_ranks(candidates: Mapping[int, Signals], _: int, settings: Settings) -> dict[int, float]:
+    return weighted_ranks(candidates, settings.search_vector_weight, settings.search_keyword_weight)
 
 
-def _by_relevance(candidates: Mapping[int, Signals], size: int) -> dict[int, float]:
+def _by_relevance(candidates: Mapping[int, Signals], size: int, _: Settings) -> dict[int, float]:
     left_out = noise(candidates, answerable=answerable_cosine(size))
     relevance = relevances(candidates, "hybrid")
     return {number: relevance[number] for number in candidates if number not in left_out}
 
 
-RANKINGS: Final[Mapping[FileRanking, Callable[[Mapping[int, Signals], int], dict[int, float]]]] = {
+RANKINGS: Final[Mapping[str, Callable[[Mapping[int, Signals], int, Settings], dict[int, float]]]] = {
     "ranks": _by_ranks,
     "relevance": _by_relevance,
 }
 
 
-def _nearest(index: FileIndex, passages: Passages, vector: Vectors, wanted: FileFilter) -> dict[int, float] | None:
+def _nearest(
+    index: FileIndex, passages: Passages, vector: Vectors, wanted: FileFilter, count: int
+) -> dict[int, float] | None:
     """The cosines of the nearest texts that pass the filter; None where the vectors cannot be searched."""
     if wanted.path or wanted.sources:
         few = index.matching(wanted, FEW)
         if few is not None:
-            return _first(cosines_of(index, passages.model, vector, few))
+            return _first(cosines_of(index, passages.model, vector, few), count)
     best: dict[int, float] = {}
-    for depth in DEPTHS:
+    for depth in (4 * count, 16 * count, 64 * count):
         try:
             hits = passages.search(vector, depth)
         except IndexLost:
@@ -91,13 +98,13 @@ def _nearest(index: FileIndex, passages: Passages, vector: Vectors, wanted: File
             best.setdefault(hit.memory, hit.cosine)
         allowed = {chunk.text for chunk in index.chunks(list(best), wanted)} if best else set()
         best = {number: cosine for number, cosine in best.items() if number in allowed}
-        if len(best) >= CANDIDATES or len(hits) < depth:
+        if len(best) >= count or len(hits) < depth:
             break
-    return _first(best)
+    return _first(best, count)
 
 
-def _first(cosines: Mapping[int, float]) -> dict[int, float]:
-    return dict(sorted(cosines.items(), key=lambda item: -item[1])[:CANDIDATES])
+def _first(cosines: Mapping[int, float], count: int) -> dict[int, float]:
+    return dict(sorted(cosines.items(), key=lambda item: -item[1])[:count])
 
 
 def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
