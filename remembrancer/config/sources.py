@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.files import FileSource, SkippedFile
+from remembrancer.protocol.files import SkippedFile
+from remembrancer.protocol.kinds import FileSource
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """What is larger is no note."""
