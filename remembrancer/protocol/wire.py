@@ -25,9 +25,11 @@ from remembrancer.protocol.reads import (
     DescribeSession,
     DescribeStore,
     EmbeddingState,
+    FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    LinksFound,
     Listed,
     ListMemories,
     MemoryShown,
@@ -142,6 +144,7 @@ GatewayRequest = (
     | NoteAccess
     | GetMemory
     | ListMemories
+    | FollowLinks
     | ImportSessions
     | Reflect
     | Maintain
@@ -166,6 +169,7 @@ ToGateway = (
     | Noted
     | MemoryShown
     | Listed
+    | LinksFound
     | Reflected
     | Maintained
 )

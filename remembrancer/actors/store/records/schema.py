@@ -48,6 +48,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         valid_until REAL,
         promotion_chain TEXT NOT NULL DEFAULT '[]',
         source_project TEXT,
+        pinned INTEGER NOT NULL DEFAULT 0,
         parts TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX memories_by_session ON memories (session_id, scope);
