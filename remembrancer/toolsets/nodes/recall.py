@@ -46,7 +46,7 @@ async def recall(call: Call, arguments: NodeQuery) -> Answer:
         raise InvalidInput("give a query, tags, or both", field="query")
     ids = [memory.id for memory in found]
     linked: dict[str, ListedMemory] = {}
-    if found and not degraded:
+    if found:
         try:
             asked = await follow(call, ids)
         except NotFound:  # all of them were deleted a moment ago
