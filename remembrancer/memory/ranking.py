@@ -246,6 +246,13 @@ def timely(relevance: Mapping[Key, float], near: Mapping[Key, float]) -> dict[Ke
     return moved if best <= 1.0 else {key: value / best for key, value in moved.items()}
 
 
+def verbatim_first(relevance: Mapping[Key, float], verbatim: Collection[Key]) -> dict[Key, float]:
+    """Relevance in [0, 1] where some have the question word for word: these come before all others."""
+    if not verbatim:
+        return dict(relevance)
+    return {key: 0.9 + 0.1 * own if key in verbatim else 0.5 * own for key, own in relevance.items()}
+
+
 def _scaled(values: Mapping[Key, float | None], floor: float, least: float = 0.0) -> dict[Key, float]:
     """The values between `floor` (0) and the best of them, or `least` if that is more (1)."""
     best = max(least, max((value for value in values.values() if value is not None), default=floor))

@@ -283,7 +283,7 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
         assert (await show(rig, memory_id)).embedded
     path = rig.paths.project_database(PROJECT.id)
     assert len(passages_recorded(path)) == 8
-    assert rows(path, "SELECT count(*) FROM pending_embeddings") == [(0,)]
+    assert rows(path, "SELECT count(*) FROM memories WHERE number NOT IN (SELECT memory FROM passages)") == [(0,)]
 
 
 async def test_the_index_agrees_with_the_records_after_updates_and_promotions(rig: StoreRig) -> None:

@@ -476,7 +476,7 @@ def save(records: Records, number: int, *vectors: Sequence[float], model: str = 
     return records.save_embeddings(model, [embedded(records, number, *vectors)])
 
 
-def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: Records) -> None:
+def test_vectors_are_kept_beside_their_memory_which_does_not_wait_for_them_any_more(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
     assert records.pending() == [one, two]
     assert not records.is_embedded(MODEL, one)
@@ -486,7 +486,6 @@ def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: 
     assert records.pending() == []
     assert records.is_embedded(MODEL, one)
     assert not records.is_embedded(OTHER_MODEL, one)
-    assert saved.replaced == []
     assert (saved.kept.memories, saved.kept.ordinals) == ([one, one, two], [0, 1, 0])
     assert (
         records.passages(PassageFilter(MODEL, vectors=False)).numbers
@@ -508,65 +507,41 @@ def test_vectors_are_kept_beside_their_memory_and_take_it_off_the_list(records: 
     assert records.passages(PassageFilter(numbers=[])).numbers == []
 
 
-def test_vectors_that_nobody_waits_for_any_more_are_passed_over(records: Records) -> None:
+def test_vectors_of_what_has_some_already_are_passed_over(records: Records) -> None:
     (one,) = store(records, store_operation("a", "x"))
     first = save(records, one, [1, 0, 0, 0])
     second = save(records, one, [0, 1, 0, 0])
-    assert (second.kept.numbers, second.replaced) == ([], [])
+    assert second.kept.numbers == []
     assert save(records, 999, [1, 0, 0, 0]).kept.numbers == []
     assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept.numbers
     assert records.save_embeddings(MODEL, []).kept.numbers == []
 
 
-def test_a_memory_whose_vectors_are_wanted_anew_gets_new_ones_in_place_of_the_old(records: Records) -> None:
-    (one,) = store(records, store_operation("a", "x"))
-    first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    records.pending(OTHER_MODEL)
-    assert records.pending() == [one]
-    save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept.numbers, (
-        "those of another model stay"
-    )
-    assert len(records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers) == 1
-    records.pending("third")
-    replaced = save(records, one, [0, 0, 1, 0])
-    assert replaced.replaced == first.kept.numbers
-    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == replaced.kept.numbers
-    assert not set(replaced.kept.numbers) & set(first.kept.numbers), "a passage's number is never used again"
-
-
-def test_only_memories_without_vectors_of_the_model_are_required(records: Records) -> None:
+def test_a_memory_has_vectors_of_several_models_side_by_side(records: Records) -> None:
     one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
-    save(records, one, [1, 0, 0, 0])
-    records.pending(MODEL)
-    assert records.pending() == [two]
-    records.pending(OTHER_MODEL)
-    assert records.pending() == [one, two]
+    first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
+    assert (records.pending(), records.pending(MODEL), records.pending(OTHER_MODEL)) == ([two], [two], [one, two])
+    other = save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
+    assert records.pending(OTHER_MODEL) == [two]
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept.numbers
+    assert records.passages(PassageFilter(OTHER_MODEL, vectors=False)).numbers == other.kept.numbers
+    update = UpdateMemory(memory_id_of(store_operation("a", "x")), content="anew")
+    (outcome,) = records.apply([change_operation("update", update)])
+    assert set(outcome.removed_passages) == {*first.kept.numbers, *other.kept.numbers}
+    assert records.pending(MODEL) == records.pending(OTHER_MODEL) == [one, two]
 
 
-def test_what_was_given_up_or_lost_its_vectors_is_required_again(records: Records) -> None:
-    one, two, three = store(records, *(store_operation(name, name) for name in ("a", "b", "c")))
-    save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
-    records.save_embeddings("", [EmbeddedMemory(two, embedded(records, two).digest)])
-    assert records.pending() == [three]
-    records.pending(MODEL)
-    assert records.pending() == [two, three]
-    save(records, two, [0, 0, 1, 0])
-    save(records, three, [0, 0, 0, 1])
-    update = UpdateMemory(memory_id_of(store_operation("a", "a")), content="anew")
-    records.apply([change_operation("update", update)])
-    records.save_embeddings("", [EmbeddedMemory(one, embedded(records, one).digest)])
-    assert records.pending() == []
-    records.pending(MODEL)
-    assert records.pending() == [one]
-
-
-def test_a_memory_that_cannot_be_embedded_waits_no_longer(records: Records) -> None:
-    (one,) = store(records, store_operation("a", "x"))
-    records.save_embeddings("", [EmbeddedMemory(one, digest_of("x"))])
-    assert records.pending() == []
-    assert not records.is_embedded(MODEL, one)
-    records.save_embeddings("", [EmbeddedMemory(999, digest_of("x"))])
+def test_vectors_of_models_that_are_not_kept_are_pruned_some_at_a_time(records: Records) -> None:
+    one, two = store(records, store_operation("a", "x"), store_operation("b", "y"))
+    first = save(records, one, [1, 0, 0, 0], [0, 1, 0, 0])
+    save(records, one, [0, 0, 0, 1], [0, 0, 1, 0], model=OTHER_MODEL)
+    save(records, two, [0, 0, 0, 1], model=OTHER_MODEL)
+    assert [records.prune_models([MODEL], 2) for _ in range(3)] == [2, 1, 0]
+    assert records.pending(MODEL) == [two]
+    assert records.pending(OTHER_MODEL) == [one, two]
+    assert records.passages(PassageFilter(MODEL, vectors=False)).numbers == first.kept.numbers
+    again = save(records, one, [0, 0, 0, 1], model=OTHER_MODEL)
+    assert min(again.kept.numbers) > max(first.kept.numbers) + 3, "a passage's number is never used again"
 
 
 def test_near_duplicates_are_named_on_both_sides_to_those_who_may_see_them(records: Records) -> None:

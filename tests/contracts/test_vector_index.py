@@ -36,8 +36,9 @@ from remembrancer.actors.store.vectors.passage_index import (
     search_exactly,
 )
 from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import UpdateMemory
 from tests.contracts.records_factories import SqliteFactory, texts_of
-from tests.operations import store_operation
+from tests.operations import change_operation, memory_id_of, store_operation
 
 DIMENSIONS = 16
 MODEL = f"small.int8.0123456789ab.{DIMENSIONS}"
@@ -325,10 +326,16 @@ class Library:
 
     def save(self, number: int, vectors: Vectors) -> SavedEmbeddings:
         """Keep vectors of a memory."""
-        self.records.pending("another model")
         parts = tuple(Passage(place, place + 1) for place in range(len(vectors)))
         digest = digest_of(texts_of(self.records, [number])[number])
         return self.records.save_embeddings(MODEL, [EmbeddedMemory(number, digest, parts, vectors)])
+
+    def change(self, number: int, vectors: Vectors) -> None:
+        """Give a memory another text, and that its vectors."""
+        update = UpdateMemory(memory_id_of(store_operation(f"op{number}", "")), content=f"memory {number} anew")
+        (outcome,) = self.records.apply([change_operation(f"change{number}", update)])
+        self.passages.remove(outcome.removed_passages)
+        self.passages.add(self.save(number, vectors))
 
     def memories(self, query: Vectors, limit: int = 10) -> list[int]:
         """Memories of the nearest passages."""
@@ -424,8 +431,8 @@ def test_passages_that_were_replaced_are_not_found_any_more(library: Library, in
     vectors = unit(4)
     indexed, fresh = library.add(vectors[:1]), library.add(vectors[1:2])
     library.passages.reconcile(collection)
-    library.passages.add(library.save(indexed, vectors[2:3]))
-    library.passages.add(library.save(fresh, vectors[3:4]))
+    library.change(indexed, vectors[2:3])
+    library.change(fresh, vectors[3:4])
     for _ in range(2):
         hits = library.passages.search(vectors[0], 10)
         assert sorted(hit.memory for hit in hits) == [indexed, fresh], "one passage each"

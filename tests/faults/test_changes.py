@@ -244,7 +244,6 @@ def _compare_file(connection: sqlite3.Connection) -> None:
     idle = "SELECT name FROM entities WHERE number NOT IN (SELECT entity FROM memory_entities)"
     assert connection.execute(idle).fetchall() == []
     assert connection.execute("SELECT count(*) FROM moves").fetchone() == (0,)
-    assert connection.execute("SELECT count(*) FROM pending_embeddings").fetchone() == (0,)
     contents = dict(connection.execute("SELECT number, content FROM memories"))
     vectors = connection.execute('SELECT memory, model, start, "end", vector FROM passages').fetchall()
     assert {row[0] for row in vectors} == set(contents)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -164,17 +164,12 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
-BEGINNING: Final = 300
-
-
 class WordsIn(NamedTuple):
     """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
-    `matched` names for a memory the groups of which it has one, by their places. `beginnings` are the first characters
-    of the contents, one more than `BEGINNING` where there are more."""
+    `matched` names for a memory the groups of which it has one, by their places."""
 
     frequencies: tuple[int, ...]
-    matched: Mapping[int, Collection[int]]
-    beginnings: Mapping[int, str]
+    matched: Mapping[int, set[int]]
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
@@ -238,13 +233,12 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
-    """What was kept of the vectors that came, and the numbers of the older passages that it replaced.
+    """What was kept of the vectors that came.
 
     `outdated` are the memories whose content has been changed since it was embedded: nothing was kept of theirs.
     """
 
     kept: PassageVectors
-    replaced: list[int]
     outdated: list[int] = field(default_factory=list)
 
 
@@ -337,15 +331,17 @@ class EmbeddedTexts(Protocol):
         """What is to be embedded of each of the memories that are there."""
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-        """Keep passages and vectors in place of older ones of `model`, and take the memories off the pending list.
+        """Keep passages and vectors of `model`.
 
-        A memory that is gone, or that has no pending entry any more, is passed over; so is one whose content is not
-        what was embedded any more, which stays on the list. One without passages cannot be embedded: it is taken off.
+        A memory that is gone, or that has vectors of that model, is passed over, and so is one whose content is not
+        what was embedded any more.
         """
 
+    def prune_models(self, kept: Sequence[str], limit: int) -> int:
+        """Delete passages of all models but these, `limit` at the most. How many they were."""
+
     def pending(self, model: str | None = None) -> list[int]:
-        """Numbers of the memories that wait for vectors, oldest first. With a `model`, every memory that has no
-        passages of it is put on that list before: from the writer thread."""
+        """Numbers of the memories that have no vectors of `model` (None: of any), oldest first."""
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
@@ -427,8 +423,10 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
         """
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        """Which of the groups each of these memories has a phrase of, how many memories have one at all, and how the
-        first of these memories begin."""
+        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
+
+    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
+        """At most so many of the first characters of these memories' contents."""
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""

@@ -33,7 +33,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
         ValueError: a row that cannot be decoded.
     """
     limit = max(1, min(request.limit, MOST_AT_ONCE))
-    clauses, arguments = _wanted(request)
+    clauses, arguments = _wanted(request, model)
     order = "ASC" if request.before is None else "DESC"
     rows = query(
         f"""SELECT {_COLUMNS} {_TEXTS if request.with_content else _NO_TEXTS} FROM memories AS m
@@ -60,7 +60,7 @@ def read_materials(query: Query, request: ReadMemories, model: str | None) -> Me
     return MemoriesRead(memories, len(rows) > limit, dimensions)
 
 
-def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
+def _wanted(request: ReadMemories, model: str | None) -> tuple[list[str], list[object]]:
     """The clauses that a page's memories fulfil, and their arguments."""
     clauses = ["m.forgotten_at IS NULL"]
     arguments: list[object] = []
@@ -86,7 +86,7 @@ def _wanted(request: ReadMemories) -> tuple[list[str], list[object]]:
     if request.made_by is not None:
         want("m.id IN (SELECT memory_id FROM run_changes WHERE run_id = ? AND edit = 'added')", request.made_by)
     if request.waiting:
-        want("m.number IN (SELECT memory FROM pending_embeddings)")
+        want("NOT EXISTS (SELECT 1 FROM passages WHERE memory = m.number AND model = ?)", model or "")
     if request.closed_before is not None:
         want(
             """m.session_id IN (SELECT session_id FROM sessions

@@ -160,11 +160,6 @@ def add_tags(connection: sqlite3.Connection, number: int, tags: tuple[str, ...])
     connection.executemany("INSERT OR IGNORE INTO memory_tags VALUES (?, ?)", [(tag, number) for tag in tags])
 
 
-def want_embedding(connection: sqlite3.Connection, number: int) -> None:
-    """Put a memory on the list of those that wait for vectors."""
-    connection.execute("INSERT OR REPLACE INTO pending_embeddings (memory) VALUES (?)", (number,))
-
-
 @dataclass(frozen=True, slots=True)
 class Revision:
     """A new version, the fields in which it differs (none: it was not made), and the passages that are gone."""
@@ -326,7 +321,6 @@ def _drop_vectors(connection: sqlite3.Connection, number: int) -> tuple[int, ...
     connection.execute(
         "DELETE FROM memory_links WHERE relation = ? AND (source = ? OR target = ?)", (SIMILAR, number, number)
     )
-    want_embedding(connection, number)
     return tuple(row[0] for row in removed)
 
 
@@ -416,7 +410,6 @@ def insert_memory(
     )
     add_tags(connection, number, first.tags)
     edges = link_entities(connection, number, first.related_entities, now)
-    want_embedding(connection, number)
     note_version(connection, operation, memory_id, 1, "stored", first, now, details)
     return number, edges
 

@@ -1,4 +1,4 @@
-"""Embeddings in a SQLite file of records: the memories that wait for vectors, passages with theirs, near-duplicates."""
+"""Embeddings in a SQLite file: the memories that have no vectors of a model, passages with theirs, near-duplicates."""
 
 from __future__ import annotations
 
@@ -17,30 +17,53 @@ from remembrancer.actors.store.records.contract import (
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.memory_rows import SIMILAR
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
 
 
 class SqlitePassages:
-    """The part of `Records` that the embedding and the index need."""
+    """`EmbeddedTexts` in a file whose table `_table` has `number`, `content` and `content_digest`."""
 
     links_duplicates = True
+    _table = "memories"
     _file: SqliteFile
     _clock: Callable[[], float]
 
     def texts(self, numbers: Sequence[int]) -> dict[int, str]:
         asked = padded(numbers)
-        rows = self._file.read(f"SELECT number, content FROM memories WHERE number IN {places_for(asked)}", asked)  # noqa: S608
+        rows = self._file.read(
+            f"SELECT number, content FROM {self._table} WHERE number IN {places_for(asked)}",  # noqa: S608 - our name
+            asked,
+        )
         return dict(rows)
 
     def pending(self, model: str | None = None) -> list[int]:
-        if model is not None:
-            with self._file.transaction() as connection:
-                _require_embeddings(connection, model)
-        return [row[0] for row in self._file.read("SELECT memory FROM pending_embeddings ORDER BY memory")]
+        if model is None:
+            return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number)", ())
+        ((missing,),) = self._file.read(  # which two counts tell at once
+            f"""SELECT (SELECT count(*) FROM {self._table})
+                       - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",  # noqa: S608 - our name
+            (model,),
+        )
+        if not missing:
+            return []
+        return self._numbers("NOT EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)", (model,))
+
+    def _numbers(self, which: str, arguments: tuple[object, ...]) -> list[int]:
+        rows = self._file.read(f"SELECT number FROM {self._table} AS t WHERE {which} ORDER BY number", arguments)  # noqa: S608
+        return [row[0] for row in rows]
 
     def save_embeddings(self, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
         with self._file.transaction() as connection:
-            return _save_embeddings(connection, model, embedded)
+            return _save_embeddings(connection, self._table, model, embedded)
+
+    def prune_models(self, kept: Sequence[str], limit: int) -> int:
+        with self._file.transaction() as connection:
+            return connection.execute(
+                """DELETE FROM passages WHERE number IN (SELECT number FROM passages
+                   WHERE model IN (SELECT model FROM embedded WHERE memories > 0 AND model NOT IN
+                                   (SELECT value FROM json_each(?))) LIMIT ?)""",
+                (encode_json(list(kept)).decode(), limit),
+            ).rowcount
 
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         now = self._clock()
@@ -75,39 +98,28 @@ class SqlitePassages:
         return passage_vectors(rows, vectors=wanted.vectors)
 
     def is_embedded(self, model: str, number: int) -> bool:
-        rows = self._file.read(
-            """SELECT EXISTS (SELECT 1 FROM passages WHERE memory = ? AND model = ?)
-               AND NOT EXISTS (SELECT 1 FROM pending_embeddings WHERE memory = ?)""",
-            (number, model, number),
-        )
-        return bool(rows[0][0])
+        return bool(self._file.read("SELECT 1 FROM passages WHERE memory = ? AND model = ? LIMIT 1", (number, model)))
 
 
-def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Sequence[EmbeddedMemory]) -> SavedEmbeddings:
-    replaced: list[int] = []
+def _save_embeddings(
+    connection: sqlite3.Connection, table: str, model: str, embedded: Sequence[EmbeddedMemory]
+) -> SavedEmbeddings:
     outdated: list[int] = []
     numbers: list[int] = []
     memories: list[int] = []
     ordinals: list[int] = []
     rows: list[np.ndarray[Any, np.dtype[np.float32]]] = []
     for memory in embedded:
-        waiting = connection.execute(
-            """SELECT m.content_digest FROM pending_embeddings AS p JOIN memories AS m ON m.number = p.memory
-               WHERE p.memory = ?""",
-            (memory.number,),
+        found = connection.execute(
+            f"""SELECT content_digest, EXISTS (SELECT 1 FROM passages WHERE memory = t.number AND model = ?)
+                FROM {table} AS t WHERE number = ?""",  # noqa: S608 - our name
+            (model, memory.number),
         ).fetchone()
-        if waiting is None:
+        if found is None or found[1]:
             continue
-        if waiting[0] != memory.digest:
+        if found[0] != memory.digest:
             outdated.append(memory.number)
             continue
-        connection.execute("DELETE FROM pending_embeddings WHERE memory = ?", (memory.number,))
-        if not memory.passages:
-            continue
-        older = connection.execute(
-            "DELETE FROM passages WHERE memory = ? AND model = ? RETURNING number", (memory.number, model)
-        )
-        replaced.extend(row[0] for row in older)
         for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
             inserted = connection.execute(
                 'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
@@ -119,29 +131,7 @@ def _save_embeddings(connection: sqlite3.Connection, model: str, embedded: Seque
             ordinals.append(ordinal)
             rows.append(vector)
     vectors = np.vstack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
-    return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), replaced, outdated)
-
-
-def _require_embeddings(connection: sqlite3.Connection, model: str) -> None:
-    """Where every memory has its passages or waits for them, counts tell."""
-    ((missing,),) = connection.execute(
-        """SELECT coalesce((SELECT sum(count) FROM tallies), 0)
-                  - coalesce((SELECT memories FROM embedded WHERE model = ?), 0)""",
-        (model,),
-    )
-    ((waiting,),) = connection.execute(
-        """SELECT count(*) FROM pending_embeddings AS p
-           WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = p.memory AND model = ?)""",
-        (model,),
-    )
-    if missing > waiting:
-        connection.execute(
-            """INSERT OR IGNORE INTO pending_embeddings (memory)
-               SELECT number FROM memories
-               WHERE NOT EXISTS (SELECT 1 FROM passages WHERE memory = memories.number AND model = ?)
-               ORDER BY number""",
-            (model,),
-        )
+    return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), outdated)
 
 
 def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:

@@ -195,10 +195,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
 
-    CREATE TABLE pending_embeddings (
-        memory INTEGER PRIMARY KEY REFERENCES memories ON DELETE CASCADE
-    );
-
     CREATE TABLE passages (
         number INTEGER PRIMARY KEY AUTOINCREMENT,
         memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.records.contract import (
-    BEGINNING,
     Filters,
     KeywordHit,
     MemoryRecord,
@@ -66,13 +65,8 @@ class SqliteSearch:
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        first = padded(numbers[:BEGUN])
-        beginnings = self._file.read(
-            f"SELECT number, substr(content, 1, {BEGINNING + 1}) FROM memories WHERE number IN {places_for(first)}",  # noqa: S608
-            first,
-        )
         if not groups:
-            return WordsIn((), {}, dict(beginnings))
+            return WordsIn((), {})
         asked = padded(numbers)
         count = "SELECT count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
         matches = [expression_of(phrases) for phrases in groups]
@@ -89,7 +83,12 @@ class SqliteSearch:
                 arguments += (match, *asked)
         for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
             found[number].add(place)
-        return WordsIn(tuple(frequencies), found, dict(beginnings))
+        return WordsIn(tuple(frequencies), found)
+
+    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
+        asked = padded(numbers)
+        begins = f"SELECT number, substr(content, 1, ?) FROM memories WHERE number IN {places_for(asked)}"  # noqa: S608 - only "?"
+        return dict(self._file.read(begins, (most, *asked)))
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         def read(query: Query) -> list[int] | None:
@@ -322,8 +321,6 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-BEGUN: Final = 24
-"""Memories whose beginnings are told."""
 COUNTED: Final = 2_000
 """Rows with a word that are counted: a word in more of them tells nothing."""
 ROWS: Final = 4_000

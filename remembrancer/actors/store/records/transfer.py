@@ -31,7 +31,6 @@ from remembrancer.actors.store.records.memory_rows import (
     read_history,
     read_memory,
     register_session,
-    want_embedding,
 )
 from remembrancer.actors.store.records.promotion_rows import log_entry, log_promotion, note_pattern, step_of
 from remembrancer.actors.store.records.run_undo import note_departure
@@ -142,7 +141,6 @@ def insert_portable(connection: sqlite3.Connection, memory: PortableMemory, now:
     )
     add_tags(connection, number, memory.tags)
     link_entities(connection, number, memory.related_entities, now)
-    want_embedding(connection, number)
     for entry in memory.history:
         add_entry(connection, memory.id, entry)
     connection.executemany(

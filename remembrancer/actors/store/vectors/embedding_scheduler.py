@@ -19,7 +19,7 @@ import numpy as np
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
-from remembrancer.actors.store.records.contract import EmbeddedMemory, EmbeddedTexts, SavedEmbeddings, Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, EmbeddedTexts, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.requests import JOBS_UNDER_LOAD, LoadGate
 from remembrancer.actors.store.vectors.embedding_queue import (
@@ -319,17 +319,13 @@ class EmbeddingScheduler:
 
     def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
         failed = self.queue.fail(worker, job_id, self._clock())
-        digest = self._digests.pop(job_id, b"")
+        self._digests.pop(job_id, None)
         self._handing.set()
         if failed is None:
             return
         (name, number), final = failed
-        records = self._files.embedded_file(name)
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if final:
-            if records is not None:
-                unembedded = EmbeddedMemory(number, digest)
-                self._committer.run(partial(records.save_embeddings, "", [unembedded])).add_done_callback(_log_error)
             self.dead_letters.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 
@@ -422,11 +418,6 @@ class EmbeddingScheduler:
         for future in self._waiters.get(job, ()):
             if not future.done():
                 future.set_result(error)
-
-
-def _log_error(done: asyncio.Future[SavedEmbeddings]) -> None:
-    if not done.cancelled() and done.exception() is not None:
-        logger.warning("a failed embedding could not be noted", extra={"reason": str(done.exception())})
 
 
 def vectors_of(data: bytes, dimensions: int) -> Vectors:

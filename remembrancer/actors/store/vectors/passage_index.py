@@ -205,8 +205,7 @@ class PassageIndex:
         return bool(self._newest.count() or self._unchecked or self._replaced)
 
     def add(self, saved: SavedEmbeddings) -> None:
-        """Make passages findable that are in the records now, and those that they replaced not."""
-        self.remove(saved.replaced)
+        """Make passages findable that are in the records now."""
         kept = saved.kept
         with self._lock:
             if kept.numbers:
