@@ -109,6 +109,8 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
     """Gateway to store, every few seconds: these sessions are connected. Nothing is written. No answer."""
 
     sessions: tuple[tuple[ProjectRef, str], ...]
+    directories: tuple[tuple[ProjectRef, str], ...] = ()
+    """The roots of the working trees that they are in."""
 
 
 # --- Jobs.

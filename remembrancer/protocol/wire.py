@@ -19,6 +19,7 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
+from remembrancer.protocol.files import FileReply, FileRequest, IndexerRequest, ToIndexer
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
@@ -149,11 +150,12 @@ GatewayRequest = (
     | Reflect
     | Maintain
     | NotePresence
+    | FileRequest
 )
 WorkerMessage = (
     WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked
 )
-ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest
+ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest | IndexerRequest
 ToGateway = (
     Applied
     | BatchApplied
@@ -172,7 +174,9 @@ ToGateway = (
     | LinksFound
     | Reflected
     | Maintained
+    | FileReply
 )
+FromStoreToIndexer = ToIndexer | Refused
 FromStoreToConsolidator = ToConsolidator | Applied | Refused
 ToWorker = EmbedPassages | EmbedQuery | RerankPassages | WhoAreYou | Refused
 
@@ -180,6 +184,7 @@ encoder: Final = msgspec.msgpack.Encoder()
 to_store: Final = msgspec.msgpack.Decoder(ToStore)
 to_gateway: Final = msgspec.msgpack.Decoder(ToGateway)
 to_consolidator: Final = msgspec.msgpack.Decoder(FromStoreToConsolidator)
+to_indexer: Final = msgspec.msgpack.Decoder(FromStoreToIndexer)
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)

@@ -146,7 +146,7 @@ class ReadHandlers:
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
         in_scope = await self._files_in_scope(request)
         current().mark("files at hand")
-        embed, reranking = self._embed_within(context), self._reranking_within(context)
+        embed, reranking = self.embed_within(context), self._reranking_within(context)
 
         async def search(files: Sequence[Records]) -> Recalled:
             sources = [Source(records, self._index.searchable(records.name)) for records in files]
@@ -171,7 +171,7 @@ class ReadHandlers:
 
         return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
 
-    def _embed_within(self, context: RequestContext) -> Callable[[str], Awaitable[Vectors]]:
+    def embed_within(self, context: RequestContext) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector in good time for the answer."""
         timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
         answer_by = time.monotonic() + timeout_s  # however often it is asked for
@@ -205,7 +205,7 @@ class ReadHandlers:
         return found._replace(files=found.files[::-1])
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
-        embed, now = self._embed_within(context), time.time()
+        embed, now = self.embed_within(context), time.time()
 
         async def gather(files: Sequence[Records]) -> ContextGathered:
             sources = [Source(records, self._index.searchable(records.name)) for records in files]
