@@ -27,7 +27,15 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
-from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Order, Promotion
+from remembrancer.protocol.reads import (
+    Counts,
+    EarlierSession,
+    LinkedMemory,
+    ListedMemory,
+    MemoryCopy,
+    Order,
+    Promotion,
+)
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -439,6 +447,10 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Those of the memories that pass the filters; with None all, whosever they are."""
+
+    def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
+        the nearest first. Only what the session sees, and is not forgotten."""
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""

@@ -194,9 +194,7 @@ class RunningRecall:
 
     def rank(self) -> Ranked:
         """The candidates that may answer, best first."""
-        ranked = self.candidates()
-        if self.evidence:
-            ranked = self._without_unlikely(ranked)
+        ranked = self._without_unlikely(self.candidates())
         if self._request.strategy == "hybrid" and asks_where_it_stopped(self._request.query):
             ranked = self._with_handovers(ranked)
         self.trace.mark("ranked")
@@ -223,11 +221,11 @@ class RunningRecall:
                 self._strategy = "keyword"
             elif not all(each.by_meaning for each in found):
                 self._strategy = "hybrid"
-        self._found, self._cuts = found, not (connected or request.is_task)
         if self._windows and request.strategy == "hybrid" and asks_what_happened(request.query):
             happened = [self._of_times(source, self._windows) for source in self._sources]
             if any(each.facts for each in happened):
                 return self._scored(happened, self._windows, by_time=True)
+        self._found, self._cuts = found, not (connected or request.is_task)
         return self._scored(found, self._windows, by_time=False)
 
     def answer(self, ranked: Ranked) -> tuple[Recalled, dict[int, list[int]]]:
