@@ -230,6 +230,7 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     archived_at: float | None = None
     """When it was archived, for one that is."""
     valid_until: float | None = None
+    pinned: bool = False
     vector: bytes = b""
     undone: str = ""
     """What a run had done to it (as the history calls it), if undoing that was the last change to it."""

@@ -26,9 +26,11 @@ from remembrancer.protocol.reads import (
     DescribeSession,
     DescribeStore,
     EmbeddingState,
+    FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    LinksFound,
     Listed,
     ListMemories,
     MemoryShown,
@@ -143,6 +145,7 @@ GatewayRequest = (
     | NoteAccess
     | GetMemory
     | ListMemories
+    | FollowLinks
     | ImportSessions
     | Reflect
     | Maintain
@@ -168,6 +171,7 @@ ToGateway = (
     | Noted
     | MemoryShown
     | Listed
+    | LinksFound
     | Reflected
     | Maintained
     | FileReply

@@ -232,18 +232,15 @@ class FileIndex(SqlitePassages, SqliteWords):
         )
         return list(dict.fromkeys(row[0] for row in rows))
 
-    def chunks(self, numbers: Sequence[int], wanted: FileFilter, *, with_content: bool = True) -> list[IndexedChunk]:
+    def chunks(self, numbers: Sequence[int], wanted: FileFilter) -> list[IndexedChunk]:
         """The chunks that pass the filter and have one of these texts, in the order of their paths and lines."""
         if not numbers:
             return []
         condition, arguments = _condition(wanted)
         asked = padded(numbers)
-        content, texts = (
-            ("t.content, t.body", "JOIN texts AS t ON t.number = c.text") if with_content else ("'', 0", "")
-        )
         rows = self._file.read(
-            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, {content}, f.mtime_ns
-                FROM {_OF_FILES} {texts}
+            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, t.content, t.body, f.mtime_ns
+                FROM {_OF_FILES} JOIN texts AS t ON t.number = c.text
                 WHERE c.text IN {places_for(asked)} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
             (*asked, *arguments),
         )

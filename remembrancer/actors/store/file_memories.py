@@ -40,8 +40,8 @@ class FileMemories:
         self.prune_models = index.prune_models
         self.passages = index.passages
         self.is_embedded = index.is_embedded
+        self.frequencies = index.frequencies
         self.words_in = index.words_in
-        self.beginnings = index.beginnings
 
     def keyword_hits(
         self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
@@ -62,8 +62,11 @@ class FileMemories:
         return self._index.latest(self._within(filters), limit)
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        chunks = self._index.chunks(numbers, self._within(filters), with_content=False)
-        return {chunk.text: RankingFacts(IMPORTANCE, chunk.mtime_ns / 1e9) for chunk in reversed(chunks)}
+        chunks = self._index.chunks(numbers, self._within(filters))
+        return {
+            chunk.text: RankingFacts(IMPORTANCE, chunk.mtime_ns / 1e9, characters=len(chunk.content))
+            for chunk in reversed(chunks)
+        }
 
     def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
         return Neighbours({}, {})

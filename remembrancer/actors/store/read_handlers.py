@@ -49,9 +49,12 @@ from remembrancer.protocol.reads import (
     EmbeddingState,
     EmbeddingSummary,
     Filters,
+    FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    LinkedMemory,
+    LinksFound,
     Listed,
     ListedMemory,
     ListMemories,
@@ -80,7 +83,7 @@ DEFAULT_DEADLINE_S: Final = 5.0
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar("R", Listed, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
+R = TypeVar("R", Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
 logger = logging.getLogger(__name__)
 
 
@@ -127,6 +130,7 @@ class ReadHandlers:
             Recall: self._recall,
             GetMemory: self._show,
             ListMemories: self._list,
+            FollowLinks: self._follow,
             AwaitEmbedding: self._await_embedding,
             SearchGraph: self._search_graph,
             Suggest: self._suggest,
@@ -277,6 +281,29 @@ class ReadHandlers:
         of_project = not {"session", "project"}.isdisjoint(scopes)
         found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
         return with_notices(*await answered(found, lambda files: self._read(lambda: listed(files))))
+
+    async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
+        async def follow(files: Sequence[Records]) -> LinksFound:
+            wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
+            by_file = await self._read(lambda: [records.follow(*wanted) for records in files])
+            found: list[LinkedMemory] = []
+            for records, its in zip(files, by_file, strict=True):
+                seen = self._touched[records.name, request.session_id]
+                for number, each in its.items():
+                    if request.counts_accesses:
+                        seen.append(number)
+                        accesses = each.access_count + seen.count(number)  # with those that are not written yet
+                        each = msgspec.structs.replace(each, access_count=accesses, last_accessed_at=now)
+                    found.append(each)
+            if not found:
+                raise unknown_memory(", ".join(request.memory_ids))
+            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
+            found.sort(key=lambda each: (each.distance, asked.get(each.id, 0)))
+            return LinksFound(tuple(found[: request.limit]), more=len(found) > request.limit)
+
+        now = time.time()
+        with self._gate.serving():
+            return with_notices(*await answered(await readable(self._files, request.project), follow))
 
     async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
         found = await readable(self._files, request.project)

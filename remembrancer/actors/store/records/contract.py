@@ -6,7 +6,7 @@ block, and may be called from any thread; the store calls the writing ones from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
@@ -27,7 +27,15 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
-from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Order, Promotion
+from remembrancer.protocol.reads import (
+    Counts,
+    EarlierSession,
+    LinkedMemory,
+    ListedMemory,
+    MemoryCopy,
+    Order,
+    Promotion,
+)
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -153,14 +161,6 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
-class WordsIn(NamedTuple):
-    """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
-    `matched` names for a memory the groups of which it has one, by their places."""
-
-    frequencies: tuple[int, ...]
-    matched: Mapping[int, set[int]]
-
-
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
     """A memory that contains words of the query; `bm25` is larger for a better match.
 
@@ -219,6 +219,10 @@ class Sizes:
     passages: int
     bytes: int
 
+    @property
+    def memories(self) -> int:
+        return sum(self.scopes.values())
+
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
@@ -259,7 +263,8 @@ class Outcome:
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`."""
+    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`; `characters`
+    are those of its content, and `language` is what this seems to be in (None: not known)."""
 
     importance: float
     happened_at: float
@@ -267,6 +272,8 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     scope: Scope = "project"
     valid_until: float | None = None
     type: MemoryType = "semantic"
+    characters: int = 0
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,11 +362,13 @@ class SearchedTexts(EmbeddedTexts, Protocol):
         session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
         """
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
+    def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
+        """How many memories have a phrase of each of these groups, to a bound."""
 
-    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
-        """At most so many of the first characters of these memories' contents."""
+    def words_in(
+        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
+    ) -> dict[int, set[int]]:
+        """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
@@ -448,6 +457,10 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         Its links are those that begin at it, and whose other end the session may see; its versions those that a session
         of this project may.
         """
+
+    def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
+        the nearest first. Only what the session sees, and is not forgotten."""
 
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""

@@ -18,14 +18,14 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
     Sizes,
-    WordsIn,
 )
 from remembrancer.actors.store.records.materials import read_eligible
-from remembrancer.actors.store.records.memory_rows import decoded
+from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
+from remembrancer.memory.changes import is_visible
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
-from remembrancer.protocol.reads import Counts, Order
+from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """Ids that an answer names; more would only cost tokens."""
@@ -33,41 +33,42 @@ NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"}
 """Fields of a memory in a list that are found elsewhere, or are those of files."""
 LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
-_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until, m.type"
+RANKING: Final = (
+    "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
+    "m.characters, m.language"
+)
+"""The columns of `RankingFacts`."""
 
 
 class SqliteWords:
-    """The words of texts in a file whose table `_table` has `number` and `content`, and `_words` their full text."""
+    """The words of texts in a file whose table `_words` is their full text."""
 
-    _table = "memories"
     _words = "memories_text"
     _file: SqliteFile
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
+    def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         if not groups:
-            return WordsIn((), {})
+            return []
+        count = f"SELECT count(*) FROM (SELECT 1 FROM {self._words} WHERE {self._words} MATCH ? LIMIT ?)"  # noqa: S608
+        bounds = [value for phrases in groups for value in (expression_of(phrases), COUNTED)]
+        return [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
+
+    def words_in(
+        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
+    ) -> dict[int, set[int]]:
         asked = padded(numbers)
-        count = f"SELECT count(*) FROM (SELECT 1 FROM {self._words} WHERE {self._words} MATCH ? LIMIT ?)"  # noqa: S608 - our name
-        matches = [expression_of(phrases) for phrases in groups]
-        bounds = [value for match in matches for value in (match, COUNTED)]
-        frequencies = [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
         found: defaultdict[int, set[int]] = defaultdict(set)
         parts: list[str] = []
         arguments: list[object] = []
-        for place, (match, frequency) in enumerate(zip(matches, frequencies, strict=True)):
+        for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
             if frequency:  # of a rare word all rows are read; of a common one the memories are looked up one by one
                 rowid = "rowid" if frequency == COUNTED else "+rowid"
                 among = f"{rowid} IN {places_for(asked)}"
                 parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
-                arguments += (match, *asked)
+                arguments += (expression_of(phrases), *asked)
         for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
             found[number].add(place)
-        return WordsIn(tuple(frequencies), found)
-
-    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
-        asked = padded(numbers)
-        begins = f"SELECT number, substr(content, 1, ?) FROM {self._table} WHERE number IN {places_for(asked)}"  # noqa: S608 - only "?"
-        return dict(self._file.read(begins, (most, *asked)))
+        return found
 
 
 class SqliteSearch(SqliteWords):
@@ -159,7 +160,7 @@ class SqliteSearch(SqliteWords):
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         asked, (condition, arguments) = padded(numbers), condition_of(filters)
         rows = self._file.read(
-            f"SELECT m.number, {_RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+            f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
             (*asked, *arguments),
         )
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
@@ -167,7 +168,7 @@ class SqliteSearch(SqliteWords):
     def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
         asked, (condition, arguments) = padded(numbers), condition_of(filters)
         rows = self._file.read(
-            f"""SELECT its.number, m.number, {_RANKING}
+            f"""SELECT its.number, m.number, {RANKING}
                 FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
                     AND m.number != its.number AND m.session_id = its.session_id AND m.scope = its.scope
                     AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?
@@ -188,15 +189,40 @@ class SqliteSearch(SqliteWords):
         return found
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
+        return self._file.read_together(lambda query: _load(query, numbers, filters))
 
-        def read(query: Query) -> dict[int, MemoryRecord]:
-            rows = query(
-                f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
-                (*asked, *arguments),
-            )
-            linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
-            return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
+    def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        def read(query: Query) -> dict[int, LinkedMemory]:
+            known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
+            start = [
+                memory.number
+                for memory in known
+                if not memory.now.forgotten and is_visible(memory.now.scope, memory.now.session_id, session_id)
+            ]
+            distances = dict.fromkeys(start[:limit], 0)
+            related: defaultdict[int, dict[str, None]] = defaultdict(dict)
+            reached = list(distances)
+            for distance in range(1, depth + 2):  # the last round: what the farthest are related to
+                found: dict[int, None] = {}
+                for number, other, other_id in read_related(query, reached, session_id):
+                    related[number][other_id] = None
+                    if other not in distances:
+                        found[other] = None
+                reached = list(found)[: limit - len(distances)] if distance <= depth else []
+                distances |= dict.fromkeys(reached, distance)
+                if not reached:
+                    break
+            rows = _load(query, list(distances), Filters(session_id))
+            return {
+                number: LinkedMemory(
+                    **rows[number].listed(),
+                    last_accessed_at=rows[number].last_accessed_at,
+                    related=tuple(related[number]),
+                    distance=distance,
+                )
+                for number, distance in distances.items()
+                if number in rows
+            }
 
         return self._file.read_together(read)
 
@@ -218,6 +244,16 @@ class SqliteSearch(SqliteWords):
                UNION ALL SELECT NULL, (SELECT max(number) FROM passages)"""
         )
         return Sizes(dict(scopes), last or 0, self._file.size_bytes() if on_disk else 0)
+
+
+def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+    asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
+    rows = query(
+        f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+        (*asked, *arguments),
+    )
+    linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
+    return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
 
 
 def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:
