@@ -142,6 +142,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     search_vector_weight: Weight = 0.7
     search_keyword_weight: Weight = 0.3
     """The shares of meaning and of words in a result's score."""
+    search_ranking: Literal["relevance", "ranks"] = "relevance"
+    """What orders the results: the rule for memories, or the cosine and the place among those with words, weighed."""
     search_candidate_multiplier: Annotated[int, Meta(ge=1, le=50)] = 4
     """So many candidates for each result wanted are ranked, of each sort of search."""
     watch: bool = True

@@ -9,7 +9,7 @@ import msgspec
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.tracing import TraceReport
 
-Role = Literal["store", "gateway", "embedder", "consolidator"]
+Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
 ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
 
 
@@ -70,6 +70,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     indexes: tuple[IndexFigures, ...] = ()
     unusable: tuple[str, ...] = ()
     """Of each file that somebody wanted and that cannot be opened, why not."""
+    has_files: bool = False
+    """Whether a project in use has files to be indexed."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
@@ -108,7 +110,18 @@ class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth
+class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
+    """How the indexer is: how many workspaces it watches, what it has read, and what went wrong last."""
+
+    workspaces: int = 0
+    files: int = 0
+    syncs: int = 0
+    watching: bool = True
+    """Whether the system tells of changes; without, files are compared from time to time."""
+    error: str | None = None
+
+
+ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -187,6 +200,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     store: StoreHealth | None
     warnings: tuple[str, ...] = ()
     consolidator: ConsolidatorHealth | None = None
+    indexer: IndexerHealth | None = None
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):

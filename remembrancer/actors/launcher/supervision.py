@@ -15,7 +15,15 @@ import msgspec
 
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
 from remembrancer.config.settings import Settings, allowed, threads_per_worker
-from remembrancer.protocol.control import FromLauncher, GatewayHealth, PeerFailed, PeerGone, ProcessHealth, Role
+from remembrancer.protocol.control import (
+    FromLauncher,
+    GatewayHealth,
+    PeerFailed,
+    PeerGone,
+    ProcessHealth,
+    Role,
+    StoreHealth,
+)
 from remembrancer.protocol.errors import InvalidInput
 
 EMBEDDERS_WAIT_S: Final = 5.0
@@ -24,9 +32,9 @@ FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to come, whatever the idle time is set to."""
 CONSOLIDATOR_WAIT_S: Final = 15.0
 """How long the consolidator, for which nobody waits at a start, lets all others go first."""
-STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "embedder", "store")
-"""The gateway answers what is open while the store is there; what the consolidator leaves is done another time; a
-worker hands back its jobs; the store closes last."""
+STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
+"""The gateway answers what is open while the store is there; what consolidator and indexer leave is done another time;
+a worker hands back its jobs; the store closes last."""
 
 
 def embedder_name(number: int) -> str:
@@ -47,6 +55,7 @@ class Supervision:
         self._store = Lifecycle("store", "store", settings, new_incarnation)
         self._embedders: dict[int, Lifecycle] = {}
         self._consolidator: Lifecycle | None = None
+        self._indexer: Lifecycle | None = None
         self._idle = IdleWatch(settings.idle_timeout_s) if for_sessions else None
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
@@ -59,7 +68,8 @@ class Supervision:
     def processes(self) -> tuple[Lifecycle, ...]:
         """Every process, in the order of a listing."""
         embedders = (self._embedders[number] for number in sorted(self._embedders))
-        return (self._gateway, self._store, *embedders, *([self._consolidator] if self._consolidator else ()))
+        others = (each for each in (self._consolidator, self._indexer) if each is not None)
+        return (self._gateway, self._store, *embedders, *others)
 
     @property
     def finished(self) -> bool:
@@ -107,7 +117,11 @@ class Supervision:
         process.on_pong()
         if self._idle is not None and isinstance(health, GatewayHealth):
             self._idle.observe(health.sessions, now)
-        return self.on_ready(name, incarnation, now) if health is not None else []
+        done = self.on_ready(name, incarnation, now) if health is not None else []
+        if isinstance(health, StoreHealth) and health.has_files and self._indexer is None and self.stopping is None:
+            self._indexer = Lifecycle("indexer", "indexer", self._settings, self._new_incarnation)
+            done += self._indexer.start(now)
+        return done
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
         """A process has ended. The others learn it, whatever the reason."""
