@@ -13,8 +13,6 @@ from remembrancer.memory.chunks import Heading, headings_of, line_starts
 from remembrancer.memory.text import check_text, shown
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
-DAILY: Final = "memory/%Y-%m-%d.md"
-"""Where a note goes that names no file: the log of its day, by the machine's own time."""
 MAX_NOTE_BYTES: Final = 262_144
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 """What is larger is no note: neither indexed nor written."""
@@ -27,9 +25,16 @@ _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
 
-def daily_note(at: float) -> str:
-    """The path of the note of the day of that moment (seconds since the epoch), in this machine's time."""
-    return datetime.fromtimestamp(at).astimezone().strftime(DAILY)
+def daily_note(at: float, places: Sequence[str]) -> str:
+    """The log of the day of that moment (seconds since the epoch), in this machine's time, in the first directory.
+
+    Raises:
+        InvalidInput: there is no directory among the places.
+    """
+    directory = next((place for place in places if place.endswith("/")), None)
+    if directory is None:
+        raise InvalidInput(f"path is missing: it must be one of {', '.join(places)}", field="path")
+    return f"{directory}{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}.md"
 
 
 def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:

@@ -282,7 +282,7 @@ def test_what_others_append_all_the_time_is_there_once(work: Workspace) -> None:
 
     editor = threading.Thread(target=append)
     editor.start()
-    stored = []
+    stored: list[str] = []
     try:
         number = 0
         while len(appended) < 60 or len(stored) < 3:

@@ -74,8 +74,10 @@ def test_no_path_leads_out(path: str) -> None:
 
 def test_a_note_that_names_no_file_goes_into_the_log_of_its_day() -> None:
     at = time.mktime((2026, 2, 16, 23, 59, 0, 0, 0, -1))
-    assert daily_note(at) == "memory/2026-02-16.md"
-    assert daily_note(at + 61) == "memory/2026-02-17.md"
+    assert daily_note(at, PLACES) == "memory/2026-02-16.md"
+    assert daily_note(at + 61, PLACES) == "memory/2026-02-17.md"
+    with pytest.raises(InvalidInput, match=r"path is missing: it must be one of MEMORY\.md"):
+        daily_note(at, ("MEMORY.md",))
 
 
 @pytest.mark.parametrize(
