@@ -128,7 +128,8 @@ async def test_what_is_remembered_while_the_store_is_away_is_a_node_later(runtim
             os.kill(store, signal.SIGCONT)
 
         async def linked() -> bool:
-            nodes = (await call("connections", node_id=first["id"])).get("nodes", [])
+            found = await client.call_tool("connections", {"node_id": first["id"]})
+            nodes = (found.structured_content or {}).get("nodes", [])
             return [each["id"] for each in nodes] == [first["id"], queued["id"]]
 
         await until(linked)

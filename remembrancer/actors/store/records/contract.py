@@ -6,7 +6,7 @@ block, and may be called from any thread; the store calls the writing ones from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
@@ -172,14 +172,6 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
-class WordsIn(NamedTuple):
-    """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
-    `matched` names for a memory the groups of which it has one, by their places."""
-
-    frequencies: tuple[int, ...]
-    matched: Mapping[int, set[int]]
-
-
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
     """A memory that contains words of the query; `bm25` is larger for a better match.
 
@@ -238,6 +230,10 @@ class Sizes:
     passages: int
     bytes: int
 
+    @property
+    def memories(self) -> int:
+        return sum(self.scopes.values())
+
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
@@ -278,7 +274,8 @@ class Outcome:
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`."""
+    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`; `characters`
+    are those of its content, and `language` is what this seems to be in (None: not known)."""
 
     importance: float
     happened_at: float
@@ -286,6 +283,8 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     scope: Scope = "project"
     valid_until: float | None = None
     type: MemoryType = "semantic"
+    characters: int = 0
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,11 +441,13 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
         session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
         """
 
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
+    def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
+        """How many memories have a phrase of each of these groups, to a bound."""
 
-    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
-        """At most so many of the first characters of these memories' contents."""
+    def words_in(
+        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
+    ) -> dict[int, set[int]]:
+        """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
