@@ -40,7 +40,15 @@ from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, MemoryLink, MemoryType, Operation, PortableMemory, Scope
+from remembrancer.protocol.writes import (
+    Applied,
+    MemoryLink,
+    MemoryType,
+    NoteWritten,
+    Operation,
+    PortableMemory,
+    Scope,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -441,6 +449,18 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
 
     def moves(self) -> list[Operation]:
         """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
+
+    def begin_note(self, operation: Operation, result: NoteWritten) -> None:
+        """Note that a note is about to be written, and what will have come of that. Durable when it returns."""
+
+    def end_note(self, operation: Operation, result: NoteWritten) -> Outcome:
+        """The note is written, and so the operation applied."""
+
+    def forget_note(self, operation: Operation) -> None:
+        """The note has not been written, and the operation not applied."""
+
+    def notes_begun(self) -> list[tuple[Operation, NoteWritten]]:
+        """The notes that were begun and not ended: a process died meanwhile. From the writer thread."""
 
     def scrub(self, memory_id: str) -> bool:
         """Take out what is left of an erased memory, also from the file's own log; whether anything was."""
