@@ -72,6 +72,8 @@ class WorkspaceIndexer:
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
         """What the index has, as long as that is certain."""
+        self._epoch = 0
+        """Counts the stores that were lost."""
         self._unreadable: dict[FoundFile, str] = {}
         """Why files, as they were found, could not be taken in."""
         self._wake = anyio.Event()
@@ -93,6 +95,7 @@ class WorkspaceIndexer:
     def forget(self) -> None:
         """The store is another one: what its index has is not known."""
         self._known = None
+        self._epoch += 1
         self._rouse()
 
     async def run(self) -> None:
@@ -161,9 +164,14 @@ class WorkspaceIndexer:
     async def _sync(self, asked: AskedSync | None, began: float) -> SyncDone:
         if asked is not None:
             self._known = None
+        epoch = self._epoch
         known = self._known if self._known is not None else await self._read_known()
         found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
-        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in set(found)}
+        if asked is not None and asked.source is not None:
+            found = [file for file in found if file.source == asked.source]
+            known = {path: state for path, state in known.items() if state.source == asked.source}
+        present = set(found)
+        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in present}
         force = asked is not None and asked.force
         changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
         waiting = [] if asked is not None else [file for file in changed if not self._is_still(file)]
@@ -185,7 +193,8 @@ class WorkspaceIndexer:
             counts[2] += indexed.removed
             for path in gone:
                 known.pop(path, None)
-        self._known = known
+        is_all = asked is None or asked.source is None
+        self._known = known if is_all and epoch == self._epoch else None
         skipped += [SkippedFile(file.shown, reason) for file, reason in self._unreadable.items()]
         sync_id = None if asked is None else asked.sync_id
         duration_s = time.monotonic() - began
