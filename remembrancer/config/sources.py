@@ -11,7 +11,8 @@ from typing import Final
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.protocol.files import FileSource, SkippedFile
+from remembrancer.protocol.files import SkippedFile
+from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
 MOST_SKIPPED: Final = 100
