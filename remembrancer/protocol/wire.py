@@ -43,9 +43,12 @@ from remembrancer.protocol.reads import (
     Suggestions,
 )
 from remembrancer.protocol.work import (
+    AskModels,
+    ChooseModel,
     EmbedPassages,
     EmbedQuery,
     JobFailed,
+    ModelsTold,
     PassagesEmbedded,
     PassagesReranked,
     QueryEmbedded,
@@ -146,6 +149,8 @@ GatewayRequest = (
     | Reflect
     | Maintain
     | NotePresence
+    | AskModels
+    | ChooseModel
 )
 WorkerMessage = (
     WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked
@@ -168,6 +173,7 @@ ToGateway = (
     | Listed
     | Reflected
     | Maintained
+    | ModelsTold
 )
 FromStoreToConsolidator = ToConsolidator | Applied | Refused
 ToWorker = EmbedPassages | EmbedQuery | RerankPassages | WhoAreYou | Refused
