@@ -1,4 +1,4 @@
-"""The two forms of data, read with patience: one field that is amiss costs its own item at the most. Pure.
+"""The forms of data, read with patience: one field that is amiss costs its own item at the most. Pure.
 
 - LongMemEval: `{"questions": [{question_id, question_type, question, question_date, answer_session_ids, haystack:
   [{session_id, date}]}], "sessions": {session_id: [{role, content}]}}`. Each question has memories of its own, one for
@@ -6,6 +6,8 @@
   question whose id ends with `_abs` has no answer.
 - LoCoMo: `[{sample_id, conversation, qa: [{question, evidence, category}]}]`. Each conversation has memories of its
   own, one for a turn.
+- Named sets: `{name: {haystacks: [{name, type, items: [{label, text, at}], questions: [{id, text, kind, at, wanted}]}],
+  before}}`. `at` is in seconds; with `before` only what had happened by then is asked for.
 
 Whatever else is in there is passed over. Dates say no zone, and are taken for UTC. What has no date happened right
 after what is told before it; a question without one is asked when the last of its memories happened.
@@ -22,6 +24,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+
+from remembrancer.protocol.kinds import MemoryType
 
 TURN_S: Final = 10.0
 """LoCoMo dates its sessions alone: from one turn of a session to the next."""
@@ -60,11 +64,16 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Haystack(msgspec.Struct, frozen=True):
-    """Memories that belong together, in the order in which they happened, and what is asked about them."""
+    """Memories of a type that belong together, in the order in which they happened, and what is asked about them.
+
+    With `before` a question asks only for what happened before it.
+    """
 
     name: str
     items: tuple[Item, ...]
     questions: tuple[Question, ...]
+    type: MemoryType = "episodic"
+    before: bool = False
 
 
 @dataclass(slots=True)
@@ -177,6 +186,26 @@ def locomo(samples: Sequence[Any], left: Left) -> list[Haystack]:
         if questions:
             haystacks.append(Haystack(name, items, tuple(questions)))
     return haystacks
+
+
+def named_sets(read: Mapping[str, Any]) -> dict[str, tuple[Haystack, ...]]:
+    """The haystacks of each set, as they are written. Raises `KeyError` or `TypeError` where they are not."""
+    return {
+        name: tuple(
+            Haystack(
+                each["name"],
+                tuple(Item(item["label"], item["text"], item["at"] or UNDATED) for item in each["items"]),
+                tuple(
+                    Question(said["id"], said["text"], said["kind"], said["at"] or UNDATED, frozenset(said["wanted"]))
+                    for said in each["questions"]
+                ),
+                each["type"],
+                bool(of.get("before")),
+            )
+            for each in of["haystacks"]
+        )
+        for name, of in read.items()
+    }
 
 
 def _turns(conversation: Any, left: Left) -> Iterator[Item]:

@@ -1,4 +1,4 @@
-"""The data sets of the retrieval benchmark: a file of either form, as memories and questions.
+"""The data sets of the retrieval benchmarks: a file of any form, as memories and questions.
 
 The forms are told in `bench/data_forms.py`. A file may be packed with xz or gzip.
 """
@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from bench.data_forms import Haystack, Left, locomo, longmemeval
+from bench.data_forms import Haystack, Left, locomo, longmemeval, named_sets
 
 _XZ: Final = b"\xfd7zXZ\x00"
 _GZIP: Final = b"\x1f\x8b"
@@ -68,6 +68,22 @@ def load(path: Path) -> Dataset:
         return parse(read)
     except DataUnusable as error:
         raise DataUnusable(f"{path}: {error}") from error
+
+
+def load_sets(path: Path) -> dict[str, tuple[Haystack, ...]]:
+    """The sets of a file of any form by their names; LongMemEval and LoCoMo are one set each.
+
+    Raises:
+        DataUnusable: see `load`.
+    """
+    try:
+        read = _decoded(path)
+        if isinstance(read, dict) and all(isinstance(each, dict) and "haystacks" in each for each in read.values()):
+            return named_sets(read)
+    except (OSError, EOFError, ValueError, KeyError, TypeError, lzma.LZMAError, zlib.error) as error:
+        raise DataUnusable(f"{path} cannot be read: {error!r}") from error
+    dataset = parse(read)
+    return {dataset.form: dataset.haystacks}
 
 
 def _decoded(path: Path) -> Any:

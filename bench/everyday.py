@@ -30,8 +30,8 @@ class Asked(NamedTuple):
     shown: list[tuple[str, float]]
 
 
-async def ask() -> list[Asked]:
-    """Store the memories and ask each question."""
+def read_everyday() -> tuple[dict[str, str], list[tuple[str, frozenset[str]]]]:
+    """The labels of the memories by their texts, and each question with the labels of what answers it."""
     memories: dict[str, str] = {}
     questions: list[tuple[str, frozenset[str]]] = []
     for line in DATA.read_text(encoding="utf-8").splitlines():
@@ -42,6 +42,12 @@ async def ask() -> list[Asked]:
             head, text = line.split(" | ", 1)
             labels = head.split(" ")[2]
             questions.append((text, frozenset(() if labels == "-" else labels.split(","))))
+    return memories, questions
+
+
+async def ask() -> list[Asked]:
+    """Store the memories and ask each question."""
+    memories, questions = read_everyday()
     asked: list[Asked] = []
     async with runtime(consolidator="0", consolidate_in_background="0") as running, running.client() as client:
         await fill(client, memories)

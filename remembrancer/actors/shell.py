@@ -59,6 +59,8 @@ HEARD_WAIT_S: Final = 1.0
 """How long a process that cannot start waits for the launcher to have heard why."""
 LOCK_WAIT_S: Final = 10.0
 """How long a new actor waits for a dying predecessor's lock."""
+NICENESS: Final = 10
+"""Of 19: a client's request goes first, and the work still gets done on a busy machine."""
 MAX_LOG_BYTES: Final = 4 * 1024 * 1024
 KEPT_LOGS: Final = 3
 
@@ -300,3 +302,16 @@ async def acquire(lock: FileLock, owner: str) -> None:
             await anyio.sleep(0.02)
         return
     raise HomeUnusable(f"another {owner} still holds {lock.path}: look for it in the output of remembrancer status")
+
+
+def lower_priority() -> None:
+    """Have this process served after all others: by the processor, and by the disk where the system can do that."""
+    import psutil  # which those for whom somebody waits need not import
+
+    process = psutil.Process()
+    try:
+        process.nice(NICENESS)
+        if hasattr(process, "ionice"):  # not on macOS
+            process.ionice(psutil.IOPRIO_CLASS_IDLE)
+    except (psutil.Error, OSError) as error:
+        logger.info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})

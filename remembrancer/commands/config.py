@@ -81,6 +81,8 @@ def written(value: object) -> str:
     """A value as one writes it in a variable."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "true", False: "false"}[value]
+    if isinstance(value, tuple):
+        return ",".join(value) or "none"
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 

@@ -1,4 +1,5 @@
-"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine.
+"""`remembrancer import`: take in what `remembrancer export` has written, here or on another machine, or a database of
+linked nodes (`memory.db` of the design whose tools the toolset `nodes` has).
 
 Every line is checked before anything is sent: what a tool would refuse to store is refused here too, and named with the
 number of its line. The rest goes to the store in batches, in the order of the file; the id of each operation comes from
@@ -19,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import closing, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -35,10 +37,13 @@ from remembrancer.commands.export import (
     SessionLine,
     decode_header,
     decode_line,
+    encode_header,
+    encode_line,
 )
 from remembrancer.commands.home_files import (
     PRIVATE_UMASK,
     USER_RECORDS,
+    FileUnusable,
     cannot,
     open_file,
     refuse_unfinished,
@@ -52,15 +57,18 @@ from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.limits import MAX_SESSION_ID, check_memory, check_time
 from remembrancer.memory.text import clean_name, printable
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.session_life import SessionEntry
+from remembrancer.protocol.session_life import SHELL_SESSION, SessionEntry
 from remembrancer.protocol.writes import (
     BatchApplied,
     ImportMemory,
     ImportSessions,
+    MemoryLink,
     Operation,
     PortableMemory,
     ProjectRef,
+    SourceRef,
     Submit,
     SubmitBatch,
 )
@@ -357,7 +365,11 @@ def main(argv: list[str]) -> int:
         "8 the store has no room, 9 the store stays away (run it again: it goes on), "
         "10 the file is no export, or of a newer release",
     )
-    parser.add_argument("file", metavar="FILE", help="what 'remembrancer export' has written; - is standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="what 'remembrancer export' has written, or a memory.db of linked nodes; - is standard input",
+    )
     parser.add_argument(
         "--project",
         action="append",
@@ -414,7 +426,14 @@ def _input(named: str) -> Iterator[IO[bytes]]:
     if named != "-":
         try:
             with Path(named).expanduser().open("rb") as file:
-                yield file
+                if file.read(len(SQLITE)) != SQLITE:
+                    file.seek(0)
+                    yield file
+                    return
+            with tempfile.TemporaryFile() as spool:
+                spool.writelines(lines_of_nodes(Path(named).expanduser(), project_of(Path.cwd())))
+                spool.seek(0)
+                yield spool
         except OSError as error:
             raise cannot("read", named, error) from error
         return
@@ -423,6 +442,56 @@ def _input(named: str) -> Iterator[IO[bytes]]:
             spool.write(chunk)
         spool.seek(0)
         yield spool
+
+
+SQLITE: Final = b"SQLite format 3\0"
+
+
+def lines_of_nodes(path: Path, project: ProjectRef) -> Iterator[bytes]:
+    """The lines of an export of a database of linked nodes, as memories of a project. Each node keeps its links, which
+    are of both its ends; its id follows from the one that it had.
+
+    Raises:
+        FileUnusable: it has no such nodes, or a row is not as it should be.
+    """
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+            rows = connection.execute(
+                "SELECT id, content, tags, links, source, created_at, last_accessed, access_count FROM nodes"
+            ).fetchall()
+        created = {row[0]: datetime.fromisoformat(row[5]).timestamp() for row in rows}
+        ids = {node: derive_memory_id(f"node {node}", at) for node, at in created.items()}
+        memories, linked = [], set[frozenset[str]]()
+        for node, content, tags, links, source, _, last_accessed, access_count in rows:
+            at, related = created[node], []
+            for other in json.loads(links or "[]"):
+                if other in ids and other != node and frozenset((node, other)) not in linked:
+                    linked.add(frozenset((node, other)))
+                    related.append(MemoryLink(ids[other], "related_to", 1.0, at))
+            memories.append(
+                PortableMemory(
+                    id=ids[node],
+                    content=content,
+                    type="semantic",
+                    scope="project",
+                    session_id=SHELL_SESSION,
+                    tags=tuple(json.loads(tags or "[]")),
+                    source=SourceRef(label=source or None),
+                    pinned=True,
+                    created_at=at,
+                    updated_at=at,
+                    access_count=access_count or 0,
+                    last_accessed_at=datetime.fromisoformat(last_accessed).timestamp() if last_accessed else None,
+                    links=tuple(related),
+                )
+            )
+    except (sqlite3.Error, ValueError, TypeError) as error:
+        raise FileUnusable(f"{path} is a database, and not one of linked nodes: {error}") from error
+    yield encode_header(time.time())
+    yield encode_line(ProjectLine(project.id, project.path))
+    for memory in memories:
+        yield encode_line(MemoryLine(memory, project.id))
+    yield encode_line(EndLine(1, len(memories), 0))
 
 
 async def _import(file: IO[bytes], targets: Mapping[str, ProjectRef], refused: Set[int], dry_run: bool) -> Report:

@@ -47,6 +47,7 @@ ADVICE: Final = {
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
 GATEWAY_FIELDS: Final = ("sessions", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
+INDEXER_FIELDS: Final = ("workspaces", "files", "syncs", "watching", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
 MIB: Final = 1024 * 1024
 NEARLY_FULL_BYTES: Final = 32 * MIB
@@ -194,6 +195,7 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
         "counts": msgspec.to_builtins(store.counts) if store else {},
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
         "consolidator": _fields(status.consolidator if status else None, *CONSOLIDATOR_FIELDS),
+        "indexer": _fields(status.indexer if status else None, *INDEXER_FIELDS),
         "warnings": [*(status.warnings if status else ()), *map(str, problems)],
     }
 
@@ -263,6 +265,10 @@ def _work(status: RuntimeStatus) -> list[str]:
         now = f"at work: {health.job}" if health.job else "waits for work"
         failed = f", {health.failed} failed (the last: {health.error})" if health.failed and health.error else ""
         lines.append(f"consolidator {now}; {health.finished} done{failed}")
+    if status.indexer is not None:
+        indexer = status.indexer
+        trouble = f"; {indexer.error}" if indexer.error else "" if indexer.watching else "; the system tells no changes"
+        lines.append(f"indexer     {indexer.files} files in {indexer.workspaces} workspaces{trouble}")
     return lines
 
 

@@ -44,29 +44,43 @@ READ_ELSEWHERE: Final = frozenset({"CONFIG_PATH", "DB_PATH", "SESSION_ID"})
 """Read where the home is looked for, and by the bridge."""
 UNUSED_VARIABLES: Final = {"REMOTE_URL": "remote_url"}
 
-FOREIGN_KEYS: Final = {"embedding_model": "model"}
-"""In a file, to our setting."""
+FOREIGN_KEYS: Final = {
+    "embedding_model": "model",
+    "sources.memory.enabled": "notes",
+    "sources.memory.paths": "notes_paths",
+    "sources.memory.extraPaths": "notes_extra_paths",
+    "sources.sessions.enabled": "transcripts",
+    "sources.sessions.path": "transcripts_path",
+    "sources.sessions.syncThreshold.deltaBytes": "transcripts_delta_bytes",
+    "sources.sessions.syncThreshold.deltaMessages": "transcripts_delta_messages",
+    "chunking.tokens": "chunk_tokens",
+    "chunking.overlap": "chunk_overlap",
+    "chunking.boundaryAware": "chunk_at_boundaries",
+    "search.maxResults": "search_max_results",
+    "search.minScore": "search_min_score",
+    "search.hybrid.enabled": "search_hybrid",
+    "search.hybrid.vectorWeight": "search_vector_weight",
+    "search.hybrid.keywordWeight": "search_keyword_weight",
+    "search.hybrid.candidateMultiplier": "search_candidate_multiplier",
+    "sync.watchEnabled": "watch",
+    "sync.watchDebounceMs": "watch_quiet_s",
+    "sync.intervalMinutes": "sync_interval_s",
+    "store.path": "index_file",
+    "store.cache.maxEntries": "embedding_cache_entries",
+}
+"""In a file, to our setting. A dot stands between the name of a section and a name in it."""
+SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
+"""What one of the units of such a setting comes to."""
+CACHE_SWITCH: Final = "store.cache.enabled"
+EXTENSION: Final = "store.vectorExtensionPath"
+_INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
+SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, CACHE_SWITCH, EXTENSION})
 DB_PATH: Final = "db_path"
 DIMENSIONS: Final = "embedding_dimensions"
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384}
 
 UNUSED_KEYS: Final = frozenset(
-    {
-        "namespace",
-        "database",
-        "remote_url",
-        "remote_user",
-        "remote_pass",
-        # The second one's sections, which are about indexing files.
-        "workspace",
-        "sources",
-        "embedding",
-        "chunking",
-        "search",
-        "sync",
-        "store",
-        "secrets",
-    }
+    {"namespace", "database", "remote_url", "remote_user", "remote_pass", "embedding", "secrets"}
 )
 """In a file: accepted with any value, and without effect in this release."""
 
@@ -159,13 +173,30 @@ class _Reader:
         except ValueError as error:
             self.problems.append(f"{file}: {error}")
             return
+        content = self._without_sections(file, content)
+        self._check_mode(file, content)
         ours = {name: value for name, value in content.items() if name in _FIELDS}
         for name, value in content.items():
             if name not in ours:
                 self._take_foreign_key(name, value, Origin(name, file))
         for name, value in ours.items():
             self._take(name, value, Origin(name, file), strict=True)
-        self._check_mode(file, content)
+        if content.get(CACHE_SWITCH) is False:
+            self._take(FOREIGN_KEYS["store.cache.maxEntries"], 0, Origin(CACHE_SWITCH, file), strict=True)
+
+    def _without_sections(self, file: Path, content: Mapping[str, object], section: str = "") -> dict[str, object]:
+        """The names and values of a file, those in the sections of another server under names with dots."""
+        flat: dict[str, object] = {}
+        for name, value in content.items():
+            full = section + name
+            below = sorted(each for each in SECTION_KEYS if each.startswith(f"{full}."))
+            if not below:
+                flat[full] = value
+            elif isinstance(value, dict):
+                flat |= self._without_sections(file, value, f"{full}.")
+            else:
+                self.problems.append(f"{Origin(full, file)} must hold names and their values, such as {below[0]}")
+        return flat
 
     def read_foreign_variables(self, environ: Mapping[str, str]) -> None:
         known = sorted({*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE})
@@ -193,6 +224,7 @@ class _Reader:
     def result(self) -> Configuration:
         self._check_weights()
         self._check_grace()
+        self._check_files()
         self._check_dimensions()
         self._warn_of_unused()
         settings = msgspec.structs.replace(Settings(), **self._values)
@@ -219,6 +251,8 @@ class _Reader:
                 return
             if value.lower() == NONE and _FIELDS[name].default is None:
                 value = None
+            elif not strict and isinstance(_FIELDS[name].default, tuple):
+                value = [each.strip() for each in value.split(",") if each.strip() and value.lower() != NONE]
         try:
             self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
         except msgspec.ValidationError:
@@ -228,7 +262,17 @@ class _Reader:
 
     def _take_foreign_key(self, name: str, value: object, origin: Origin) -> None:
         if name in FOREIGN_KEYS:
+            if name in SECONDS and isinstance(value, int | float) and not isinstance(value, bool):
+                value *= SECONDS[name]
             self._take(FOREIGN_KEYS[name], value, origin, strict=True)
+        elif name == CACHE_SWITCH:
+            if not isinstance(value, bool):
+                self.problems.append(f"{origin} has a value that is not allowed: it must be true or false")
+        elif name == EXTENSION:
+            if value is not None:
+                self.problems.append(
+                    f"{origin} must be null: vectors are kept by Chroma, not by an extension of SQLite"
+                )
         elif name == DB_PATH:
             if not isinstance(value, str) or not value or "\0" in value:
                 self.problems.append(f"{origin} has a value that is not allowed: it is a path")
@@ -240,7 +284,7 @@ class _Reader:
         elif name in UNUSED_KEYS:
             self._do_without(name, value, origin)
         else:
-            known = sorted({*_FIELDS, *FOREIGN_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
+            known = sorted({*_FIELDS, *SECTION_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS})
             self.problems.append(f"{origin.file}: {unknown_name(name, known)}")
 
     def _do_without(self, name: str, value: object, origin: Origin) -> None:
@@ -276,6 +320,29 @@ class _Reader:
             self.problems.append(f"{self._origins['session_grace_s']} {message}, and connected sessions would be ended")
             del self._values["session_grace_s"], self._origins["session_grace_s"]
 
+    def _check_files(self) -> None:
+        """What cannot be seen from one setting's type."""
+        names = ("chunk_tokens", "chunk_overlap", "search_vector_weight", "search_keyword_weight")
+        tokens, overlap, meaning, words = (self._value(name) for name in names)
+        if overlap > tokens // 2:
+            self._refuse("chunk_overlap", f"it may be half of a chunk of {tokens} at most", beside="chunk_tokens")
+        if meaning == words == 0:
+            self._refuse("search_keyword_weight", "one of the weights must be above 0", beside="search_vector_weight")
+        if not _INDEX_NAME.fullmatch(self._value("index_file")):
+            self._refuse("index_file", "it must be the name of a file alone, such as memory.sqlite")
+        if not (self._value("workspace") or "/").startswith(("/", "~")):
+            self._refuse("workspace", "it must be the absolute path of a directory")
+
+    def _refuse(self, name: str, why: str, *, beside: str = "") -> None:
+        origin = self._origins.get(name) or self._origins[beside]
+        self.problems.append(f"{origin} has a value that is not allowed: {why}")
+        for each in (name, beside):
+            self._values.pop(each, None)
+            self._origins.pop(each, None)
+
+    def _value(self, name: str) -> Any:
+        return self._values.get(name, _FIELDS[name].default)
+
     def _check_dimensions(self) -> None:
         if self._dimensions is None:
             return
@@ -298,7 +365,7 @@ def _is_text(value: str) -> bool:
 
 
 HIDDEN: Final = "***"
-_SECRET_NAME: Final = re.compile("pass|token|secret|key", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile("pass|secret|token(?!s)|keys?(?![a-z])", re.IGNORECASE)
 _HARMLESS_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^@?#]*", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -315,8 +382,10 @@ def holds_secret(name: str, value: object) -> bool:
 
 def shown(name: str, value: object) -> str:
     """A setting's value as it may be printed: no secret, and no address that has a user, a password or a query."""
-    if is_secret(name) or isinstance(value, dict | list):  # which may hold anything
+    if is_secret(name) or isinstance(value, dict):  # which may hold anything
         return HIDDEN
+    if isinstance(value, list | tuple):
+        return ",".join(shown(name, each) for each in value)
     text = str(value)
     if ("://" not in text and "url" not in name.lower()) or _HARMLESS_ADDRESS.fullmatch(text):
         return text

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule, MaintenanceRules
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules
+from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS
 from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
@@ -21,6 +22,9 @@ NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOO
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 LongSeconds = Annotated[float, Meta(gt=0, le=3_153_600_000)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
+Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\0]+$")]
+Names = tuple[Text, ...]
+"""In a variable they are separated by commas."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,6 +110,53 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For so long can be undone what the consolidator did."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
     """The longest context that a hook gives an assistant; 0: none."""
+    notes: bool = True
+    """Whether the Markdown notes of a session's working tree are indexed and searched."""
+    notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
+    """Where the notes are, relative to the working tree: files, and directories (whose `*.md` count, at any depth)."""
+    notes_extra_paths: Names = ()
+    """Files and directories with more notes, read and never written; an absolute path belongs to every project."""
+    notes_ignored_by_git: bool = True
+    """Whether the first note that is stored in a git repository adds the notes' directory to its `.gitignore`."""
+    workspace: Text | None = None
+    """The directory whose notes every session has, whichever project it works in; None: each its own working tree."""
+    transcripts: bool = False
+    """Whether the transcripts of past sessions are indexed and searched."""
+    transcripts_path: Text = "~/.claude/projects/*/*.jsonl"
+    """Which files are transcripts: a path with the wildcards of a shell, or a directory with `*.jsonl`."""
+    transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
+    """A transcript is read again when it has grown by so much,"""
+    transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
+    """or by so many lines, or when its session is over."""
+    chunk_tokens: Annotated[int, Meta(ge=LEAST_CHUNK_TOKENS, le=8000)] = 400
+    """Tokens of a chunk of a file, at most."""
+    chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
+    """So many of them may be the end of the chunk before; half of a chunk at most."""
+    chunk_at_boundaries: bool = True
+    """Whether files are cut between headings and blocks; without, between lines."""
+    search_max_results: Annotated[int, Meta(ge=1, le=100)] = 8
+    """How many results `memory_search` gives when it is not told."""
+    search_min_score: Weight = 0.3
+    """The lowest score of a result, when it is not told."""
+    search_hybrid: bool = True
+    """Whether notes are searched by words as well; without, by meaning alone, as long as there are vectors."""
+    search_vector_weight: Weight = 0.7
+    search_keyword_weight: Weight = 0.3
+    """The shares of meaning and of words in a result's score."""
+    search_ranking: Literal["relevance", "ranks"] = "relevance"
+    """What orders the results: the rule for memories, or the cosine and the place among those with words, weighed."""
+    search_candidate_multiplier: Annotated[int, Meta(ge=1, le=50)] = 4
+    """So many candidates for each result wanted are ranked, of each sort of search."""
+    watch: bool = True
+    """Whether changed files are noticed at once; without, at a search's `memory_sync` and after the interval."""
+    watch_quiet_s: Annotated[float, Meta(ge=0, le=3600)] = 2.0
+    """Changed files are read when nothing has changed for so long."""
+    sync_interval_s: Annotated[float, Meta(ge=0, le=604_800)] = 0.0
+    """How often all files are looked at even if no change was noticed; 0: never."""
+    index_file: Text = "index.db"
+    """The name of the file, beside a project's records, with what was read from its notes and transcripts."""
+    embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
+    """Vectors of chunks that are kept for their return; 0: none."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 
@@ -185,6 +236,8 @@ def _in_words(schema: dict[str, Any]) -> str:
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     kind = schema["type"]
+    if kind == "array":
+        return "texts (in a variable separated by commas)"
     if kind not in ("integer", "number"):
         return {"boolean": "true or false", "null": "none"}.get(kind, "a text")
     noun = "a whole number" if kind == "integer" else "a number"

@@ -74,6 +74,7 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
             ("domain", before.domain != after.domain),
             ("valid_from", before.valid_from != after.valid_from),
             ("valid_until", before.valid_until != after.valid_until),
+            ("pinned", before.pinned != after.pinned),
             ("scope", before.scope != after.scope),
             ("status", before.forgotten != after.forgotten or before.status != after.status),
         )
@@ -89,7 +90,9 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         before,
         content=before.content if change.content is None else change.content,
         importance=before.importance if change.importance is None else change.importance,
-        tags=_with_tags(before.tags, change.add_tags, change.remove_tags, "tags"),
+        tags=_with_tags(
+            before.tags if change.tags is None else change.tags, change.add_tags, change.remove_tags, "tags"
+        ),
         metadata=_merged(before.metadata, change.metadata or {}, "metadata"),
         related_entities=with_subjects(
             _with_entities(before.related_entities, change.add_entities, change.remove_entities)
@@ -144,6 +147,7 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
             : max(MAX_ENTITIES, len(known.related_entities))
         ],
         structured={**again.structured, **known.structured},
+        pinned=known.pinned or again.pinned,
         summary=known.summary or again.summary,
         domain=known.domain or again.domain,
         status="active" if known.status in ("archived", "consolidated") else known.status,
@@ -173,6 +177,7 @@ def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
         domain=old.domain,
         valid_from=old.valid_from,
         valid_until=old.valid_until,
+        pinned=old.pinned,
         status=old.status if old.scope == before.scope else "active",
         forgotten=False,
         forgotten_reason=None,

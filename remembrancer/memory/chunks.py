@@ -14,10 +14,8 @@ from typing import Final, NamedTuple
 
 from markdown_it import MarkdownIt
 
-from remembrancer.memory.tokens import estimate_tokens, truncate
+from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS, estimate_tokens, truncate
 
-LEAST_TOKENS: Final = 32
-"""The smallest chunks that can be asked for. The overlap may be half of one at most."""
 SECTION_SHARE: Final = 1 / 4
 """A heading begins another chunk when there is as much of one already; shorter sections share a chunk."""
 LONGEST_TITLE: Final = 120
@@ -44,19 +42,19 @@ class Chunk(NamedTuple):
     text: str
 
 
-def chunks_of(text: str, tokens: int = 400, overlap: int = 80) -> list[Chunk]:
+def chunks_of(text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: bool = True) -> list[Chunk]:
     """The chunks of a text in order, none estimated at more than `tokens`; every line that is not blank is in one.
 
     A chunk that goes on where the one before it was cut begins with up to `overlap` tokens of that one: whole lines, or
     else sentences, or else words. One that begins with a heading does not, and neither does one whose first block would
-    no longer fit.
+    no longer fit. Without `at_blocks`, headings and blocks are lines like others.
 
     Raises:
         ValueError: `tokens` is too few, or `overlap` is more than half of it.
     """
-    if tokens < LEAST_TOKENS or not 0 <= overlap <= tokens // 2:
-        raise ValueError(f"a chunk has {LEAST_TOKENS} tokens at least, and an overlap of half of that at most")
-    return list(_Cutter(text, tokens, overlap).chunks())
+    if tokens < LEAST_CHUNK_TOKENS or not 0 <= overlap <= tokens // 2:
+        raise ValueError(f"a chunk has {LEAST_CHUNK_TOKENS} tokens at least, and an overlap of half of that at most")
+    return list(_Cutter(text, tokens, overlap, at_blocks).chunks())
 
 
 def line_starts(text: str) -> list[int]:
@@ -86,8 +84,9 @@ class _Piece(NamedTuple):
 
 
 class _Cutter:
-    def __init__(self, text: str, tokens: int, overlap: int) -> None:
+    def __init__(self, text: str, tokens: int, overlap: int, at_blocks: bool) -> None:
         self._text = text
+        self._at_blocks = at_blocks
         self._limit = tokens
         self._overlap = overlap
         self._starts = line_starts(text)
@@ -127,7 +126,7 @@ class _Cutter:
         """All that is to be packed. Headings stay with what follows them, if both fit into a chunk."""
         path: list[tuple[int, str]] = []
         waiting: _Piece | None = None
-        for block in _filled(self._blocks(), 0, len(self._blank)):
+        for block in _filled(self._blocks() if self._at_blocks else [], 0, len(self._blank)):
             if block.title:
                 path = [each for each in path if each[0] < block.level]
                 path.append((block.level, block.title))

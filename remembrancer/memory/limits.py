@@ -107,6 +107,7 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
     for field, text, longest in (
         ("source.tool", memory.source.tool, MAX_NAME),
         ("source.file", memory.source.file, MAX_PATH),
+        ("source.label", memory.source.label, MAX_NAME),
         ("domain", memory.domain, MAX_NAME),
     ):
         if text is not None:

@@ -166,6 +166,8 @@ def _standing(memory: Material, scope: Scope) -> str | None:
         return f"its scope is {memory.scope}, not {scope}"
     if memory.undone == "promoted":
         return "its promotion was undone"
+    if memory.pinned:
+        return "it is pinned to its place"
     if memory.status == "active" or (scope == "session" and memory.status == "consolidated"):
         return None
     return f"it is {memory.status}"

@@ -206,6 +206,18 @@ def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Ke
     return {key: share * cosines[key] + (1.0 - share) * bm25s[key] for key in candidates}
 
 
+def weighted_ranks(
+    candidates: Mapping[Key, Signals], vector_weight: float = 0.7, keyword_weight: float = 0.3
+) -> dict[Key, float]:
+    """The cosine, and 1 / (1 + the place among those that have words of the query), weighed: in [0, 1]."""
+    by_words = sorted((key for key in candidates if candidates[key].bm25), key=lambda key: -(candidates[key].bm25 or 0))
+    ranks = {key: 1.0 / (1 + place) for place, key in enumerate(by_words)}
+    return {
+        key: vector_weight * max(0.0, each.cosine or 0.0) + keyword_weight * ranks.get(key, 0.0)
+        for key, each in candidates.items()
+    }
+
+
 def first_of(values: Mapping[int, float]) -> list[int]:
     """The candidates that one search has put first, of those that may boost their neighbours."""
     return sorted(values, key=lambda number: (-values[number], number))[:NEIGHBOUR_SOURCES]
@@ -244,6 +256,13 @@ def timely(relevance: Mapping[Key, float], near: Mapping[Key, float]) -> dict[Ke
     moved = {key: own * (1.0 + telling * near.get(key, 0.0)) for key, own in relevance.items()}
     best = max(moved.values(), default=0.0)
     return moved if best <= 1.0 else {key: value / best for key, value in moved.items()}
+
+
+def verbatim_first(relevance: Mapping[Key, float], verbatim: Collection[Key]) -> dict[Key, float]:
+    """Relevance in [0, 1] where some have the question word for word: these come before all others."""
+    if not verbatim:
+        return dict(relevance)
+    return {key: 0.9 + 0.1 * own if key in verbatim else 0.5 * own for key, own in relevance.items()}
 
 
 def _scaled(values: Mapping[Key, float | None], floor: float, least: float = 0.0) -> dict[Key, float]:

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping, Sequence
+from operator import mul
 from typing import Final, NamedTuple, TypeVar
 
 from remembrancer.memory.ranking import COSINE_FLOOR
 
+# As `bench.fit` prints them.
+WEIGHTS: Final = (-2.84, 5.65, 1.14, -5.59, -0.48, -0.3, -0.7, 1.75, -2.31, 10.36, 2.85, -4.07, 4.2, -0.58)
+WEIGHTS_OF_WORDS: Final = (-2.33, 7.26, 3.0, -5.06, -1.08, -0.19, -1.78, 1.04)
 ANSWERS: Final = 0.12
 """A short fact is shown only where the best of them answers with at least this probability."""
 LEAST: Final = 0.05
@@ -45,31 +49,19 @@ class Evidence(NamedTuple):
     """It is told what happened, often in several memories."""
 
 
+def features(evidence: Evidence) -> tuple[float, ...]:
+    """What the model weighs: with a vector by `WEIGHTS`, without one by `WEIGHTS_OF_WORDS`."""
+    cosine, margin, covered, units, missed, other, long, event = evidence
+    known = (1.0, covered, long * covered, event * covered, math.log(1 + units), missed, long, event)
+    if cosine is None:
+        return known
+    return (*known, cosine, margin, long * margin, event * margin, cosine * covered, other)
+
+
 def probability(evidence: Evidence) -> float:
     """The probability that a memory answers."""
-    cosine, margin, covered, units, missed, other, long, event = evidence
-    if cosine is None:
-        log_odds = (
-            -2.24
-            + (7.19 + 2.16 * long - 4.93 * event) * covered
-            - 1.09 * math.log(1 + units)
-            - 0.33 * missed
-            - 1.18 * long
-            + 0.93 * event
-        )
-    else:
-        log_odds = (
-            -2.98
-            - 1.72 * cosine
-            + (10.26 + 3.62 * long - 4.39 * event) * margin
-            + (5.66 + 3.63 * cosine + 0.46 * long - 5.29 * event) * covered
-            - 0.47 * math.log(1 + units)
-            - 0.74 * other
-            - 0.42 * missed
-            - 0.25 * long
-            + 1.55 * event
-        )
-    return 1.0 / (1.0 + math.exp(-log_odds))
+    weights = WEIGHTS_OF_WORDS if evidence.cosine is None else WEIGHTS
+    return 1.0 / (1.0 + math.exp(-sum(map(mul, weights, features(evidence)))))
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:

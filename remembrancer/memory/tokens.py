@@ -9,6 +9,8 @@ from typing import Final
 
 WORD_LOOK_BACK: Final = 24
 """A cut goes back to the end of a word if there is one so near."""
+LEAST_CHUNK_TOKENS: Final = 32
+"""The smallest chunks of a file that can be asked for (`chunks.py`, which costs more to import)."""
 _PIECE: Final = re.compile(
     r"([A-Za-z]+)|(\d{1,3}|\n+| {2,})|([^\sA-Za-z0-9\u0080-\U0010ffff]+)|([\u0080-\U0010ffff])|\s"
 )

@@ -109,6 +109,8 @@ class NotePresence(msgspec.Struct, frozen=True, tag=True):
     """Gateway to store, every few seconds: these sessions are connected. Nothing is written. No answer."""
 
     sessions: tuple[tuple[ProjectRef, str], ...]
+    directories: tuple[tuple[ProjectRef, str], ...] = ()
+    """The roots of the working trees that they are in."""
 
 
 # --- Jobs.
@@ -228,6 +230,7 @@ class Material(msgspec.Struct, frozen=True, omit_defaults=True):
     archived_at: float | None = None
     """When it was archived, for one that is."""
     valid_until: float | None = None
+    pinned: bool = False
     vector: bytes = b""
     undone: str = ""
     """What a run had done to it (as the history calls it), if undoing that was the last change to it."""

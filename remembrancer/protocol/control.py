@@ -10,7 +10,7 @@ from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.tracing import TraceReport
 from remembrancer.protocol.work import ModelChoice
 
-Role = Literal["store", "gateway", "embedder", "consolidator"]
+Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
 ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
 
 
@@ -73,6 +73,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     """Of each file that somebody wanted and that cannot be opened, why not."""
     models: tuple[ModelChoice, ...] = ()
     """The models that embedders are needed for, the one first that all but one of them are to have."""
+    has_files: bool = False
+    """Whether a project in use has files to be indexed."""
 
 
 class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
@@ -111,7 +113,18 @@ class ConsolidatorHealth(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth
+class IndexerHealth(msgspec.Struct, frozen=True, tag=True):
+    """How the indexer is: how many workspaces it watches, what it has read, and what went wrong last."""
+
+    workspaces: int = 0
+    files: int = 0
+    syncs: int = 0
+    watching: bool = True
+    """Whether the system tells of changes; without, files are compared from time to time."""
+    error: str | None = None
+
+
+ProcessHealth = StoreHealth | GatewayHealth | EmbedderHealth | ConsolidatorHealth | IndexerHealth
 
 
 class Ready(msgspec.Struct, frozen=True, tag=True):
@@ -190,6 +203,7 @@ class RuntimeStatus(msgspec.Struct, frozen=True, tag=True):
     store: StoreHealth | None
     warnings: tuple[str, ...] = ()
     consolidator: ConsolidatorHealth | None = None
+    indexer: IndexerHealth | None = None
 
 
 class ProcessTraces(msgspec.Struct, frozen=True):

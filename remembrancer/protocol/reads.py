@@ -178,6 +178,36 @@ class Listed(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
+class FollowLinks(msgspec.Struct, frozen=True, tag=True):
+    """These memories, and those related to them, up to `depth` links away, the nearest first. Answered by `LinksFound`.
+
+    Raises `NotFound` if none of them is there.
+    """
+
+    project: ProjectRef
+    session_id: str
+    memory_ids: tuple[str, ...]
+    depth: int = 0
+    limit: int = 1000
+    counts_accesses: bool = True
+
+
+class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):
+    """A memory with the ids of those that it is related to, and how many links it is away from the start."""
+
+    related: tuple[str, ...] = ()
+    distance: int = 0
+    last_accessed_at: float | None = None
+
+
+class LinksFound(msgspec.Struct, frozen=True, tag=True):
+    """What was found, in the order asked for and then by distance. `more`: there is more within the depth."""
+
+    memories: tuple[LinkedMemory, ...]
+    more: bool = False
+    notices: tuple[Notice, ...] = ()
+
+
 class AwaitEmbedding(msgspec.Struct, frozen=True, tag=True):
     """Tell me when this memory has its vectors, or when my deadline comes. Answered by `EmbeddingState`."""
 

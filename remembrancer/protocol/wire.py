@@ -19,15 +19,18 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.control import FromLauncher, ToCommand, ToLauncher
 from remembrancer.protocol.errors import FrameRejected, VersionMismatch
+from remembrancer.protocol.files import FileReply, FileRequest, IndexerRequest, ToIndexer
 from remembrancer.protocol.reads import (
     AwaitEmbedding,
     ContextGathered,
     DescribeSession,
     DescribeStore,
     EmbeddingState,
+    FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    LinksFound,
     Listed,
     ListMemories,
     MemoryShown,
@@ -145,17 +148,19 @@ GatewayRequest = (
     | NoteAccess
     | GetMemory
     | ListMemories
+    | FollowLinks
     | ImportSessions
     | Reflect
     | Maintain
     | NotePresence
     | AskModels
     | ChooseModel
+    | FileRequest
 )
 WorkerMessage = (
     WorkerReady | WorkerFailed | WorkerLeaving | PassagesEmbedded | JobFailed | QueryEmbedded | PassagesReranked
 )
-ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest
+ToStore = GatewayRequest | WorkerMessage | ConsolidatorRequest | IndexerRequest
 ToGateway = (
     Applied
     | BatchApplied
@@ -171,10 +176,13 @@ ToGateway = (
     | Noted
     | MemoryShown
     | Listed
+    | LinksFound
     | Reflected
     | Maintained
     | ModelsTold
+    | FileReply
 )
+FromStoreToIndexer = ToIndexer | Refused
 FromStoreToConsolidator = ToConsolidator | Applied | Refused
 ToWorker = EmbedPassages | EmbedQuery | RerankPassages | WhoAreYou | Refused
 
@@ -182,6 +190,7 @@ encoder: Final = msgspec.msgpack.Encoder()
 to_store: Final = msgspec.msgpack.Decoder(ToStore)
 to_gateway: Final = msgspec.msgpack.Decoder(ToGateway)
 to_consolidator: Final = msgspec.msgpack.Decoder(FromStoreToConsolidator)
+to_indexer: Final = msgspec.msgpack.Decoder(FromStoreToIndexer)
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 to_launcher: Final = msgspec.msgpack.Decoder(ToLauncher)
 from_launcher: Final = msgspec.msgpack.Decoder(FromLauncher)

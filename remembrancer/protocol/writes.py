@@ -28,11 +28,12 @@ class ProjectRef(msgspec.Struct, frozen=True):
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a memory came from."""
+    """Where a memory came from. `label` is what a client calls the conversation."""
 
     tool: str | None = None
     file: str | None = None
     conversation_turn: int | None = None
+    label: str | None = None
 
 
 class EntityRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -75,13 +76,14 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
     """What a memory is: messages, snapshots, exports and the records' columns are derived from it.
 
-    `session_id` is the session that it belongs to.
+    `session_id` is the session that it belongs to. What is `pinned` is not summed up, archived or promoted by itself.
     """
 
     session_id: str
     related_entities: tuple[EntityRef, ...] = ()
     structured: dict[str, Any] = {}
     valid_from: float | None = None
+    pinned: bool = False
 
     def fields(self) -> dict[str, Any]:
         """The fields that every form of a memory has, by name."""
@@ -149,10 +151,14 @@ class PortableMemory(RecordedFields, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class StoreMemory(MemoryFields, frozen=True, kw_only=True, tag=True, tag_field="change"):
-    """Create a memory. `supersedes` is the id of one in the same file that it replaces."""
+    """Create a memory. `supersedes` is the id of one in the same file that it replaces.
+
+    `related` are ids of those that it is related to: any that is not there is passed over.
+    """
 
     memory_id: str
     supersedes: str | None = None
+    related: tuple[str, ...] = ()
 
 
 class LinkRef(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,7 +177,8 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
 
     `metadata` and `structured` are merged key by key into what is there; a value of None takes its key away.
     `remove_entities` are names. What is `cleared` is unknown again: without a beginning, or without an end. A link
-    `supersedes` also ends the time in which its target is valid.
+    `supersedes` also ends the time in which its target is valid. `tags` and `related` take the place of all that it
+    has; of `related`, which are ids of memories, any that is not there is passed over.
     """
 
     memory_id: str
@@ -192,6 +199,8 @@ class UpdateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", om
     add_links: tuple[LinkRef, ...] = ()
     remove_links: tuple[LinkRef, ...] = ()
     cleared: tuple[ValidityEnd, ...] = ()
+    tags: tuple[str, ...] | None = None
+    related: tuple[str, ...] | None = None
 
     def ends_asked(self) -> set[ValidityEnd]:
         """Which ends of the validity it gives or takes away."""
@@ -313,7 +322,8 @@ class SessionsImported(msgspec.Struct, frozen=True, tag=True):
 class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """What came of a `StoreMemory`: the memory's id, which is another than was asked for if its text was known.
 
-    `duplicates` are ids of other memories with the very same content, oldest first.
+    `duplicates` are ids of other memories with the very same content, oldest first; `missing` those of what it was to
+    be related to and that is not there.
     """
 
     memory_id: str
@@ -322,15 +332,20 @@ class StoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, ta
     graph_edges_created: int = 0
     duplicates: tuple[str, ...] = ()
     already_known: bool = False
+    missing: tuple[str, ...] = ()
 
 
 class UpdatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
-    """What came of an `UpdateMemory`: which fields differ from before (none: no new version was made)."""
+    """What came of an `UpdateMemory`: which fields differ from before (none: no new version was made).
+
+    `missing` are ids of what it was to be related to and that is not there.
+    """
 
     memory_id: str
     updated_fields: tuple[str, ...]
     re_embedded: bool
     version: int
+    missing: tuple[str, ...] = ()
 
 
 class TaggedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):

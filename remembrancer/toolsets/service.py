@@ -29,6 +29,8 @@ class Caller:
     session_id: str
     project: ProjectRef
     started_at: float
+    directory: str = ""
+    """The root of the working tree that the session is in: its notes are the project's files there."""
 
 
 class Away(msgspec.Struct, frozen=True):

@@ -116,7 +116,8 @@ class Tool(Generic[T]):
         return {**described, "annotations": hints} if hints else described
 
 
-_registered: Final[dict[str, Tool[Any]]] = {}
+_registered: Final[dict[tuple[str, str], Tool[Any]]] = {}
+"""By toolset and name."""
 
 
 def tool(description: str, *, read_only: bool = False, destructive: bool = False) -> Callable[[Handler[T]], Handler[T]]:
@@ -125,37 +126,40 @@ def tool(description: str, *, read_only: bool = False, destructive: bool = False
     `destructive`: it may hide or replace what is remembered.
 
     Raises:
-        ValueError: there is a tool of that name already.
+        ValueError: there is a tool of that name in the toolset already.
     """
 
     def register(run: Handler[T]) -> Handler[T]:
         name: str = run.__name__
-        if name in _registered:
-            raise ValueError(f"two tools have the name {name}: in {_registered[name].toolset} and in {run.__module__}")
+        toolset = run.__module__.split(".")[-2]
+        if (toolset, name) in _registered:
+            raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {run.__module__}")
         _, arguments, *_ = typing.get_type_hints(run).values()
         decoder: ArgumentDecoder[T] = ArgumentDecoder(arguments)
-        toolset = run.__module__.split(".")[-2]
-        _registered[name] = Tool(name, toolset, description, decoder, run, read_only, destructive)
+        _registered[toolset, name] = Tool(name, toolset, description, decoder, run, read_only, destructive)
         return run
 
     return register
 
 
-def load_tools() -> dict[str, Tool[Any]]:
-    """Every tool of every toolset, by name: their modules are imported, and so register them.
+def load_tools() -> list[Tool[Any]]:
+    """Every tool of every toolset, in the order of their names: their modules are imported, and so register them.
 
     Raises:
-        ValueError: two tools have one name.
+        ValueError: two tools of a toolset have one name.
     """
     for family in pkgutil.iter_modules(toolsets.__path__, f"{toolsets.__name__}."):
         if family.ispkg:
             for module in pkgutil.iter_modules(importlib.import_module(family.name).__path__, f"{family.name}."):
                 importlib.import_module(module.name)
-    return dict(sorted(_registered.items()))
+    return [_registered[key] for key in sorted(_registered)]
 
 
 def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[str, Tool[Any]], list[Notice]]:
-    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name."""
+    """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name.
+
+    Of two tools of one name it is that of the toolset that is named first.
+    """
     families: dict[str, dict[str, Tool[Any]]] = {}
     for each in tools:
         families.setdefault(each.toolset, {})[each.name] = each
@@ -166,7 +170,7 @@ def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[s
         if name not in families
     ]
     chosen = [name for name in names if name in families] or DEFAULT_TOOLSETS
-    return {name: each for family in chosen for name, each in families[family].items()}, notices
+    return {name: each for family in reversed(chosen) for name, each in families[family].items()}, notices
 
 
 async def call_tool(

@@ -450,3 +450,15 @@ async def test_a_fragment_that_stands_in_a_memory_as_it_is_comes_first(files: Fi
             f"create create create only this, will not create as this {number}", type="episodic", importance=1.0
         )
     assert (await files.found("as this will not only create"))[0] == whole
+
+
+async def test_what_has_a_question_word_for_word_comes_before_what_has_its_words_in_other_forms(files: Files) -> None:
+    thai = "ประเทศตะวันตกเกือบทุกประเทศ และบางประเทศในตอนนี้"
+    exact = files.store(
+        "Shoes that reduce the impact on your feet and knees were told of, with all else", importance=0.1
+    )
+    also = files.store(f"{'และ ' * 30}{thai} ได้แบนการกระทำนี้", importance=0.1)
+    files.store("reducing the impacts on your feet", importance=1.0)
+    files.store("และบางประเทศในตอนนี้ ประเทศตะวันตกเกือบทุกประเทศ", importance=1.0)
+    assert (await files.found("reduce the impact on your feet"))[0] == exact
+    assert (await files.found(thai))[0] == also

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 
@@ -58,8 +59,12 @@ def collections(rig: StoreRig) -> set[str]:
         return {row[0] for row in connection.execute("SELECT name FROM collections")}
 
 
-async def newcomer(rig: StoreRig, name: str = "embedder-2", **options: bool) -> Worker:
-    return await rig.worker(name, identity=BETTER, choice=OTHER, **options)
+async def announce_again(rig: StoreRig, *workers: Worker) -> None:
+    """Announce workers to a store that was started anew, until it has heard of them."""
+    for worker in workers:
+        while not any(each.choice == worker.choice and each.workers for each in (await models(rig)).values()):
+            worker.announce()
+            await anyio.sleep(0.1)
 
 
 async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the_store(rig: StoreRig) -> None:
@@ -79,15 +84,14 @@ async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the
         late = await rig.gateway.store("word777 of the harbour chronicle")
         assert (await rig.gateway.embedding_of(late)).embedded, "new memories are found by the old model as well"
         await rig.restart()
-        old.announce()
-        await rig.gateway.until(lambda now: now.embedding.workers == 1)
+        await announce_again(rig, old)
         await rig.gateway.until_embedded()
         await assert_found_by_meaning(rig, ids)
         progress = (await models(rig))["next"]
         assert (progress.choice, progress.total) == (OTHER, MANY), "the change goes on"
         new.holds = False
         asked, known = len(new.jobs), len(new.questions)
-        new.announce()
+        await announce_again(rig, new)
         await until(lambda: len(new.jobs) - asked == MANY + 1 - 10)
         await rig.gateway.until(lambda now: now.embedding.model == "better words")
         await assert_found_by_meaning(rig, ids)

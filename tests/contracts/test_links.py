@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records
@@ -11,7 +12,11 @@ from remembrancer.protocol.writes import (
     Applied,
     ForgetMemory,
     LinkRef,
+    Operation,
     PromoteMemory,
+    RestoreMemory,
+    Scope,
+    StoreMemory,
     UpdatedResult,
     UpdateMemory,
 )
@@ -182,3 +187,54 @@ def test_a_promotion_that_somebody_asked_for_is_in_the_chain_and_in_the_log(reco
         SESSION,
         None,
     )
+
+
+def related(records: Records, memory_id: str, session_id: str = SESSION, depth: int = 0) -> dict[str, tuple[str, ...]]:
+    found = records.follow([memory_id], session_id, depth, 10)
+    return {each.id: each.related for each in found.values()}
+
+
+def test_a_relation_is_one_of_both_memories_and_replaced_as_a_whole(records: Records) -> None:
+    made = update(records, "relate", UpdateMemory(ONE, related=(TWO, FOUR, ONE, "mem_none", TWO)))
+    assert made == UpdatedResult(ONE, ("links",), False, 1, missing=("mem_none",))
+    assert related(records, ONE) == {ONE: (TWO, FOUR)}
+    assert related(records, TWO) == {TWO: (ONE,)}
+    assert update(records, "again", UpdateMemory(TWO, related=(ONE,))) == UpdatedResult(TWO, (), False, 1)
+    assert update(records, "other", UpdateMemory(TWO, related=(FOUR,))) == UpdatedResult(TWO, ("links",), False, 1)
+    assert related(records, ONE) == {ONE: (FOUR,)}
+    assert related(records, FOUR) == {FOUR: (ONE, TWO)}
+    records.apply([change_operation("forget", ForgetMemory(ONE))])
+    assert related(records, FOUR) == {FOUR: (TWO,)}
+    assert related(records, ONE) == {}
+    update(records, "none", UpdateMemory(FOUR, related=()))
+    records.apply([change_operation("restore", RestoreMemory(ONE))])
+    assert related(records, FOUR) == {FOUR: (ONE,)}, "what was hidden then was not taken away"
+
+
+def test_links_are_followed_breadth_first_and_never_through_what_a_session_may_not_see(records: Records) -> None:
+    ids = [f"memory:{number:026d}" for number in range(60, 66)]
+    for place, memory_id in enumerate(ids):
+        scope: Scope = "session" if place == 2 else "project"
+        before = (ids[place - 1],) if place else ()
+        operation = store_operation(f"chain {place}", f"link {place}", scope=scope)
+        records.apply([replace_memory(operation, memory_id, before)])
+    records.apply([change_operation("short cut", UpdateMemory(ids[0], related=(ids[1], ids[3])))])
+    found = records.follow([ids[0]], SESSION, 2, 10)
+    assert {each.id: each.distance for each in found.values()} == {
+        ids[0]: 0,
+        ids[1]: 1,
+        ids[3]: 1,
+        ids[2]: 2,
+        ids[4]: 2,
+    }
+    assert [each.distance for each in found.values()] == [0, 1, 1, 2, 2]
+    assert related(records, ids[1], OTHER_SESSION, depth=1) == {ids[1]: (ids[0],), ids[0]: (ids[1], ids[3])}
+    assert related(records, ids[2], OTHER_SESSION) == {}
+    assert len(records.follow([ids[0]], SESSION, 5, 4)) == 4
+    assert len(records.follow(ids, SESSION, 0, 10)) == 6
+
+
+def replace_memory(operation: Operation, memory_id: str, before: tuple[str, ...]) -> Operation:
+    assert isinstance(operation.change, StoreMemory)
+    change = msgspec.structs.replace(operation.change, memory_id=memory_id, related=before, pinned=True)
+    return msgspec.structs.replace(operation, change=change)

@@ -22,6 +22,7 @@ from remembrancer.protocol.control import (
     ConsolidatorHealth,
     EmbedderHealth,
     GatewayHealth,
+    IndexerHealth,
     PeerFailed,
     PeerGone,
     ProcessHealth,
@@ -74,6 +75,8 @@ class BadlyBehaved(Actor):
                 return EmbedderHealth(model="test", embedded_passages=0)
             case "consolidator":
                 return ConsolidatorHealth()
+            case "indexer":
+                return IndexerHealth()
 
     async def drain(self, reason: str) -> None:
         self._note("heard", f"stop: {reason}")

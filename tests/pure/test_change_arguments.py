@@ -30,7 +30,7 @@ from remembrancer.toolsets.tools import Call, load_tools
 BARE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ID = f"memory:{BARE}"
 OTHER = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAW"
-TOOLS = load_tools()
+TOOLS = {each.name: each for each in load_tools()}
 
 
 class NoStore:

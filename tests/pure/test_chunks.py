@@ -166,3 +166,11 @@ def test_sizes_that_make_no_sense_are_refused() -> None:
     for tokens, overlap in ((10, 0), (100, 51), (100, -1)):
         with pytest.raises(ValueError, match="overlap"):
             chunks_of("text", tokens, overlap)
+
+
+def test_without_blocks_headings_are_lines_like_others() -> None:
+    text = f"# Harbour\n\n{PROSE[:1000]}\n\n# Lights\n\n{PROSE[:400]}"
+    assert [chunk.heading for chunk in chunks_of(text)] == ["Harbour", "Lights"]
+    (chunk, *others) = chunks_of(text, at_blocks=False)
+    assert "# Lights" in chunk.text
+    assert {each.heading for each in (chunk, *others)} == {""}

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from remembrancer.commands.config import as_lines, as_object
 from remembrancer.config.home import MAX_FILE_BYTES, Home, read_settings_file
 from remembrancer.config.reading import (
     HIDDEN,
+    SECTION_KEYS,
     Configuration,
     exposed,
     is_secret,
@@ -52,15 +54,24 @@ remote_user: root
 remote_pass: root
 ```
 """
-SECOND_SEED = {
+SECOND_SEED: dict[str, Any] = {
     "workspace": "/home/user/projects/my-app",
-    "sources": {"memory": {"enabled": True, "paths": ["MEMORY.md"], "extraPaths": []}},
-    "embedding": {"provider": "voyage", "model": "voyage-3-large", "fallback": "openai"},
+    "sources": {
+        "memory": {"enabled": True, "paths": ["MEMORY.md", "memory.md", "memory/"], "extraPaths": []},
+        "sessions": {
+            "enabled": False,
+            "path": "~/.claude/projects/*/sessions/",
+            "syncThreshold": {"deltaBytes": 100000, "deltaMessages": 50},
+        },
+    },
     "chunking": {"tokens": 400, "overlap": 80, "boundaryAware": True},
-    "search": {"maxResults": 8, "minScore": 0.3},
-    "sync": {"watchEnabled": True},
-    "store": {"path": "memory.sqlite"},
-    "secrets": {"VOYAGE_API_KEY": "hunter2"},
+    "search": {
+        "maxResults": 8,
+        "minScore": 0.3,
+        "hybrid": {"enabled": True, "vectorWeight": 0.7, "keywordWeight": 0.3, "candidateMultiplier": 4},
+    },
+    "sync": {"watchEnabled": True, "watchDebounceMs": 2000, "intervalMinutes": 0},
+    "store": {"path": "memory.sqlite", "vectorExtensionPath": None, "cache": {"enabled": True, "maxEntries": 10000}},
 }
 ALIKE = {
     "c.toml": 'embedders = 3\nidle_timeout_s = 60\nlog_level = "warn"\n',
@@ -94,7 +105,7 @@ def test_a_file_may_say_nothing(tmp_path: Path, name: str, text: str) -> None:
 def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
     assert read_in.problems == ()
-    assert read_in.settings == Settings(max_memories_per_session=100)
+    assert read_in.settings == Settings(max_memories_per_session=100, model="all-MiniLM-L6-v2")
     limits = {"max_memories_per_session", "consolidation_on_shutdown"}
     assert set(read_in.origins) == {"deployment_mode", "model", "log_level", *limits}
     assert [unused.origin.name for unused in read_in.unused] == [
@@ -116,9 +127,104 @@ def test_what_has_no_effect_stops_no_runtime_whatever_its_value(tmp_path: Path) 
 
 def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "memory.config.json", json.dumps(SECOND_SEED))
-    assert (read_in.problems, read_in.settings) == ((), Settings())
-    assert [unused.origin.name for unused in read_in.unused] == list(SECOND_SEED)
-    assert {unused.value for unused in read_in.unused} == {HIDDEN, "/home/user/projects/my-app"}
+    assert (read_in.problems, read_in.unused, read_in.warnings) == ((), (), ())
+    assert read_in.settings == Settings(
+        workspace="/home/user/projects/my-app",
+        transcripts_path="~/.claude/projects/*/sessions/",
+        index_file="memory.sqlite",
+    )
+    assert str(read_in.origins["chunk_overlap"]) == f"chunking.overlap in {tmp_path / 'memory.config.json'}"
+
+
+OTHER_VALUES = [
+    ("sources.memory.enabled", False, "notes", False),
+    ("sources.memory.paths", ["NOTES.md"], "notes_paths", ("NOTES.md",)),
+    ("sources.memory.extraPaths", ["/shared"], "notes_extra_paths", ("/shared",)),
+    ("sources.sessions.enabled", True, "transcripts", True),
+    ("sources.sessions.path", "~/x/*.jsonl", "transcripts_path", "~/x/*.jsonl"),
+    ("sources.sessions.syncThreshold.deltaBytes", 7, "transcripts_delta_bytes", 7),
+    ("sources.sessions.syncThreshold.deltaMessages", 7, "transcripts_delta_messages", 7),
+    ("chunking.tokens", 300, "chunk_tokens", 300),
+    ("chunking.overlap", 10, "chunk_overlap", 10),
+    ("chunking.boundaryAware", False, "chunk_at_boundaries", False),
+    ("search.maxResults", 5, "search_max_results", 5),
+    ("search.minScore", 0.1, "search_min_score", 0.1),
+    ("search.hybrid.enabled", False, "search_hybrid", False),
+    ("search.hybrid.vectorWeight", 0.5, "search_vector_weight", 0.5),
+    ("search.hybrid.keywordWeight", 0.5, "search_keyword_weight", 0.5),
+    ("search.hybrid.candidateMultiplier", 2, "search_candidate_multiplier", 2),
+    ("sync.watchEnabled", False, "watch", False),
+    ("sync.watchDebounceMs", 500, "watch_quiet_s", 0.5),
+    ("sync.intervalMinutes", 5, "sync_interval_s", 300.0),
+    ("store.path", "other.sqlite", "index_file", "other.sqlite"),
+    ("store.cache.maxEntries", 5, "embedding_cache_entries", 5),
+    ("store.cache.enabled", False, "embedding_cache_entries", 0),
+]
+
+
+def test_every_name_in_a_section_is_tried() -> None:
+    assert {name for name, *_ in OTHER_VALUES} == SECTION_KEYS - {"embedding_model", "store.vectorExtensionPath"}
+
+
+@pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)
+def test_a_name_in_a_section_is_one_of_our_settings(
+    tmp_path: Path, name: str, value: object, setting: str, meant: object
+) -> None:
+    read_in = read(tmp_path, "c.json", json.dumps(section(name, value)))
+    assert (read_in.problems, read_in.warnings) == ((), ())
+    assert read_in.settings == msgspec.structs.replace(Settings(), **{setting: meant})
+    assert str(read_in.origins[setting]) == f"{name} in {tmp_path / 'c.json'}"
+
+
+def section(name: str, value: object) -> dict[str, Any]:
+    """A name with dots as sections in sections."""
+    first, _, rest = name.partition(".")
+    return {first: section(rest, value) if rest else value}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        (
+            "sources.memory.extraPath",
+            [],
+            "unknown name sources.memory.extraPath: did you mean sources.memory.extraPaths?",
+        ),
+        ("chunking.token", 400, "unknown name chunking.token: did you mean chunking.tokens?"),
+        ("search.hybrid", True, "search.hybrid in .* must hold names and their values, such as search.hybrid.cand"),
+        ("chunking", 3, "chunking in .* must hold names and their values"),
+        ("chunking.tokens", "400", "chunking.tokens in .* not allowed: it must be a whole number from 32 to 8000"),
+        ("chunking.tokens", 100, "chunking.tokens in .* not allowed: it must be|half of a chunk of 100"),
+        ("sources.memory.paths", "MEMORY.md", "sources.memory.paths in .* not allowed: it must be texts"),
+        ("sources.memory.paths", [3], "sources.memory.paths in .* not allowed: it must be texts"),
+        ("sync.watchDebounceMs", "soon", "sync.watchDebounceMs in .* not allowed: it must be a number"),
+        ("sync.watchDebounceMs", True, "sync.watchDebounceMs in .* not allowed: it must be a number"),
+        ("store.path", "/var/memory.sqlite", "store.path in .* not allowed: it must be the name of a file alone"),
+        (
+            "store.vectorExtensionPath",
+            "/x.so",
+            "store.vectorExtensionPath in .* must be null: vectors are kept by Chroma",
+        ),
+        ("store.cache.enabled", 1, "store.cache.enabled in .* not allowed: it must be true or false"),
+        ("workspace", "my-app", "workspace in .* not allowed: it must be the absolute path of a directory"),
+    ],
+)
+def test_what_is_wrong_in_a_section_is_said_with_its_name(
+    tmp_path: Path, name: str, value: object, message: str
+) -> None:
+    read_in = read(tmp_path, "c.json", json.dumps(section(name, value)))
+    [problem] = read_in.problems
+    assert re.search(message, problem)
+    assert read_in.settings == Settings()
+
+
+def test_what_waits_for_its_settings_has_no_effect(tmp_path: Path) -> None:
+    text = json.dumps({"embedding": {"provider": "voyage"}, "secrets": {"VOYAGE_API_KEY": "hunter2"}})
+    read_in = read(tmp_path, "c.json", text)
+    assert [(unused.origin.name, unused.value) for unused in read_in.unused] == [
+        ("embedding", HIDDEN),
+        ("secrets", HIDDEN),
+    ]
 
 
 @pytest.mark.parametrize("count", range(5))
@@ -164,7 +270,7 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
             "embedders in .*c.toml has a value that is not allowed: it must be a whole number",
         ),
         ("c.toml", "embedders = 65", "embedders in .* is not allowed"),
-        ("c.json", '{"model": null}', "model in .* is not allowed: it must be a text"),
+        ("c.json", '{"model": 3}', "model in .* is not allowed: it must be a text or none"),
         ("c.toml", 'log_level = "loud"', "log_level in .* not allowed: it must be one of debug, error, info, warning"),
         ("c.toml", "db_path = 3", "db_path in .* is not allowed: it is a path"),
         ("c.toml", 'db_path = ""', "db_path in .* is not allowed: it is a path"),

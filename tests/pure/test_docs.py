@@ -13,11 +13,11 @@ from remembrancer.config.home import CONFIG_FILES, read_settings_file
 from remembrancer.config.reading import (
     DB_PATH,
     DIMENSIONS,
-    FOREIGN_KEYS,
     FOREIGN_PREFIX,
     FOREIGN_VARIABLES,
     LATER_MODES,
     READ_ELSEWHERE,
+    SECTION_KEYS,
     UNUSED_KEYS,
     UNUSED_VARIABLES,
 )
@@ -42,9 +42,9 @@ def test_every_variable_of_a_session_is_documented() -> None:
 def test_every_name_of_another_memory_server_is_documented() -> None:
     section = settings_page().partition("## Names of other memory servers")[2].partition("\n## ")[0]
     rows = re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE)
-    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    documented = {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
     variables = {*FOREIGN_VARIABLES, *UNUSED_VARIABLES, *READ_ELSEWHERE}
-    keys = {*FOREIGN_VARIABLES.values(), *FOREIGN_KEYS, DB_PATH, DIMENSIONS, *UNUSED_KEYS}
+    keys = {*FOREIGN_VARIABLES.values(), *SECTION_KEYS, "workspace", DB_PATH, DIMENSIONS, *UNUSED_KEYS}
     assert documented == {FOREIGN_PREFIX + name for name in variables} | keys
 
 

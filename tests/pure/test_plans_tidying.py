@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 
 from remembrancer.actors.consolidator.maintenance import (
@@ -15,6 +16,14 @@ from remembrancer.protocol.consolidation import Material
 from remembrancer.protocol.runs import AddLink, ReviseMemory
 from remembrancer.protocol.writes import EntityRef
 from tests.pure.consolidator_world import DAY_S, NOW, carried_out, contents, material, materials
+
+
+def test_what_is_pinned_is_neither_archived_nor_let_go() -> None:
+    weak = material(1, importance=0.01, created_at=NOW - 400 * 86_400.0, scope="project")
+    old = material(2, scope="project", status="archived", archived_at=1.0, created_at=2.0)
+    assert [len(changes) for changes in plan_archiving([weak, old], NOW, DEFAULT_MAINTENANCE)] == [1, 1]
+    pinned = [msgspec.structs.replace(each, pinned=True) for each in (weak, old)]
+    assert plan_archiving(pinned, NOW, DEFAULT_MAINTENANCE) == ([], [])
 
 
 def test_the_weak_and_old_is_archived_and_the_long_archived_forgotten() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.commands.config import written
 from remembrancer.config.home import find_home
 from remembrancer.config.reading import load_configuration, load_settings
 from remembrancer.config.settings import NOT_SETTINGS, PREFIX, Settings, threads_per_worker, unknown_name
@@ -23,8 +24,7 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 
 
 def test_a_variable_of_each_setting_is_read_and_others_are_passed_over() -> None:
-    environ = {f"{PREFIX}{name.upper()}": str(value) for name, value in msgspec.structs.asdict(Settings()).items()}
-    del environ[f"{PREFIX}DATABASE_LIMIT_BYTES"]
+    environ = {f"{PREFIX}{name.upper()}": written(value) for name, value in msgspec.structs.asdict(Settings()).items()}
     environ |= {f"{PREFIX}{name}": "anything" for name in NOT_SETTINGS - {"CONFIG"}}
     environ |= {"PATH": "/bin", "EMBEDDERS": "x"}
     assert load_settings(environ) == Settings()
@@ -72,6 +72,14 @@ def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
         ("relevance_weight", "1.1"),
         ("recency_weight", "-0.1"),
         ("session_grace_s", "14.9"),
+        ("chunk_tokens", "31"),
+        ("chunk_overlap", "201"),
+        ("search_min_score", "2"),
+        ("index_file", "../x.db"),
+        ("index_file", "memory.db"),
+        ("index_file", "memory.db-wal"),
+        ("workspace", "here"),
+        ("transcripts_path", ""),
     ],
 )
 def test_a_value_that_is_not_allowed_is_an_error_that_names_the_setting(name: str, value: str) -> None:
@@ -109,3 +117,8 @@ def test_the_home_is_the_named_directory_or_else_the_platforms(tmp_path: Path) -
     assert find_home({"REMEMBRANCER_HOME": str(tmp_path / "link")}) == (tmp_path / "real").resolve()
     assert find_home({"REMEMBRANCER_HOME": ""}) == find_home({})
     assert find_home({}).name == "remembrancer"
+
+
+def test_a_setting_of_several_texts_is_separated_by_commas() -> None:
+    environ = {"REMEMBRANCER_NOTES_PATHS": "NOTES.md, docs/ ,", "REMEMBRANCER_NOTES_EXTRA_PATHS": "none"}
+    assert load_settings(environ) == Settings(notes_paths=("NOTES.md", "docs/"))

@@ -7,21 +7,19 @@ it may be killed at any moment: the job is handed out again, and what was writte
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, get_args
 
 import anyio
 import anyio.abc
-import psutil
 
 from remembrancer.actors.consolidator.maintenance import consolidate, maintain
 from remembrancer.actors.consolidator.promoting import promote_now
 from remembrancer.actors.consolidator.reflecting import reflect
 from remembrancer.actors.consolidator.session_end import end_session
 from remembrancer.actors.consolidator.store_connection import Clock, StoreConnection
-from remembrancer.actors.shell import Actor, LaunchSpec
+from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
     ConsolidateJob,
@@ -39,8 +37,6 @@ from remembrancer.protocol.consolidation import (
 from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
 
-NICENESS: Final = 10
-"""Of 19: a client's request goes first, and the work still gets done on a busy machine."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Handler = Callable[[Any, StoreConnection, Settings, Clock], Awaitable[Reflected | Maintained | None]]
@@ -161,14 +157,3 @@ def describe(job: Work) -> str:
             return f"maintenance of {request.project.id if request.project else 'the user'}"
         case ReflectJob(request=request):
             return f"a reflection in {request.project.id}"
-
-
-def lower_priority() -> None:
-    """Have this process served after all others: by the processor, and by the disk where the system can do that."""
-    process = psutil.Process()
-    try:
-        process.nice(NICENESS)
-        if hasattr(process, "ionice"):  # not on macOS
-            process.ionice(psutil.IOPRIO_CLASS_IDLE)
-    except (psutil.Error, OSError) as error:
-        logger.info("the priority stays as it is", extra={"reason": str(error), "pid": os.getpid()})

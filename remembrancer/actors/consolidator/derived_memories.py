@@ -65,7 +65,7 @@ def plan_summaries(memories: Iterable[Material], now: float, *, again: bool = Fa
     owners: dict[tuple[str, str], list[Material]] = {}
     for memory in memories:
         is_fresh = memory.status == "active" and not memory.is_derived and (again or memory.undone != "consolidated")
-        if memory.type == "episodic" and is_fresh and _is_usable(memory, now):
+        if memory.type == "episodic" and is_fresh and not memory.pinned and _is_usable(memory, now):
             owner = memory.session_id if memory.scope == "session" else ""
             owners.setdefault((memory.scope, owner), []).append(memory)
     clusters = [cluster for _, group in sorted(owners.items()) for cluster in cluster_memories(group)]

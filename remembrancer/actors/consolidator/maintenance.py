@@ -173,7 +173,8 @@ class _Pass:
         request = ReadMemories(self.project, scopes=(self.place,), statuses=("active",), limit=PAGE_WITH_CONTENT)
         async for page in pages(self.store, request):
             for memory in page:
-                finder.add(memory)
+                if not memory.pinned:
+                    finder.add(memory)
         left_out = frozenset(archived)
         for ids in _portions(finder.groups(), IDS):
             copies = await read_named(self.store, self.project, ids, with_vectors=False)
@@ -278,7 +279,7 @@ def plan_archiving(
     """What is archived, and what is forgotten because it was archived long ago; nothing that somebody wanted back."""
     archived, deleted = [], []
     for memory in memories:
-        if memory.undone in ("archived", "forgotten"):
+        if memory.pinned or memory.undone in ("archived", "forgotten"):
             continue
         if should_archive(memory, now, rules):
             reason = f"weak ({strength_of(memory, now):g}), old and hardly used"

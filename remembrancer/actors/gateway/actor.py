@@ -49,11 +49,12 @@ class GatewayActor(Actor):
             async with anyio.create_task_group() as tasks:
                 access = self.access = StoreAccess(self._link, self._queue, events, settings, str(paths.home), tasks)
                 tools, counts = load_tools(), RecallCounts(time.time())
-                resources = Resources(tools, access, counts)
+                by_name = {each.name: each for each in tools}
+                resources = Resources(by_name, access, counts)
                 subscriptions = Subscriptions(resources.read, lambda: self._link.usable, tasks)
                 events.on_recall += [counts.heard_recall, subscriptions.heard_recall]
                 events.on_write.append(subscriptions.heard_write)
-                handlers = Handlers(access, resources, subscriptions, Prompts(tools, access, counts))
+                handlers = Handlers(access, resources, subscriptions, Prompts(by_name, access, counts))
 
                 async def prepare_context(caller: Caller) -> None:
                     await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -50,7 +50,7 @@ class Listener:
         incarnation: str,
         server: Server[Any],
         call_tool: CallTool,
-        tools: dict[str, Tool[Any]],
+        tools: Sequence[Tool[Any]],
         settings: Settings,
         registry: SessionRegistry,
         tasks: anyio.abc.TaskGroup,
@@ -147,7 +147,7 @@ class Listener:
         return hello
 
     async def _converse(self, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        tools, notices = choose_tools(self._tools.values(), hello.environment.get(TOOLSETS_VARIABLE))
+        tools, notices = choose_tools(self._tools, hello.environment.get(TOOLSETS_VARIABLE))
         notices += [*setting_warnings(hello.environment, self._settings), *self._notices()]
         for notice in notices:
             logger.warning("a session's environment", extra={"session": hello.session, "reason": notice.message})

@@ -174,7 +174,7 @@ class Session:
         if roots is not self._roots or (before is not None and before.project.id == project.id):
             return
         known = ProjectRef(project.id, _as_text(project.path))
-        self._caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at)
+        self._caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
         self.directory = _as_text(str(tree))
         if before is not None:
             text = (

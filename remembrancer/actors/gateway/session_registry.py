@@ -182,7 +182,8 @@ class SessionRegistry:
         while True:
             connected, present = self._connection, self._attendance.present()
             if present:
-                await self._link.tell(NotePresence(present))
+                directories = {(caller.project, caller.directory): None for caller in self._callers.values()}
+                await self._link.tell(NotePresence(present, tuple(directories)))
             with anyio.move_on_after(PRESENCE_S):
                 await connected.wait()
 

@@ -37,8 +37,10 @@ from remembrancer.protocol.reads import (
     ContextGathered,
     DescribeSession,
     EmbeddingState,
+    FollowLinks,
     GatherContext,
     GetMemory,
+    ListMemories,
     NoteAccess,
     Notice,
     Recall,
@@ -84,7 +86,7 @@ RESTORE_WAITS: Final = "A return to an earlier version waits for the store: this
 RESTORED_SINCE: Final = "It has been returned to an earlier version since: this is the memory as it was before."
 WHOLE: Final = frozenset({"no_entity", "not_reranked", "other_language"})
 """Notices of answers from which nothing is missing."""
-_WAIT_FOR_WRITES: Final = (Recall, GetMemory, SearchGraph, GatherContext, DescribeSession)
+_WAIT_FOR_WRITES: Final = (Recall, ListMemories, FollowLinks, GetMemory, SearchGraph, GatherContext, DescribeSession)
 """Questions about what a session may have written itself a moment ago."""
 
 logger = logging.getLogger(__name__)

@@ -34,9 +34,9 @@ FIRST_SESSION_S: Final = 30.0
 """The least time for the session that started the runtime to come, whatever the idle time is set to."""
 CONSOLIDATOR_WAIT_S: Final = 15.0
 """How long the consolidator, for which nobody waits at a start, lets all others go first."""
-STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "embedder", "store")
-"""The gateway answers what is open while the store is there; what the consolidator leaves is done another time; a
-worker hands back its jobs; the store closes last."""
+STOP_ORDER: Final[tuple[Role, ...]] = ("gateway", "consolidator", "indexer", "embedder", "store")
+"""The gateway answers what is open while the store is there; what consolidator and indexer leave is done another time;
+a worker hands back its jobs; the store closes last."""
 
 
 def embedder_name(number: int) -> str:
@@ -58,6 +58,7 @@ class Supervision:
         self._store = Lifecycle("store", "store", settings, new_incarnation)
         self._embedders: dict[int, Lifecycle] = {}
         self._consolidator: Lifecycle | None = None
+        self._indexer: Lifecycle | None = None
         self._idle = IdleWatch(settings.idle_timeout_s) if for_sessions else None
         self._next_beat = now + settings.heartbeat_interval_s
         self._embedders_at: float | None = now + EMBEDDERS_WAIT_S
@@ -70,7 +71,8 @@ class Supervision:
     def processes(self) -> tuple[Lifecycle, ...]:
         """Every process, in the order of a listing."""
         embedders = (self._embedders[number] for number in sorted(self._embedders))
-        return (self._gateway, self._store, *embedders, *([self._consolidator] if self._consolidator else ()))
+        others = (each for each in (self._consolidator, self._indexer) if each is not None)
+        return (self._gateway, self._store, *embedders, *others)
 
     @property
     def finished(self) -> bool:
@@ -120,7 +122,11 @@ class Supervision:
             self._models = health.models
         if self._idle is not None and isinstance(health, GatewayHealth):
             self._idle.observe(health.sessions, now)
-        return self.on_ready(name, incarnation, now) if health is not None else []
+        done = self.on_ready(name, incarnation, now) if health is not None else []
+        if isinstance(health, StoreHealth) and health.has_files and self._indexer is None and self.stopping is None:
+            self._indexer = Lifecycle("indexer", "indexer", self._settings, self._new_incarnation)
+            done += self._indexer.start(now)
+        return done
 
     def on_exit(self, name: str, incarnation: str, ending: int | str, now: float) -> list[Instruction]:
         """A process has ended. The others learn it, whatever the reason."""

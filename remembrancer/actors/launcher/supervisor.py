@@ -34,6 +34,7 @@ from remembrancer.protocol.control import (
     EmbedderHealth,
     GatewayHealth,
     GoingDown,
+    IndexerHealth,
     Ping,
     Pong,
     ProcessHealth,
@@ -162,7 +163,7 @@ class Supervisor:
 
     def _start(self, order: Start) -> None:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
-        if order.role in ("embedder", "consolidator"):
+        if order.role in ("embedder", "consolidator", "indexer"):
             self._health.pop(order.name, None)  # of the store and the gateway, what they last said is better than none
         settings = self._settings
         if order.model is not None:
@@ -305,13 +306,14 @@ class Supervisor:
             rss_bytes=resident_bytes(os.getpid()),
         )
         gateway, store = self._health.get("gateway"), self._health.get("store")
-        consolidator = self._health.get("consolidator")
+        consolidator, indexer = self._health.get("consolidator"), self._health.get("indexer")
         return RuntimeStatus(
             home=str(self._paths.home),
             processes=(launcher, *(self._process_status(process, now) for process in self._core.processes)),
             gateway=gateway if isinstance(gateway, GatewayHealth) else None,
             store=store if isinstance(store, StoreHealth) else None,
             consolidator=consolidator if isinstance(consolidator, ConsolidatorHealth) else None,
+            indexer=indexer if isinstance(indexer, IndexerHealth) else None,
         )
 
     def _process_status(self, process: Lifecycle, now: float) -> ProcessStatus:

@@ -18,10 +18,11 @@ import anyio.abc
 from remembrancer.actors.shell import Actor, LaunchSpec, acquire
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.explaining import Rules
+from remembrancer.actors.store.file_handlers import FileHandlers
 from remembrancer.actors.store.job_handlers import JobHandlers
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
@@ -29,7 +30,6 @@ from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.reading import KNOWN_DIMENSIONS
 from remembrancer.config.settings import maintenance_rules, model_choices, promotion_rules
 from remembrancer.memory.ranking import Weights
-from remembrancer.protocol.consolidation import NotePresence
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.paths import FileLock
@@ -79,6 +79,7 @@ class StoreActor(Actor):
         self._reads: ReadHandlers
         self._requests: Dispatcher
         self._jobs: JobHandlers
+        self._file_handlers: FileHandlers
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         paths, settings = self.spec.paths, self.spec.settings
@@ -134,11 +135,24 @@ class StoreActor(Actor):
             writes.submit,
             self._count_accesses,
         )
+        self._file_handlers = FileHandlers(
+            paths,
+            self._files,
+            self._committer,
+            self._index,
+            self._scheduler,
+            self._threads,
+            self._gate,
+            settings,
+            self._reads.embed_within,
+            self._embedding,
+            self._texts_opened,
+        )
         self._jobs.finder.mark(USER)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
-        self._requests.register(self._jobs.handlers())
-        self._requests.listen(self._listeners())
+        self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
+        self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
         async with anyio.create_task_group() as self._tasks, self._router:
             self._tasks.start_soon(self._scheduler.run)
@@ -159,7 +173,8 @@ class StoreActor(Actor):
             self._router.rejected_frames,
             self._index.figures,
             self._files.unusable,
-            self._scheduler.needed,
+            has_files=self._file_handlers.has_files,
+            models=self._scheduler.needed,
         )
 
     def _count(self) -> Counts:
@@ -192,6 +207,7 @@ class StoreActor(Actor):
             return  # nothing was taken
         self._requests.draining = True
         self._jobs.drain()
+        self._file_handlers.drain()
         self._background.cancel()
         await self._count_accesses()
         await asyncio.to_thread(self._committer.close)
@@ -199,6 +215,7 @@ class StoreActor(Actor):
         await self._index.aclose()
         await self._let_readers_finish()
         await asyncio.to_thread(self._files.close)
+        await asyncio.to_thread(self._file_handlers.close)
 
     def _listeners(self) -> dict[type, Listener]:
         def hear(peer: Peer, message: Any) -> None:
@@ -206,10 +223,7 @@ class StoreActor(Actor):
             self._scheduler.hear(peer, message)
 
         work = (WorkerReady, WorkerFailed, WorkerLeaving, PassagesEmbedded, JobFailed, QueryEmbedded, PassagesReranked)
-        return {
-            **dict.fromkeys(work, hear),
-            NotePresence: lambda *_: None,  # which the jobs have heard
-        }
+        return dict.fromkeys(work, hear)
 
     def _embedding(self) -> EmbeddingSummary:
         work = self._scheduler.answering
@@ -236,9 +250,12 @@ class StoreActor(Actor):
         return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
-        self._index.adopt(records)
         self._jobs.finder.mark(records.name)
-        self._tasks.start_soon(self._scheduler.enqueue_missing, records)
+        self._texts_opened(records)
+
+    def _texts_opened(self, texts: EmbeddedTexts) -> None:
+        self._index.adopt(texts)
+        self._tasks.start_soon(self._scheduler.enqueue_missing, texts)
 
     async def _find_pending(self) -> None:
         """Open the projects that are known, the last used first: what they left pending is embedded now."""
@@ -274,6 +291,7 @@ class StoreActor(Actor):
             await self._count_accesses()
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
+            await self._tolerantly("files", self._file_handlers.keep_house())
             if not self._is_busy():
                 await self._index.count(lambda: list(self._files), self._read, self._revision)
 

@@ -64,8 +64,6 @@ from remembrancer.protocol.writes import ProjectRef, Submit, SubmitBatch
 ANSWER_MARGIN_S: Final = 0.2
 """What is kept of a deadline for the way back."""
 DEFAULT_DEADLINE_S: Final = 10.0
-ASIDE_S: Final = 0.2
-"""How long one question of the consolidator's waits at most for clients to be served."""
 NOTHING: Final[dict[type[MaterialRequest], MaterialAnswer]] = {
     ReadMemories: MemoriesRead((), more=False),
     ReadEntityEdges: EntityEdges(()),
@@ -275,9 +273,7 @@ class JobHandlers:
     # --- What the consolidator reads. It steps aside while clients are being served.
 
     async def _answer_question(self, request: MaterialRequest) -> MaterialAnswer:
-        give_up_at = time.monotonic() + ASIDE_S
-        while (wait_s := self._gate.hold_s(now := time.monotonic(), now)) > 0 and now < give_up_at:  # noqa: ASYNC110
-            await anyio.sleep(min(wait_s, give_up_at - now))
+        await self._gate.step_aside()
         if self._draining:
             raise MemoryUnavailable("the store is stopping")
         records = await self._records_of(request.project)

@@ -49,9 +49,12 @@ from remembrancer.protocol.reads import (
     EmbeddingState,
     EmbeddingSummary,
     Filters,
+    FollowLinks,
     GatherContext,
     GetMemory,
     GraphFound,
+    LinkedMemory,
+    LinksFound,
     Listed,
     ListedMemory,
     ListMemories,
@@ -81,7 +84,7 @@ DEFAULT_DEADLINE_S: Final = 5.0
 WHAT_TO_DO: Final = "'remembrancer doctor' examines it, 'remembrancer restore' puts a backup in its place"
 
 T = TypeVar("T")
-R = TypeVar("R", Listed, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
+R = TypeVar("R", Listed, LinksFound, Recalled, GraphFound, ContextGathered, StoreDescription, SessionDescription)
 logger = logging.getLogger(__name__)
 
 
@@ -126,6 +129,7 @@ class ReadHandlers:
             Recall: self._recall,
             GetMemory: self._show,
             ListMemories: self._list,
+            FollowLinks: self._follow,
             AwaitEmbedding: self._await_embedding,
             SearchGraph: self._search_graph,
             Suggest: self._suggest,
@@ -146,7 +150,7 @@ class ReadHandlers:
         in_scope = await self._files_in_scope(request)
         current().mark("files at hand")
         model = self._scheduler.answering.key
-        embed, reranking = self._embed_within(context, model), self._reranking_within(context)
+        embed, reranking = self.embed_within(context, model), self._reranking_within(context)
 
         async def search(files: Sequence[Records]) -> Recalled:
             sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
@@ -171,7 +175,7 @@ class ReadHandlers:
 
         return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
 
-    def _embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
+    def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector by that model in good time for the answer."""
         timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
         answer_by = time.monotonic() + timeout_s  # however often it is asked for
@@ -206,7 +210,7 @@ class ReadHandlers:
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
         model = self._scheduler.answering.key
-        embed, now = self._embed_within(context, model), time.time()
+        embed, now = self.embed_within(context, model), time.time()
 
         async def gather(files: Sequence[Records]) -> ContextGathered:
             sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
@@ -274,6 +278,29 @@ class ReadHandlers:
         found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
         return with_notices(*await answered(found, lambda files: self._read(lambda: listed(files))))
 
+    async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
+        async def follow(files: Sequence[Records]) -> LinksFound:
+            wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
+            by_file = await self._read(lambda: [records.follow(*wanted) for records in files])
+            found: list[LinkedMemory] = []
+            for records, its in zip(files, by_file, strict=True):
+                seen = self._touched[records.name, request.session_id]
+                for number, each in its.items():
+                    if request.counts_accesses:
+                        seen.append(number)
+                        accesses = each.access_count + seen.count(number)  # with those that are not written yet
+                        each = msgspec.structs.replace(each, access_count=accesses, last_accessed_at=now)
+                    found.append(each)
+            if not found:
+                raise unknown_memory(", ".join(request.memory_ids))
+            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
+            found.sort(key=lambda each: (each.distance, asked.get(each.id, 0)))
+            return LinksFound(tuple(found[: request.limit]), more=len(found) > request.limit)
+
+        now = time.time()
+        with self._gate.serving():
+            return with_notices(*await answered(await readable(self._files, request.project), follow))
+
     async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
         found = await readable(self._files, request.project)
         return with_notices(*await answered(found, lambda files: self._read(lambda: self._description(files, request))))
@@ -282,7 +309,7 @@ class ReadHandlers:
         return ModelsTold(self._scheduler.models())
 
     async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> ModelsTold:
-        self._scheduler.choose(request.choice)
+        await self._scheduler.choose(request.choice)
         return ModelsTold(self._scheduler.models())
 
     async def _describe_session(self, request: DescribeSession, _context: RequestContext) -> SessionDescription:

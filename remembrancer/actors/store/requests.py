@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+import anyio
+
 from remembrancer.protocol.errors import InternalError, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer, Router
 from remembrancer.protocol.tracing import Traces, current, working_on
@@ -132,6 +134,10 @@ JOBS_UNDER_LOAD: Final = 16
 """About 50 ms of a worker's time."""
 
 
+ASIDE_S: Final = 0.2
+"""How long one question of the background's waits at most for clients to be served."""
+
+
 class LoadGate:
     """Whether clients are being served: embedding and indexing step back then.
 
@@ -163,6 +169,12 @@ class LoadGate:
     def hold_s(self, now: float, waiting_since: float) -> float:
         """How long embedding that has waited since `waiting_since` should still wait; 0: it may go on."""
         return max(0.0, min(self._burst_ends_at(now), waiting_since + LONGEST_HOLD_S) - now)
+
+    async def step_aside(self) -> None:
+        """Wait a moment, while clients are being served: for what is asked by those for whom nobody waits."""
+        give_up_at = time.monotonic() + ASIDE_S
+        while (wait_s := self.hold_s(now := time.monotonic(), now)) > 0 and now < give_up_at:  # noqa: ASYNC110
+            await anyio.sleep(min(wait_s, give_up_at - now))
 
     def is_serving(self, now: float) -> bool:
         """Whether clients are in the middle of a burst."""

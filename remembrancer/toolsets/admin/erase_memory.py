@@ -21,12 +21,17 @@ async def erase_memory(call: Call, arguments: EraseMemoryArguments) -> Answer:
         NotFound: there is no such memory that the caller may see, and never was one that was erased.
         MemoryUnavailable: the store is away; nothing is queued.
     """
-    change = EraseMemory(parse_memory_id(arguments.memory_id))
-    operation = Operation(call.operation_id(), call.caller.project, call.caller.session_id, call.received_at, change)
-    erased = await call.service.erase(operation)
-    answer: Answer = {"memory_id": change.memory_id, "status": "erased"}
-    if erased.already:
-        answer["already_erased"] = True
-    if erased.said_by:
-        answer["also_said_by"] = list(erased.said_by)
+    memory_id = parse_memory_id(arguments.memory_id)
+    return {"memory_id": memory_id, "status": "erased", **await erased(call, memory_id)}
+
+
+async def erased(call: Call, memory_id: str) -> Answer:
+    """Erase a memory. What is to be said of it: whether it was erased before, and what may still say what it said."""
+    operation = Operation(
+        call.operation_id(), call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
+    )
+    result = await call.service.erase(operation)
+    answer: Answer = {"already_erased": True} if result.already else {}
+    if result.said_by:
+        answer["also_said_by"] = list(result.said_by)
     return answer

@@ -25,7 +25,7 @@ def iso(seconds: float) -> str:
 
 def source_of(source: SourceRef) -> dict[str, Any]:
     """Where a memory came from."""
-    fields = {"tool": source.tool, "file": source.file, "conversation_turn": source.conversation_turn}
+    fields = {name: getattr(source, name) for name in source.__struct_fields__}
     return {
         name: neutralised(value) if isinstance(value, str) else value
         for name, value in fields.items()

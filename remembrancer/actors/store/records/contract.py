@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, NamedTuple, Protocol, overload
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -27,7 +27,15 @@ from remembrancer.protocol.consolidation import (
 )
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.kinds import Status
-from remembrancer.protocol.reads import Counts, EarlierSession, ListedMemory, MemoryCopy, Order, Promotion
+from remembrancer.protocol.reads import (
+    Counts,
+    EarlierSession,
+    LinkedMemory,
+    ListedMemory,
+    MemoryCopy,
+    Order,
+    Promotion,
+)
 from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
@@ -156,17 +164,12 @@ class Phrase(NamedTuple):
     begins: bool = False
 
 
-BEGINNING: Final = 300
-
-
 class WordsIn(NamedTuple):
     """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
-    `matched` names for a memory the groups of which it has one, by their places. `beginnings` are the first characters
-    of the contents, one more than `BEGINNING` where there are more."""
+    `matched` names for a memory the groups of which it has one, by their places."""
 
     frequencies: tuple[int, ...]
-    matched: Mapping[int, Collection[int]]
-    beginnings: Mapping[int, str]
+    matched: Mapping[int, set[int]]
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
@@ -420,8 +423,10 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
         """
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        """Which of the groups each of these memories has a phrase of, how many memories have one at all, and how the
-        first of these memories begin."""
+        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
+
+    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
+        """At most so many of the first characters of these memories' contents."""
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
@@ -441,6 +446,10 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
         """Those of the memories that pass the filters; with None all, whosever they are."""
+
+    def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
+        the nearest first. Only what the session sees, and is not forgotten."""
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         """For those of the memories that were merged into another one that one's id, in this file or another."""

@@ -20,7 +20,7 @@ _COLUMNS: Final = """m.number, m.id, m.kind, m.type, m.scope, m.session_id, m.ve
     m.importance, m.confidence, m.access_count,
     (SELECT count(*) FROM memory_sessions WHERE memory = m.number), m.status, m.domain, m.tags,
     EXISTS (SELECT 1 FROM memory_links WHERE source = m.number AND relation = 'derived_from'),
-    m.archived_at, m.valid_until"""
+    m.archived_at, m.valid_until, m.pinned"""
 _TEXTS: Final = ", m.content, m.summary"
 _NO_TEXTS: Final = ", '', NULL"
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -157,7 +157,7 @@ def _material(
     return Material(
         number=row[0],
         id=row[1],
-        content=row[21],
+        content=row[22],
         kind=row[2],
         type=row[3],
         scope=row[4],
@@ -172,7 +172,7 @@ def _material(
         access_count=row[13],
         sessions_accessed=row[14],
         status=row[15],
-        summary=row[22],
+        summary=row[23],
         domain=row[16],
         tags=_decode_tags(row[17]),
         entities=tuple(entities),
@@ -180,6 +180,7 @@ def _material(
         derived_from=tuple(sources),
         archived_at=row[19],
         valid_until=row[20],
+        pinned=bool(row[21]),
         vector=vector,
         undone=undone,
     )

@@ -38,6 +38,8 @@ from remembrancer.protocol.writes import (
 )
 
 SIMILAR: Final = "similar_to"
+RELATED: Final = "related_to"
+"""The relation without a direction: a link of either memory is one of both."""
 SESSIONS_KEPT: Final = 16
 """Sessions of one memory that are told apart: three are enough for a promotion."""
 STORED_FIELDS: Final = tuple(name for name in RecordedFields.__struct_fields__ if name != "related_entities")
@@ -55,8 +57,9 @@ _DECODERS: Final[dict[str, Callable[[str], Any]]] = {
     "metadata": msgspec.json.Decoder(dict[str, Any]).decode,
     "structured": msgspec.json.Decoder(dict[str, Any]).decode,
     "promotion_chain": msgspec.json.Decoder(tuple[ChainLink, ...]).decode,
+    "pinned": bool,
 }
-"""Of the columns that are JSON."""
+"""Of the columns that are JSON, and of the one that is true or false."""
 _KEPT: Final = (
     *("number", "id", "version", "created_at", "updated_at", "access_count", "last_accessed_at", "forgotten_at"),
     *("source_project", "promotion_chain"),
@@ -113,7 +116,7 @@ def read_memory(query: Query, memory_id: str) -> MemoryRow | None:
 
 
 def decoded(columns: dict[str, Any]) -> dict[str, Any]:
-    """Columns of `memories` by name, with what those that are JSON say. Raises `ValueError` for what is not."""
+    """Columns of `memories` by name, with what those say that need decoding. Raises `ValueError` for what is not."""
     return {name: _DECODERS[name](value) if name in _DECODERS else value for name, value in columns.items()}
 
 
@@ -141,7 +144,8 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
     for field in fields:
         if field in SAVED_FIELDS:
             value = getattr(snapshot, field)
-            columns[field] = encode_json(value).decode() if field in _DECODERS else value
+            is_plain = value is None or isinstance(value, (str, int, float))
+            columns[field] = value if is_plain else encode_json(value).decode()
     if "kind" in columns:
         columns["kind"] = snapshot.kind or kind_of_type(snapshot.type)
     if "content" in columns:
@@ -572,6 +576,26 @@ def snapshot_of(connection: sqlite3.Connection, memory_id: str, version: int) ->
         (memory_id, version),
     ).fetchone()
     return None if row is None else _decode_snapshot(row[0])
+
+
+def related_to(connection: sqlite3.Connection, number: int, session_id: str) -> set[int]:
+    """The memories that one is related to, of those that the session sees and that are not forgotten."""
+    return {other for _, other, _ in read_related(query_of(connection), [number], session_id)}
+
+
+def read_related(query: Query, numbers: Sequence[int], session_id: str) -> list[tuple[int, int, str]]:
+    """Each of these memories with each of those that it is related to and its id, the first linked first."""
+    return query(
+        """SELECT l.memory, o.number, o.id FROM (
+               SELECT source AS memory, target AS other, created_at FROM memory_links
+               WHERE source IN (SELECT value FROM json_each(?1)) AND relation = ?2
+               UNION ALL SELECT target, source, created_at FROM memory_links
+               WHERE target IN (SELECT value FROM json_each(?1)) AND relation = ?2) AS l
+           JOIN memories AS o ON o.number = l.other
+           WHERE o.forgotten_at IS NULL AND (o.scope != 'session' OR o.session_id = ?3)
+           ORDER BY l.created_at, o.number""",
+        (encode_json(list(numbers)).decode(), RELATED, session_id),
+    )
 
 
 def relink_entities(connection: sqlite3.Connection, memory: int, entities: Sequence[EntityRef], now: float) -> None:

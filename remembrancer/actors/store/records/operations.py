@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import (
+    RELATED,
     Done,
     MemoryRow,
     delete_memory,
@@ -22,6 +24,7 @@ from remembrancer.actors.store.records.memory_rows import (
     memory_to_change,
     read_history,
     register_session,
+    related_to,
     revise,
     store_memory,
 )
@@ -172,16 +175,52 @@ def _store(
     connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float, session_limit: int | None
 ) -> Done:
     """Store a memory, in the place of another where it names one."""
-    if change.supersedes is None:
-        return store_memory(connection, operation, change, now, session_limit)
-    link = LinkRef("supersedes", change.supersedes)
-    links = find_targets(connection, operation, change.memory_id, [link], "supersedes")
+    wanted = [] if change.supersedes is None else [LinkRef("supersedes", change.supersedes)]
+    links = find_targets(connection, operation, change.memory_id, wanted, "supersedes")
     check_may_supersede(change.memory_id, change.scope, links, "supersedes")
     done = store_memory(connection, operation, change, now, session_limit)
+    if not (links or change.related):
+        return done
     assert isinstance(done.result, StoredResult)
-    if done.result.memory_id != links[0][1].id:  # what says the same is no other memory
-        add_links(connection, operation, memory_to_change(connection, operation, done.result.memory_id), links, now)
-    return done
+    made = memory_to_change(connection, operation, done.result.memory_id)
+    add_links(connection, operation, made, [each for each in links if each[1].id != made.id], now)
+    _, missing = relate(connection, operation, made, change.related, now)
+    return replace(done, result=msgspec.structs.replace(done.result, missing=missing))
+
+
+def relate(
+    connection: sqlite3.Connection,
+    operation: Operation,
+    memory: MemoryRow,
+    ids: Sequence[str],
+    now: float,
+    *,
+    alone: bool = False,
+) -> tuple[bool, tuple[str, ...]]:
+    """Relate a memory to others, `alone` to these: such a link is one of both, whichever of them it begins at.
+
+    Whether anything has changed, and what is not there.
+    """
+    present, wanted, missing = related_to(connection, memory.number, operation.session_id), {}, []
+    for memory_id in dict.fromkeys(ids):
+        try:
+            target = memory_to_change(connection, operation, memory_id)
+            check_remembered(target.id, target.now)
+        except (NotFound, InvalidInput):
+            missing.append(memory_id)
+            continue
+        if target.number != memory.number:
+            wanted[target.number] = target
+    links = [(LinkRef(RELATED, each.id), each) for number, each in wanted.items() if number not in present]
+    changed = add_links(connection, operation, memory, links, now)
+    for number in present - wanted.keys() if alone else ():
+        connection.execute(
+            """DELETE FROM memory_links WHERE relation = ?3
+               AND (source = ?1 AND target = ?2 OR source = ?2 AND target = ?1)""",
+            (memory.number, number, RELATED),
+        )
+        changed = True
+    return changed, tuple(missing)
 
 
 def update_memory(connection: sqlite3.Connection, operation: Operation, change: UpdateMemory, now: float) -> Done:
@@ -193,10 +232,16 @@ def update_memory(connection: sqlite3.Connection, operation: Operation, change: 
     check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
     to_remove = find_targets(connection, operation, memory.id, change.remove_links, "remove_links")
     made = revise(connection, operation, memory, after, "updated", now)
-    removed = remove_links(connection, operation, memory, to_remove, now)
-    added = add_links(connection, operation, memory, to_add, now)
-    fields = (*made.fields, "links") if added or removed else made.fields
-    result = UpdatedResult(memory.id, fields, "content" in fields, made.version)
+    relinked = [
+        remove_links(connection, operation, memory, to_remove, now),
+        add_links(connection, operation, memory, to_add, now),
+    ]
+    missing: tuple[str, ...] = ()
+    if change.related is not None:
+        changed, missing = relate(connection, operation, memory, change.related, now, alone=True)
+        relinked.append(changed)
+    fields = (*made.fields, "links") if any(relinked) else made.fields
+    result = UpdatedResult(memory.id, fields, "content" in fields, made.version, missing)
     return Done(result, made.to_embed, made.removed_passages)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +14,12 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     PassageVectors,
     SavedEmbeddings,
+    Vectors,
 )
 from remembrancer.actors.store.records.materials import passage_vectors
 from remembrancer.actors.store.records.memory_rows import SIMILAR
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.protocol.work import Passage
 
 
 class SqlitePassages:
@@ -120,18 +122,26 @@ def _save_embeddings(
         if found[0] != memory.digest:
             outdated.append(memory.number)
             continue
-        for ordinal, (passage, vector) in enumerate(zip(memory.passages, memory.vectors, strict=True)):
-            inserted = connection.execute(
-                'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
-                (memory.number, model, ordinal, passage.start, passage.end, vector.tobytes()),
-            ).lastrowid
-            assert inserted is not None
-            numbers.append(inserted)
+        for number, ordinal, vector in add_passages(connection, memory.number, model, memory.passages, memory.vectors):
+            numbers.append(number)
             memories.append(memory.number)
             ordinals.append(ordinal)
             rows.append(vector)
     vectors = np.vstack(rows) if rows else np.zeros((0, 0), dtype=np.float32)
     return SavedEmbeddings(PassageVectors(numbers, memories, ordinals, vectors), outdated)
+
+
+def add_passages(
+    connection: sqlite3.Connection, memory: int, model: str, passages: Sequence[Passage], vectors: Vectors
+) -> Iterator[tuple[int, int, Vectors]]:
+    """Write the passages of a memory; of each its number, ordinal and vector."""
+    for ordinal, (passage, vector) in enumerate(zip(passages, vectors, strict=True)):
+        inserted = connection.execute(
+            'INSERT INTO passages (memory, model, ordinal, start, "end", vector) VALUES (?, ?, ?, ?, ?, ?)',
+            (memory, model, ordinal, passage.start, passage.end, vector.tobytes()),
+        ).lastrowid
+        assert inserted is not None
+        yield inserted, ordinal, vector
 
 
 def _link_similar(connection: sqlite3.Connection, links: Sequence[NearDuplicate], now: float) -> None:

@@ -7,15 +7,51 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from remembrancer.protocol.errors import SchemaTooNew
 
+_PASSAGES: Final = """
+    CREATE TABLE passages (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        memory INTEGER NOT NULL REFERENCES TEXTS ON DELETE CASCADE,
+        model TEXT NOT NULL,
+        ordinal INTEGER NOT NULL,
+        start INTEGER NOT NULL,
+        end INTEGER NOT NULL,
+        vector BLOB NOT NULL,
+        UNIQUE (memory, model, ordinal)
+    );
+    -- With all that is asked of passages without their vectors: their rows are long.
+    CREATE INDEX passages_by_model ON passages (model, number, memory, ordinal);
+    -- Whose a passage is, without its vector: the rows of passages are long.
+    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
+    -- How many memories have passages of each model, kept by triggers.
+    CREATE TABLE embedded (
+        model TEXT PRIMARY KEY,
+        memories INTEGER NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
+        INSERT INTO embedded VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
+    END;
+    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
+        UPDATE embedded SET memories = memories - 1 WHERE model = old.model;
+    END;
+"""
+
+
+def passages_of(table: str) -> str:
+    """The tables of passages with their vectors, of the texts in a table."""
+    return _PASSAGES.replace("TEXTS", table)
+
+
 MIGRATIONS: Final[tuple[str, ...]] = (
     # 1: the first release.
-    """
+    "".join(
+        (
+            """
     CREATE TABLE memories (
         number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
@@ -48,6 +84,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         valid_until REAL,
         promotion_chain TEXT NOT NULL DEFAULT '[]',
         source_project TEXT,
+        pinned INTEGER NOT NULL DEFAULT 0,
         parts TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX memories_by_session ON memories (session_id, scope);
@@ -194,21 +231,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX sessions_active ON sessions (started_at) WHERE status = 'active';
 
-    CREATE TABLE passages (
-        number INTEGER PRIMARY KEY AUTOINCREMENT,
-        memory INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,
-        model TEXT NOT NULL,
-        ordinal INTEGER NOT NULL,
-        start INTEGER NOT NULL,
-        end INTEGER NOT NULL,
-        vector BLOB NOT NULL,
-        UNIQUE (memory, model, ordinal)
-    );
-    -- With all that is asked of passages without their vectors: their rows are long.
-    CREATE INDEX passages_by_model ON passages (model, number, memory, ordinal);
-    -- Whose a passage is, without its vector: the rows of passages are long.
-    CREATE INDEX passages_owned ON passages (number, memory, ordinal);
-
     -- The words of entities' names, cut as `name_words` cuts them.
     CREATE VIRTUAL TABLE entities_text USING fts5 (words, tokenize = 'porter unicode61');
     CREATE TRIGGER entities_text_delete AFTER DELETE ON entities BEGIN
@@ -346,19 +368,10 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         done_at REAL NOT NULL,
         sessions INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
-
-    -- How many memories have passages of each model, kept by triggers.
-    CREATE TABLE embedded (
-        model TEXT PRIMARY KEY,
-        memories INTEGER NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
-        INSERT INTO embedded VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
-    END;
-    CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
-        UPDATE embedded SET memories = memories - 1 WHERE model = old.model;
-    END;
     """,
+            passages_of("memories"),
+        )
+    ),
 )
 """What makes each version out of the one before."""
 SCHEMA_VERSION: Final = len(MIGRATIONS)
@@ -366,17 +379,17 @@ CATALOG_VERSION: Final = 1
 """Of the catalogue of projects, a file of its own."""
 
 
-def refuse_newer(path: Path) -> None:
+def refuse_newer(path: Path, latest: int | None = None) -> None:
     """Look at a file before it is opened for writing, which may change it even if nothing is written.
 
     Raises:
         SchemaTooNew: a newer release wrote it.
         sqlite3.DatabaseError: it cannot be read.
     """
-    found = version_of(path)
-    if found > SCHEMA_VERSION:
+    found, latest = version_of(path), SCHEMA_VERSION if latest is None else latest
+    if found > latest:
         raise SchemaTooNew(
-            f"{path} has schema version {found}, and this release reads up to {SCHEMA_VERSION}: "
+            f"{path} has schema version {found}, and this release reads up to {latest}: "
             "install the newer release that wrote it, or set REMEMBRANCER_HOME to another directory"
         )
 
@@ -390,20 +403,21 @@ def version_of(path: Path) -> int:
         return version
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Bring the file behind `connection` to the present schema, one transaction a step.
+def migrate(connection: sqlite3.Connection, migrations: Sequence[str] | None = None) -> None:
+    """Bring the file behind `connection` to the present schema (of records), one transaction a step.
 
     Of several at once, each step is done by one: the others wait, and go on from there.
 
     Raises:
         sqlite3.DatabaseError: it cannot be; the step that failed has changed nothing.
     """
-    while _version(connection) < SCHEMA_VERSION:
+    migrations = MIGRATIONS if migrations is None else migrations
+    while _version(connection) < len(migrations):
         connection.execute("BEGIN IMMEDIATE")
         try:
             found = _version(connection)  # as it is now that nobody else writes
-            if found < SCHEMA_VERSION:
-                for statement in _statements(MIGRATIONS[found]):
+            if found < len(migrations):
+                for statement in _statements(migrations[found]):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {found + 1}")
             connection.execute("COMMIT")

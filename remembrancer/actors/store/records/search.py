@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.actors.store.records.contract import (
-    BEGINNING,
     Filters,
     KeywordHit,
     MemoryRecord,
@@ -22,11 +21,12 @@ from remembrancer.actors.store.records.contract import (
     WordsIn,
 )
 from remembrancer.actors.store.records.materials import read_eligible
-from remembrancer.actors.store.records.memory_rows import decoded
+from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
+from remembrancer.memory.changes import is_visible
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
-from remembrancer.protocol.reads import Counts, Order
+from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """Ids that an answer names; more would only cost tokens."""
@@ -65,13 +65,8 @@ class SqliteSearch:
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
 
     def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        first = padded(numbers[:BEGUN])
-        beginnings = self._file.read(
-            f"SELECT number, substr(content, 1, {BEGINNING + 1}) FROM memories WHERE number IN {places_for(first)}",  # noqa: S608
-            first,
-        )
         if not groups:
-            return WordsIn((), {}, dict(beginnings))
+            return WordsIn((), {})
         asked = padded(numbers)
         count = "SELECT count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
         matches = [expression_of(phrases) for phrases in groups]
@@ -88,7 +83,12 @@ class SqliteSearch:
                 arguments += (match, *asked)
         for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
             found[number].add(place)
-        return WordsIn(tuple(frequencies), found, dict(beginnings))
+        return WordsIn(tuple(frequencies), found)
+
+    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
+        asked = padded(numbers)
+        begins = f"SELECT number, substr(content, 1, ?) FROM memories WHERE number IN {places_for(asked)}"  # noqa: S608 - only "?"
+        return dict(self._file.read(begins, (most, *asked)))
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         def read(query: Query) -> list[int] | None:
@@ -182,15 +182,40 @@ class SqliteSearch:
         return found
 
     def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
+        return self._file.read_together(lambda query: _load(query, numbers, filters))
 
-        def read(query: Query) -> dict[int, MemoryRecord]:
-            rows = query(
-                f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
-                (*asked, *arguments),
-            )
-            linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
-            return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
+    def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
+        def read(query: Query) -> dict[int, LinkedMemory]:
+            known = [memory for each in memory_ids if (memory := read_memory(query, each)) is not None]
+            start = [
+                memory.number
+                for memory in known
+                if not memory.now.forgotten and is_visible(memory.now.scope, memory.now.session_id, session_id)
+            ]
+            distances = dict.fromkeys(start[:limit], 0)
+            related: defaultdict[int, dict[str, None]] = defaultdict(dict)
+            reached = list(distances)
+            for distance in range(1, depth + 2):  # the last round: what the farthest are related to
+                found: dict[int, None] = {}
+                for number, other, other_id in read_related(query, reached, session_id):
+                    related[number][other_id] = None
+                    if other not in distances:
+                        found[other] = None
+                reached = list(found)[: limit - len(distances)] if distance <= depth else []
+                distances |= dict.fromkeys(reached, distance)
+                if not reached:
+                    break
+            rows = _load(query, list(distances), Filters(session_id))
+            return {
+                number: LinkedMemory(
+                    **rows[number].listed(),
+                    last_accessed_at=rows[number].last_accessed_at,
+                    related=tuple(related[number]),
+                    distance=distance,
+                )
+                for number, distance in distances.items()
+                if number in rows
+            }
 
         return self._file.read_together(read)
 
@@ -212,6 +237,16 @@ class SqliteSearch:
                UNION ALL SELECT NULL, (SELECT max(number) FROM passages)"""
         )
         return Sizes(dict(scopes), last or 0, self._file.size_bytes() if on_disk else 0)
+
+
+def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+    asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
+    rows = query(
+        f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+        (*asked, *arguments),
+    )
+    linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
+    return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
 
 
 def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:
@@ -286,8 +321,6 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-BEGUN: Final = 24
-"""Memories whose beginnings are told."""
 COUNTED: Final = 2_000
 """Rows with a word that are counted: a word in more of them tells nothing."""
 ROWS: Final = 4_000

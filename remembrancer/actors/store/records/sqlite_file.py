@@ -84,7 +84,7 @@ class _Reader:
 
 
 class SqliteFile:
-    """Opens the file, and brings it to the present schema.
+    """Opens the file, and brings it to the present schema: that of records, or the one that `migrations` make.
 
     Raises:
         SchemaTooNew: a newer release wrote it; it is left as it is.
@@ -92,7 +92,7 @@ class SqliteFile:
         RecordsUnusable: it is damaged, or its directory cannot be made.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, migrations: Sequence[str] | None = None, *, synchronous: str = "FULL") -> None:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -103,12 +103,13 @@ class SqliteFile:
         self._readers_lock = threading.Lock()
         self._closed = False
         try:
-            refuse_newer(path)
+            refuse_newer(path, *([] if migrations is None else [len(migrations)]))
             self.writer = _connect(path)
+            self.writer.execute(f"PRAGMA synchronous = {synchronous}")
         except DAMAGED as error:
             raise _not_opened(path, error) from error
         try:
-            migrate(self.writer)
+            migrate(self.writer, migrations)
         except DAMAGED as error:
             self.writer.close()
             raise _not_opened(path, error) from error

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from remembrancer.actors.store.records.contract import (
+    EmbeddedTexts,
     Filters,
     KeywordHit,
     Neighbours,
@@ -283,7 +284,7 @@ def _fused(
 
 
 def cosines_of(
-    records: Records, model: str, query: Vectors, numbers: Sequence[int], *, heads: bool = False
+    records: EmbeddedTexts, model: str, query: Vectors, numbers: Sequence[int], *, heads: bool = False
 ) -> dict[int, float]:
     """The cosine of the best passage of each of these memories that has its vectors.
 

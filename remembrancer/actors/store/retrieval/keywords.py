@@ -29,13 +29,13 @@ QUOTED_WEIGHT: Final = 3
 """How often what stands in quotation marks counts: enough for the memories that have it to come before all others."""
 MAX_QUOTED: Final = 5
 SHORTEST_FRAGMENT: Final = 4
-LONGEST_FRAGMENT: Final = 200
-"""Words at least, and characters at most, of a question that may stand in a memory as it is."""
-FRAGMENT_WEIGHT: Final = 3
+LONGEST_FRAGMENT: Final = 400
+"""Words at least, and characters at most, of a question that may stand in a memory word for word."""
 
 _HASH: Final = re.compile(r"(?=.*[0-9])(?=.*[a-f])[0-9a-f]{7,39}")
 """A commit or the like, which may be shortened."""
 _HIRAGANA: Final = re.compile("[\u3041-\u309f]")
+_WORD: Final = re.compile(r"[^\W_]+")
 _PIECE = re.compile(r"\S+")
 _CONTRACTION = re.compile(r"(?<=\w)'(?:s|t|d|m|re|ve|ll)\b", re.IGNORECASE)
 _QUOTED = re.compile(
@@ -57,11 +57,19 @@ def phrases_of(query: str) -> tuple[Phrase, ...]:
     return tuple(counted)
 
 
-def fragment_of(query: str) -> tuple[Phrase, ...]:
-    """What finds a question that stands in a memory as it is, common words and all, as often as that counts."""
-    words = [word.lower() for word in words_of(bare(query[:LONGEST_FRAGMENT]))]
-    is_fragment = SHORTEST_FRAGMENT <= len(words) <= MAX_PHRASE_WORDS and len(query) <= LONGEST_FRAGMENT
-    return (_phrase(words),) * FRAGMENT_WEIGHT if is_fragment else ()
+def word_for_word(text: str) -> str:
+    """A text as its words, common ones and all, each between two spaces: what has another one's words has it so."""
+    return f" {' '.join(_WORD.findall(bare(text).lower()))} "
+
+
+def fragment_of(query: str) -> tuple[str, tuple[Phrase, ...]]:
+    """A question that may stand in a memory word for word, with what finds it by all its words; nothing of others."""
+    fragment = word_for_word(query[:LONGEST_FRAGMENT])
+    words = words_of(fragment)
+    if len(query) > LONGEST_FRAGMENT or len(words) + len("".join(runs_of(fragment))) // 2 < SHORTEST_FRAGMENT:
+        return "", ()
+    is_phrase = SHORTEST_FRAGMENT <= len(words) <= MAX_PHRASE_WORDS
+    return fragment, (_phrase(words),) if is_phrase else ()
 
 
 def phrase_groups(query: str) -> list[tuple[Phrase, ...]]:

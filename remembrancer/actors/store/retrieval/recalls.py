@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import Final
@@ -16,7 +16,7 @@ import msgspec
 
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
-from remembrancer.actors.store.records.contract import BEGINNING, RankingFacts, Vectors
+from remembrancer.actors.store.records.contract import RankingFacts, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Found,
@@ -27,7 +27,13 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
-from remembrancer.actors.store.retrieval.keywords import fragment_of, phrase_groups, phrases_of, units_of
+from remembrancer.actors.store.retrieval.keywords import (
+    fragment_of,
+    phrase_groups,
+    phrases_of,
+    units_of,
+    word_for_word,
+)
 from remembrancer.actors.store.retrieval.reranking import Reranking, texts_of
 from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_recalled, passages_of, shortlist
 from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
@@ -50,6 +56,7 @@ from remembrancer.memory.ranking import (
     side_by_side,
     standing,
     timely,
+    verbatim_first,
     words_tell,
 )
 from remembrancer.memory.relevance import Evidence, coverage, margins, probability, rarity, unlikely
@@ -65,6 +72,10 @@ HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
 ASIDE: Final = 24
 """Memories that hardly answer and are looked at, as they may have replaced what does."""
+SHORT: Final = 300
+"""Characters of a fact that is shown only if it is likely to answer."""
+COMPARED: Final = 100_000
+"""Characters of a memory in which the question is looked for word for word."""
 WITHIN: Final = 0.5
 """What is as near to a time that the question names is not left out, nor is what has a name of it as a whole."""
 ASKED: Final = 16
@@ -94,7 +105,7 @@ async def recall(
     """
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
-    running = _Recall(request, sources, threads, now, weights)
+    running = RunningRecall(request, sources, threads, now, weights)
     words: Sequence[WordsFound | None] = [None] * len(sources)
     if request.strategy != "keyword":
         vector = asyncio.create_task(running.make_vector(embed))
@@ -117,7 +128,7 @@ async def recall(
     return msgspec.structs.replace(answer, query_time_ms=(time.perf_counter() - started) * 1000), seen
 
 
-class _Recall:
+class RunningRecall:
     """One recall under way: what is asked and of which files, and what is found out on the way to its answer.
 
     Its methods run on the threads, one after the other, but for `make_vector`.
@@ -137,7 +148,17 @@ class _Recall:
         self._asked_at = now if request.reference_time is None else request.reference_time
         self._weights = weights.asked()
         self._filters = request.filters
-        self._phrases = (*phrases_of(request.query), *fragment_of(request.query))
+        self._fragment, in_words = fragment_of(request.query)
+        self._phrases = (*phrases_of(request.query), *in_words)
+        self._units = units_of(request.query)
+        self._matched: dict[Place, set[int]] = {}
+        """Which of the units each candidate has, by their places."""
+        self._frequencies: Sequence[int] = ()
+        """How many memories have each of the units."""
+        self.evidence: dict[Place, Evidence] = {}
+        """What speaks for each candidate, best first."""
+        self._verbatim: set[Place] = set()
+        """The candidates that have the question word for word."""
         self._strategy = request.strategy
         self._profile: ProfileName | None = None
         self._below = 0
@@ -191,6 +212,8 @@ class _Recall:
         if windows and request.strategy == "hybrid" and asks_what_happened(request.query):
             happened = [self._of_times(source, windows) for source in sources]
             happened = happened if any(each.facts for each in happened) else None
+        if happened is None:
+            self._read_words(found)
         ranked = self._scored(happened or found, windows, by_time=happened is not None)
         if happened is None:
             ranked = self._estimated(ranked, found, cut=not (connected or request.is_task))
@@ -347,6 +370,8 @@ class _Recall:
             boosts = neighbour_boosts(own, around, long)
         near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
         relevance = {key: (1.0 + own[key]) / 2.0 for key in own} if by_time else timely(boosted(own, boosts), near)
+        if self._strategy != "vector" and not by_time:
+            relevance = verbatim_first(relevance, self._verbatim)
         best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
         scopes = {facts[key].scope for key in signals}
         factors = {} if self._profile is None else scope_factors(PROFILES[self._profile], scopes)
@@ -369,12 +394,26 @@ class _Recall:
         ranked.sort(key=lambda item: (-item[1].final, item[0]))
         return ranked
 
+    def _read_words(self, found: Sequence[Found]) -> None:
+        """Which words of the question each candidate has, and how many memories have each."""
+        frequencies = [0] * len(self._units)
+        for place, (source, each) in enumerate(zip(self._sources, found, strict=True)):
+            words = source.records.words_in(self._units, list(each.facts))
+            frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
+            self._matched |= {(place, number): places for number, places in words.matched.items()}
+            whole = [number for number, places in words.matched.items() if len(places) == len(self._units)]
+            if self._fragment and whole:
+                whole.sort(key=lambda number: -(each.signals[number].bm25 or 0.0))
+                texts = source.records.beginnings(whole[:ASIDE], COMPARED)
+                self._verbatim |= {(place, own) for own, text in texts.items() if self._fragment in word_for_word(text)}
+        self._frequencies = frequencies
+
     def _estimated(self, ranked: Ranked, found: Sequence[Found], *, cut: bool) -> Ranked:
         """The candidates with the probability that each answers; without the facts that hardly do, if `cut`.
 
         Of what happened, and of longer texts, several answer together and each a little: there noise alone is left out.
         """
-        query, units = self._request.query, units_of(self._request.query)
+        query, units = self._request.query, self._units
         guess = language_of(query)
         language = guess or (ENGLISH if query.isascii() else None)
         cosines = {
@@ -384,20 +423,16 @@ class _Recall:
             if signal.meaning is not None
         }
         margin = margins(cosines)
-        frequencies = [0] * len(units)
-        matched: dict[Place, Collection[int]] = {}
         languages: dict[Place, str | None] = {}
         long: set[Place] = set()
         for place, source in enumerate(self._sources):
             numbers = [number for (own, number), _ in ranked if own == place]
             near = sorted(found[place].facts, key=lambda number: -cosines.get((place, number), 0.0))
             numbers += near[: max(0, ASIDE - len(numbers))]  # that of what was near at least
-            words = source.records.words_in(units, numbers)
-            frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
-            matched |= {(place, number): places for number, places in words.matched.items()}
-            languages |= {(place, number): language_of(text) for number, text in words.beginnings.items()}
-            long |= {(place, number) for number, text in words.beginnings.items() if len(text) > BEGINNING}
-        weights = rarity(frequencies, sum(sum(each.sizes.values()) for each in found))
+            beginnings = source.records.beginnings(numbers[:ASIDE], SHORT + 1)
+            languages |= {(place, number): language_of(text) for number, text in beginnings.items()}
+            long |= {(place, number) for number, text in beginnings.items() if len(text) > SHORT}
+        weights = rarity(self._frequencies, sum(sum(each.sizes.values()) for each in found))
         numbered = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
         names = {place for place, phrases in enumerate(units) if len(phrases) > 1 or " " in phrases[0].words}
         names.update(numbered)
@@ -405,8 +440,12 @@ class _Recall:
         estimates: dict[Place, float] = {}
         facts: dict[Place, float] = {}
         for key, scores in ranked:
-            signal, fact, has = found[key[0]].signals[key[1]], found[key[0]].facts[key[1]], matched.get(key, ())
-            evidence = Evidence(
+            signal, fact, has = (
+                found[key[0]].signals[key[1]],
+                found[key[0]].facts[key[1]],
+                self._matched.get(key, set()),
+            )
+            evidence = self.evidence[key] = Evidence(
                 signal.meaning,
                 margin.get(key, 0.0),
                 coverage(has, weights),
@@ -418,12 +457,12 @@ class _Recall:
             )
             estimates[key] = probability(evidence)
             is_fact = key not in long and not evidence.is_long and not evidence.is_event
-            is_meant = not names.isdisjoint(has) or (scores.time or 0.0) >= WITHIN
+            is_meant = not names.isdisjoint(has) or (scores.time or 0.0) >= WITHIN or key in self._verbatim
             if is_fact and signal.meaning is not None and not is_meant:
                 facts[key] = estimates[key]
         gone = unlikely(facts) if cut else set()
         if cut and numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
-            gone |= {key for key in estimates if key not in matched}
+            gone |= {key for key in estimates if key not in self._matched}
         self._below += len(gone)
         self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
         if guess is not None and max(estimates.values(), default=0.0) < SURE:

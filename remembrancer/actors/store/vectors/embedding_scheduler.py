@@ -208,8 +208,13 @@ class EmbeddingScheduler:
             )
         return tuple(found)
 
-    def choose(self, choice: ModelChoice | None) -> None:
-        """Have everything embedded by another model, and then answer by it; None: stay with the active one."""
+    async def choose(self, choice: ModelChoice | None) -> None:
+        """Have everything embedded by another model, and then answer by it; None: stay with the active one.
+
+        Raises:
+            RemembrancerError: that cannot be written down.
+        """
+        await self._committer.run(partial(self._files.catalog.note_models, self._state.choosing(choice).written()))
         self._decide(self._state.choosing(choice))
 
     def _is_active(self, work: ModelWork) -> bool:
@@ -435,7 +440,9 @@ class EmbeddingScheduler:
                 state = self._state
                 if work.is_counted and work.choice == state.chosen and not self._is_active(work) and not state.total:
                     self._decide(msgspec.structs.replace(state, total=work.pending))
-            self._swap_if_whole()
+                if self._may_take_over(work):
+                    logger.info("the model was changed", extra={"model": work.choice.model})
+                    self._decide(self._state.swapped())
 
     def files_opened(self) -> None:
         """Every project that is known has been opened."""
@@ -443,13 +450,17 @@ class EmbeddingScheduler:
         self._looking.set()
         self._deciding.set()
 
-    def _swap_if_whole(self) -> None:
-        """If all vectors of the chosen model are there, and in the index, it answers from now on."""
+    def _may_take_over(self, work: ModelWork) -> bool:
+        """Whether all vectors of the chosen model are there, and in the index."""
+        is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
+        return is_next and work.is_whole and self._index.is_whole(work.key)
+
+    def _look_whether_whole(self) -> None:
+        """If the chosen model may take over, have everything looked through once more: then it does."""
         for work in self._works:
-            is_next = work.choice == self._state.chosen and not self._is_active(work)
-            if is_next and work.is_whole and self.all_files_open and self._index.is_whole(work.key):
-                logger.info("the model was changed", extra={"model": work.choice.model})
-                self._decide(self._state.swapped())
+            if self._may_take_over(work):
+                work.counted_for = -1
+                self._looking.set()
 
     async def _carry_out(self) -> None:
         """Write down what was decided, again and again until it is written; then delete other models' vectors.
@@ -521,7 +532,7 @@ class EmbeddingScheduler:
             for work in list(self._works):
                 await self._hand_out_of(work, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
             self._index.nudge()
-            self._swap_if_whole()
+            self._look_whether_whole()
 
     async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
         tickets = work.queue.next_up(self._clock(), limit, hand_bytes)
@@ -565,7 +576,7 @@ class EmbeddingScheduler:
                     await anyio.sleep(RETRY_S)
                 else:
                     work.unsaved -= Counter(each.job for each in finished)
-            self._swap_if_whole()
+            self._look_whether_whole()
 
     async def _save_file(self, name: str, work: ModelWork, finished: list[_Finished]) -> None:
         """Save a model's vectors of what the memories are now. The others are dropped, and made again."""

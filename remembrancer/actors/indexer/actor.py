@@ -1,0 +1,106 @@
+"""The indexer: it reads the notes of the projects in use, and tells the store what is in them.
+
+It owns nothing. The store says which workspaces are in use, the disk what is in them; what has changed is cut into
+chunks and sent. So it may be killed at any moment: the next one compares, and goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, TypeVar
+
+import anyio
+import anyio.abc
+
+from remembrancer.actors.indexer.workspace import WorkspaceIndexer
+from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
+from remembrancer.protocol.control import IndexerHealth
+from remembrancer.protocol.errors import PeerUnavailable, QueueFull
+from remembrancer.protocol.files import AwaitFileWork, FileWork, Workspace
+from remembrancer.protocol.store_client import AWAY, StoreClient, checked
+from remembrancer.protocol.wire import FromStoreToIndexer, to_indexer
+
+ANSWER_S: Final = 30.0
+"""How long one message may take: some hundred chunks behind other writes."""
+AWAY_S: Final = 60.0
+POLL_S: Final = 10.0
+"""How long a question for work stays open."""
+RETRY_S: Final = 0.2
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class IndexerActor(Actor):
+    """Has a `WorkspaceIndexer` for each workspace in use."""
+
+    def __init__(self, spec: LaunchSpec) -> None:
+        super().__init__(spec)
+        self._client: StoreClient[FromStoreToIndexer] = StoreClient(
+            spec.paths.store_endpoint, self.speaker, to_indexer, on_connection=self._on_connection
+        )
+        self._indexers: dict[Workspace, tuple[WorkspaceIndexer, anyio.CancelScope]] = {}
+        self._seen = -1
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """See `Actor.run`."""
+        lower_priority()
+        async with self._client, anyio.create_task_group() as tasks:
+            task_status.started()
+            while True:
+                work = await self._await_work()
+                self._seen = work.revision
+                for workspace in self._indexers.keys() - set(work.workspaces):
+                    self._indexers.pop(workspace)[1].cancel()
+                for workspace in work.workspaces:
+                    if workspace not in self._indexers:
+                        indexer = WorkspaceIndexer(workspace, self, self.spec.settings)
+                        self._indexers[workspace] = indexer, anyio.CancelScope()
+                        tasks.start_soon(self._work_on, *self._indexers[workspace])
+                for asked in work.asked:
+                    if asked.workspace in self._indexers:
+                        self._indexers[asked.workspace][0].ask(asked)
+
+    def health(self) -> IndexerHealth:
+        """See `Actor.health`."""
+        indexers = [indexer for indexer, _ in self._indexers.values()]
+        return IndexerHealth(
+            workspaces=len(indexers),
+            files=sum(indexer.files for indexer in indexers),
+            syncs=sum(indexer.syncs for indexer in indexers),
+            watching=all(indexer.is_watching for indexer in indexers),
+            error=next((indexer.error for indexer in indexers if indexer.error), None),
+        )
+
+    async def ask(self, body: object, kind: type[T]) -> T:
+        """See `workspace.Store`."""
+        return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
+
+    def tell(self, body: object) -> None:
+        """See `workspace.Store`. What a store that is away does not hear is told to the next one."""
+        try:
+            self._client.send(body)
+        except PeerUnavailable:
+            logger.debug("the store was not told", extra={"message": type(body).__name__})
+
+    async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:
+        with scope:
+            await indexer.run()
+
+    async def _await_work(self) -> FileWork:
+        while True:
+            if not await self._client.wait_connected(POLL_S):
+                continue
+            request = AwaitFileWork(self._seen)
+            try:
+                return checked(request, await self._client.request(request, POLL_S), FileWork)
+            except (*AWAY, QueueFull) as error:
+                logger.debug("no answer to the question for work", extra={"code": error.code})
+                await anyio.sleep(RETRY_S)
+
+    def _on_connection(self, up: bool) -> None:
+        logger.info("store connected" if up else "store disconnected")
+        self._seen = -1
+        if up:
+            for indexer, _ in self._indexers.values():
+                indexer.forget()

@@ -1,0 +1,276 @@
+"""One workspace: its files compared with what the index has, and what has changed read, cut into chunks and sent.
+
+What is decided from is the disk alone, and what the store says that it has: to be killed in the middle costs nothing
+but the time to look again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from remembrancer.actors.indexer.watching import STILL_S, Quiet, changes
+from remembrancer.config.settings import Settings
+from remembrancer.config.sources import FoundFile, note_paths, scan
+from remembrancer.memory.chunks import chunks_of
+from remembrancer.protocol.errors import RemembrancerError
+from remembrancer.protocol.files import (
+    AskedSync,
+    FileChunk,
+    FilesIndexed,
+    FileState,
+    FileUpdate,
+    Indexed,
+    IndexFiles,
+    ReadIndexed,
+    SkippedFile,
+    SyncDone,
+    Workspace,
+)
+
+BATCH_CHUNKS: Final = 100
+"""Chunks in one message: a transaction of some milliseconds."""
+BATCH_FILES: Final = 200
+"""Files that are read in one go."""
+UNWATCHED_LOOK_S: Final = 10.0
+"""So often the files are compared where the system cannot tell of changes."""
+RETRY_S: Final = 5.0
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class Store(Protocol):
+    """What is asked of the store."""
+
+    async def ask(self, body: object, kind: type[T]) -> T:
+        """Its answer, waited for while it is away. Raises `RemembrancerError` when it refuses."""
+        ...
+
+    def tell(self, body: object) -> None:
+        """Say what wants no answer."""
+        ...
+
+
+class WorkspaceIndexer:
+    """Keeps the index of one workspace. Use `run` as a task."""
+
+    def __init__(self, workspace: Workspace, store: Store, settings: Settings) -> None:
+        self.workspace = workspace
+        self._root = Path(workspace.root)
+        self._store = store
+        self._settings = settings
+        self._quiet = Quiet(settings.watch_quiet_s)
+        self._asked: dict[int, AskedSync] = {}
+        self._known: dict[str, FileState] | None = None
+        """What the index has, as long as that is certain."""
+        self._unreadable: dict[FoundFile, str] = {}
+        """Why files, as they were found, could not be taken in."""
+        self._wake = anyio.Event()
+        self.is_watching = False
+        self.error: str | None = None
+        self.syncs = 0
+
+    @property
+    def files(self) -> int:
+        """How many files the index has of it."""
+        return len(self._known or ())
+
+    def ask(self, asked: AskedSync) -> None:
+        """Somebody waits for the files to be read."""
+        if asked.sync_id not in self._asked:
+            self._asked[asked.sync_id] = asked
+            self._rouse()
+
+    def forget(self) -> None:
+        """The store is another one: what its index has is not known."""
+        self._known = None
+        self._rouse()
+
+    async def run(self) -> None:
+        """Read the files now, and whenever they have changed, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            if self._settings.watch:
+                tasks.start_soon(self._watch)
+            while True:
+                self._wake = anyio.Event()
+                asked = next(iter(self._asked.values()), None)
+                done = await self._tolerantly(asked)
+                if asked is not None:
+                    self._asked.pop(asked.sync_id, None)
+                self._store.tell(done)
+                if not self._asked and self._known is not None:
+                    await self._until_due()
+                elif done.error is not None:
+                    await anyio.sleep(RETRY_S)
+
+    async def _until_due(self) -> None:
+        """Wait until changes have ended, somebody asks, or it is time to look."""
+        look_at = anyio.current_time() + (self._settings.sync_interval_s or math.inf)
+        if self._settings.watch and not self.is_watching:
+            look_at = min(look_at, anyio.current_time() + UNWATCHED_LOOK_S)
+        while not self._asked and self._known is not None:
+            now = anyio.current_time()
+            due_at = min(self._quiet.due_at, look_at)
+            if now >= due_at:
+                return
+            with anyio.move_on_after(None if math.isinf(due_at) else due_at - now):
+                await self._wake.wait()
+            self._wake = anyio.Event()
+
+    async def _watch(self) -> None:
+        """Note what the system tells, and where it tells nothing, say so."""
+        inside = note_paths(self._root, self._settings)
+        while True:
+            try:
+                self.is_watching = True
+                async for told in changes(self._root, inside, inside.__contains__):
+                    for path in told:
+                        self._quiet.note(path, anyio.current_time())
+                    self._rouse()
+            except Exception as error:  # noqa: BLE001 - whatever the system says: the files are looked at all the same
+                logger.info("no changes are told", extra={"root": self.workspace.root, "reason": str(error)})
+                self.is_watching = False
+                await anyio.sleep(UNWATCHED_LOOK_S)
+            self._quiet.note(self.workspace.root, anyio.current_time())  # what happened in between nobody has told
+            self._rouse()
+
+    async def _tolerantly(self, asked: AskedSync | None) -> SyncDone:
+        began = time.monotonic()
+        sync_id = None if asked is None else asked.sync_id
+        try:
+            self._quiet.take(anyio.current_time())
+            done = await self._sync(asked, began)
+            self.error = None
+        except (RemembrancerError, OSError) as error:
+            self._known = None
+            self.error = str(error)
+            logger.warning("files were not read", extra={"root": self.workspace.root, "reason": str(error)})
+            return SyncDone(self.workspace, 0, 0, 0, 0, time.monotonic() - began, sync_id, error=self.error)
+        self.syncs += 1
+        return done
+
+    async def _sync(self, asked: AskedSync | None, began: float) -> SyncDone:
+        if asked is not None:
+            self._known = None
+        known = self._known if self._known is not None else await self._read_known()
+        found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
+        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in set(found)}
+        force = asked is not None and asked.force
+        changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
+        waiting = [] if asked is not None else [file for file in changed if not self._is_still(file)]
+        for file in waiting:
+            self._quiet.note(str(file.path), anyio.current_time())
+        counts = [0, 0, 0]
+        for batch in _batches([file for file in changed if file not in waiting]):
+            read = await anyio.to_thread.run_sync(_read_all, batch, known, force, self._settings)
+            self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
+            for updates in _portions([update for _, update in read if isinstance(update, FileUpdate)]):
+                indexed = await self._store.ask(IndexFiles(self.workspace, tuple(updates)), FilesIndexed)
+                counts = [a + b for a, b in zip(counts, (indexed.updated, indexed.added, indexed.removed), strict=True)]
+                known |= {update.state.path: update.state for update in updates}
+        there = {file.shown for file in found if file not in self._unreadable}
+        removed = [path for path in known if path not in there]
+        for start in range(0, len(removed), BATCH_FILES):
+            gone = tuple(removed[start : start + BATCH_FILES])
+            indexed = await self._store.ask(IndexFiles(self.workspace, removed=gone), FilesIndexed)
+            counts[2] += indexed.removed
+            for path in gone:
+                known.pop(path, None)
+        self._known = known
+        skipped += [SkippedFile(file.shown, reason) for file, reason in self._unreadable.items()]
+        sync_id = None if asked is None else asked.sync_id
+        duration_s = time.monotonic() - began
+        updated, added, gone_chunks = counts
+        return SyncDone(
+            self.workspace,
+            len(found),
+            updated,
+            added,
+            gone_chunks,
+            duration_s,
+            sync_id,
+            len(waiting),
+            tuple(skipped),
+        )
+
+    async def _read_known(self) -> dict[str, FileState]:
+        known: dict[str, FileState] = {}
+        after, more = "", True
+        while more:
+            page = await self._store.ask(ReadIndexed(self.workspace, after), Indexed)
+            known |= {state.path: state for state in page.files}
+            more = page.more and bool(page.files)
+            after = page.files[-1].path if page.files else ""
+        return known
+
+    def _is_new(self, file: FoundFile, known: FileState | None, *, force: bool) -> bool:
+        if file in self._unreadable and not force:
+            return False
+        return force or known is None or (known.mtime_ns, known.size) != (file.mtime_ns, file.size)
+
+    def _is_still(self, file: FoundFile) -> bool:
+        age_s = abs(time.time() - file.mtime_ns / 1e9)
+        return age_s >= STILL_S and self._quiet.is_still(str(file.path), anyio.current_time())
+
+    def _rouse(self) -> None:
+        self._wake.set()
+
+
+def _batches(files: Sequence[FoundFile]) -> Iterator[Sequence[FoundFile]]:
+    """The files in portions that are read in one go."""
+    for start in range(0, len(files), BATCH_FILES):
+        yield files[start : start + BATCH_FILES]
+
+
+def _portions(updates: Sequence[FileUpdate]) -> Iterator[list[FileUpdate]]:
+    """Updates with some `BATCH_CHUNKS` chunks together; a file is never divided."""
+    portion: list[FileUpdate] = []
+    chunks = 0
+    for update in updates:
+        portion.append(update)
+        chunks += 1 + len(update.chunks or ())
+        if chunks >= BATCH_CHUNKS:
+            yield portion
+            portion, chunks = [], 0
+    if portion:
+        yield portion
+
+
+def _read_all(
+    files: Sequence[FoundFile], known: dict[str, FileState], force: bool, settings: Settings
+) -> list[tuple[FoundFile, FileUpdate | str | None]]:
+    """Each file as the index is to have it; or why it cannot be taken in; None for one that has gone meanwhile."""
+    return [(file, _read(file, known.get(file.shown), force, settings)) for file in files]
+
+
+def _read(file: FoundFile, known: FileState | None, force: bool, settings: Settings) -> FileUpdate | str | None:
+    try:
+        data = file.path.read_bytes()
+        after = file.path.stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return f"it cannot be read: {error.strerror}"
+    if len(data) != after.st_size:
+        return None  # it is being written: its time is another by now
+    state = FileState(file.shown, file.source, file.mtime_ns, len(data), hashlib.sha256(data).digest())
+    if known is not None and known.digest == state.digest and not force:
+        return FileUpdate(state)
+    if b"\0" in data[:8192]:
+        return "binary"
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "not UTF-8"
+    overlap = min(settings.chunk_overlap, settings.chunk_tokens // 2)
+    chunks = chunks_of(text, settings.chunk_tokens, overlap, at_blocks=settings.chunk_at_boundaries)
+    return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))

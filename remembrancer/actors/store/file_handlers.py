@@ -1,0 +1,320 @@
+"""What the indexer tells the store of files, and what clients ask about them. Opens the index of a project's files.
+
+A workspace is in use while a session is in it. Whether the index has all of it the indexer knows: it is told what to
+look at, and says when it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+import anyio
+
+from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.file_index import PAGE, FileIndex
+from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
+from remembrancer.actors.store.records.contract import EmbeddedTexts, Vectors
+from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
+from remembrancer.actors.store.retrieval.file_search import search_files
+from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
+from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.config.settings import Settings
+from remembrancer.config.sources import has_files, workspace_root
+from remembrancer.protocol.consolidation import NotePresence
+from remembrancer.protocol.errors import (
+    DeadlineExceeded,
+    EmbeddingUnavailable,
+    InvalidInput,
+    MemoryUnavailable,
+)
+from remembrancer.protocol.files import (
+    AskedSync,
+    AwaitFileWork,
+    DescribeFiles,
+    FilesDescription,
+    FilesFound,
+    FilesIndexed,
+    FilesSynced,
+    FileWork,
+    Indexed,
+    IndexFiles,
+    ReadIndexed,
+    SearchFiles,
+    SyncDone,
+    SyncFiles,
+    Workspace,
+)
+from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.reads import EmbeddingSummary, Notice
+from remembrancer.protocol.writes import ProjectRef
+
+IN_USE_S: Final = 120.0
+"""For so long after the last word of a session in it a workspace is still watched."""
+ANSWER_MARGIN_S: Final = 0.2
+DEFAULT_DEADLINE_S: Final = 10.0
+
+T = TypeVar("T")
+logger = logging.getLogger(__name__)
+
+
+class FileHandlers:
+    """Belongs to one event loop. `embed_within` gives what makes a question's vector by a model in time."""
+
+    def __init__(
+        self,
+        paths: RuntimePaths,
+        files: MemoryFiles,
+        committer: Committer,
+        index: IndexManager,
+        scheduler: EmbeddingScheduler,
+        threads: Executor,
+        gate: LoadGate,
+        settings: Settings,
+        embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
+        embedding: Callable[[], EmbeddingSummary],
+        on_open: Callable[[EmbeddedTexts], None],
+    ) -> None:
+        self._paths = paths
+        self._files = files
+        self._committer = committer
+        self._index = index
+        self._scheduler = scheduler
+        self._threads = threads
+        self._gate = gate
+        self._settings = settings
+        self._embed_within = embed_within
+        self._embedding = embedding
+        self._on_open = on_open
+        self._open: dict[str, FileIndex] = {}
+        self._opening: dict[str, asyncio.Task[FileIndex]] = {}
+        self._used_at: dict[Workspace, float] = {}
+        self._work = FileWork(0)
+        self._news = anyio.Event()
+        self._asked: dict[int, tuple[AskedSync, asyncio.Future[SyncDone] | None]] = {}
+        self._ids = iter(range(time.time_ns() // 1_000_000, 2**63))
+        self._done: dict[Workspace, tuple[SyncDone, float]] = {}
+        """What was last read of each workspace, and when (seconds since the epoch)."""
+        self._draining = False
+        self.has_files = False
+        """Whether a workspace in use has files to be read, or somebody has asked for them."""
+
+    def handlers(self) -> dict[type, Handler]:
+        """What is asked."""
+        return {
+            SearchFiles: self._search,
+            DescribeFiles: self._describe,
+            SyncFiles: self._sync,
+            AwaitFileWork: self._await_work,
+            ReadIndexed: self._read_indexed,
+            IndexFiles: self._index_files,
+        }
+
+    def listeners(self) -> dict[type, Listener]:
+        """What is told."""
+        return {SyncDone: lambda _, done: self._note_done(done), NotePresence: lambda _, note: self.note_presence(note)}
+
+    def note_presence(self, note: NotePresence) -> None:
+        """These sessions are connected: their workspaces are in use."""
+        now = time.monotonic()
+        for project, directory in note.directories:
+            if directory and PROJECT_ID.fullmatch(project.id):
+                self._used_at[Workspace(project, workspace_root(directory, self._settings))] = now
+        self._used_at = {each: at for each, at in self._used_at.items() if now - at < IN_USE_S}
+        if tuple(self._used_at) != self._work.workspaces:
+            self._announce()
+
+    async def keep_house(self) -> None:
+        """Look, once in a while, whether there is anything to be read, and whether an index was deleted."""
+        roots = [Path(workspace.root) for workspace in self._used_at]
+        found = await self._read(lambda: any(has_files(root, self._settings) for root in roots))
+        self.has_files = self.has_files or found
+        for project_id, index in list(self._open.items()):
+            if index.is_lost:
+                await self._begin_anew(project_id, index)
+            else:
+                await self._read(index.checkpoint)
+
+    def drain(self) -> None:
+        """The store is about to stop: the indexer need not wait any more."""
+        self._draining = True
+        self._announce()
+
+    def close(self) -> None:
+        """Close the indexes. May be called twice."""
+        for index in self._open.values():
+            index.close()
+        self._open.clear()
+
+    # --- The indexer.
+
+    async def _await_work(self, request: AwaitFileWork, context: RequestContext) -> FileWork:
+        with anyio.move_on_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+            while self._work.revision == request.seen and not self._draining:
+                await self._news.wait()
+        return self._work
+
+    async def _read_indexed(self, request: ReadIndexed, _context: RequestContext) -> Indexed:
+        index = await self._index_of(request.workspace.project, make=False)
+        if index is None:
+            return Indexed(())
+        found = await self._read(partial(index.states, request.workspace.root, request.after))
+        return Indexed(tuple(found), more=len(found) == PAGE)
+
+    async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
+        await self._gate.step_aside()
+        index = await self._index_of(request.workspace.project)
+        assert index is not None
+        identity = self._scheduler.identity
+        model = None if identity is None else identity.key
+        change = await self._committer.run(
+            partial(index.change, request.workspace.root, request.updates, request.removed, model)
+        )
+        self._index.remove(index.name, change.removed_passages)
+        if change.revived is not None and model is not None:
+            self._index.add(index.name, model, change.revived)
+        self._scheduler.enqueue(index.name, change.to_embed)
+        return change.counts
+
+    def _note_done(self, done: SyncDone) -> None:
+        self._done[done.workspace] = (done, time.time())
+        _, waiting = self._asked.pop(done.sync_id or 0, (None, None))
+        if waiting is not None and not waiting.done():
+            waiting.set_result(done)
+
+    def _ask(self, workspace: Workspace, waiting: asyncio.Future[SyncDone] | None, request: SyncFiles) -> int:
+        sync_id = next(self._ids)
+        self._asked[sync_id] = (AskedSync(sync_id, workspace, request.force, request.source), waiting)
+        self._used_at.setdefault(workspace, time.monotonic())
+        self._announce()
+        return sync_id
+
+    def _announce(self) -> None:
+        asked = tuple(each for each, _ in self._asked.values())
+        self._work = FileWork(self._work.revision + 1, tuple(self._used_at), asked)
+        self._news.set()
+        self._news = anyio.Event()
+
+    # --- Clients.
+
+    async def _search(self, request: SearchFiles, context: RequestContext) -> FilesFound:
+        index = await self._index_of(request.workspace.project, make=False)
+        notices: list[Notice] = []
+        if index is None:
+            return FilesFound((), "keyword", self._synced_at(request.workspace, None))
+        with self._gate.serving():
+            vector, model = None, self._scheduler.answering.key
+            try:
+                vector = await self._embed_within(context, model)(request.query)
+            except EmbeddingUnavailable as error:
+                text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
+                notices.append(Notice("embedding_failed", text))
+            passages = self._index.searchable(index.name, model)
+            if vector is not None and passages is None:
+                notices.append(
+                    Notice("partial_results", "The vector index is being opened: words alone were searched.")
+                )
+            search = partial(search_files, index, passages, vector, request, self._settings)
+            found, mode = await self._read(search)
+            indexed_at = await self._read(partial(index.indexed_at, request.workspace.root))
+        return FilesFound(tuple(found), mode, self._synced_at(request.workspace, indexed_at), tuple(notices))
+
+    async def _describe(self, request: DescribeFiles, _context: RequestContext) -> FilesDescription:
+        workspace = request.workspace
+        index = await self._index_of(workspace.project, make=False)
+        done, _ = self._done.get(workspace, (None, 0.0))
+        notices: tuple[Notice, ...] = ()
+        if done is not None and done.error is not None:
+            notices = (Notice("partial_results", f"The files were not all read: {done.error}."),)
+        if index is None:
+            sources, indexed_at, pending, size = {}, None, 0, 0
+        else:
+            sources = await self._read(partial(index.counts, workspace.root))
+            indexed_at = await self._read(partial(index.indexed_at, workspace.root))
+            pending = len(await self._read(index.pending))
+            size = index.size_bytes()
+        return FilesDescription(
+            sources=sources,
+            embedding=self._embedding(),
+            synced_at=self._synced_at(workspace, indexed_at),
+            stale=done.waiting if done is not None else 0,
+            pending=pending,
+            bytes=size,
+            skipped=done.skipped if done is not None else (),
+            notices=notices,
+        )
+
+    async def _sync(self, request: SyncFiles, context: RequestContext) -> FilesSynced:
+        """Raises:
+        DeadlineExceeded: it goes on; the indexer has not been done in time.
+        """
+        self.has_files = True  # whoever asks wants an indexer
+        waiting: asyncio.Future[SyncDone] = asyncio.get_running_loop().create_future()
+        self._ask(request.workspace, waiting, request)
+        try:
+            with anyio.fail_after(context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)):
+                done = await waiting
+        except TimeoutError as error:
+            raise DeadlineExceeded(
+                "the files are still being read, which goes on: memory_status says when it is done"
+            ) from error
+        if done.error is not None:
+            raise MemoryUnavailable(f"the files could not be read: {done.error}")
+        return FilesSynced(done.scanned, done.updated, done.added, done.removed, done.duration_s, done.skipped)
+
+    def _synced_at(self, workspace: Workspace, indexed_at: float | None) -> float | None:
+        return self._done[workspace][1] if workspace in self._done else indexed_at
+
+    # --- The indexes.
+
+    async def _index_of(self, project: ProjectRef, *, make: bool = True) -> FileIndex | None:
+        """The index of a project's files, opened; None where there is none and none is to be made.
+
+        Raises:
+            InvalidInput: the id is none of a project.
+        """
+        if not PROJECT_ID.fullmatch(project.id):
+            raise InvalidInput(f"a project's id is p_ and 12 hexadecimal digits, not {project.id[:60]!r}")
+        index = self._open.get(project.id)
+        if index is not None and index.is_lost:
+            await self._begin_anew(project.id, index)
+            index = None
+        if index is not None:
+            return index
+        path = self._paths.project_database(project.id).with_name(self._settings.index_file)
+        if not make and not path.exists():
+            return None
+        opening = self._opening.get(project.id)
+        if opening is None:
+            opening = self._opening[project.id] = asyncio.create_task(self._open_index(path, project.id))
+            opening.add_done_callback(lambda _: self._opening.pop(project.id, None))
+        return await asyncio.shield(opening)
+
+    async def _open_index(self, path: Path, project_id: str) -> FileIndex:
+        name = f"{project_id}.files"
+        index = await self._committer.run(partial(FileIndex, path, name, self._settings.embedding_cache_entries))
+        self._open[project_id] = self._files.indexes[name] = index
+        self._on_open(index)
+        return index
+
+    async def _begin_anew(self, project_id: str, index: FileIndex) -> None:
+        """An index was deleted under us: another one takes its place, and all is read again."""
+        if self._open.get(project_id) is not index:
+            return
+        logger.warning("an index of files is gone, and is made again", extra={"file": index.name})
+        del self._open[project_id]
+        self._files.indexes.pop(index.name, None)
+        self._index.forget(index.name)
+        await self._committer.run(index.close)
+        for workspace in self._used_at:
+            if workspace.project.id == project_id:
+                self._ask(workspace, None, SyncFiles(workspace))
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)

@@ -1,0 +1,425 @@
+"""The index of what was read from a project's files: chunks, their words, their vectors. Derived, and deletable.
+
+A text stands once, in however many chunks of files it is. One that is in none any more goes, and leaves its vectors in
+a cache for some time: what comes back (a file under another name, another branch) is not embedded again.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from remembrancer.actors.store.records.contract import (
+    KeywordHit,
+    PassageVectors,
+    Phrase,
+    SavedEmbeddings,
+    Vectors,
+)
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
+from remembrancer.actors.store.records.schema import passages_of
+from remembrancer.actors.store.records.search import expression_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.subword_tokens import subword_tokens
+from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.files import FilesIndexed, FileSource, FileState, FileUpdate, SourceCounts
+from remembrancer.protocol.work import Passage
+
+SCHEMA: Final = (
+    "".join(
+        (
+            """
+    CREATE TABLE files (
+        number INTEGER PRIMARY KEY,
+        root TEXT NOT NULL,
+        path TEXT NOT NULL,
+        source TEXT NOT NULL,
+        mtime_ns INTEGER NOT NULL,
+        size INTEGER NOT NULL,
+        digest BLOB NOT NULL,
+        indexed_at REAL NOT NULL,
+        UNIQUE (root, path)
+    );
+    -- `body` is where the text of the chunk begins, after its headings.
+    CREATE TABLE texts (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        content_digest BLOB NOT NULL UNIQUE,
+        content TEXT NOT NULL,
+        body INTEGER NOT NULL,
+        parts TEXT NOT NULL
+    );
+    CREATE TABLE chunks (
+        file INTEGER NOT NULL REFERENCES files ON DELETE CASCADE,
+        ordinal INTEGER NOT NULL,
+        text INTEGER NOT NULL REFERENCES texts,
+        start_line INTEGER NOT NULL,
+        end_line INTEGER NOT NULL,
+        heading TEXT NOT NULL,
+        PRIMARY KEY (file, ordinal)
+    ) WITHOUT ROWID;
+    CREATE INDEX chunks_by_text ON chunks (text);
+    CREATE VIRTUAL TABLE words USING fts5 (
+        content, parts, content = 'texts', content_rowid = 'number', tokenize = 'porter unicode61'
+    );
+    CREATE TRIGGER words_insert AFTER INSERT ON texts BEGIN
+        INSERT INTO words (rowid, content, parts) VALUES (new.number, new.content, new.parts);
+    END;
+    CREATE TRIGGER words_delete AFTER DELETE ON texts BEGIN
+        INSERT INTO words (words, rowid, content, parts) VALUES ('delete', old.number, old.content, old.parts);
+    END;
+    CREATE TABLE cached_embeddings (
+        number INTEGER PRIMARY KEY AUTOINCREMENT,
+        model TEXT NOT NULL,
+        content_digest BLOB NOT NULL,
+        ranges BLOB NOT NULL,
+        vectors BLOB NOT NULL,
+        UNIQUE (model, content_digest)
+    );
+    """,
+            passages_of("texts"),
+        )
+    ),
+)
+PAGE: Final = 2000
+"""Files in one answer about them."""
+BM25: Final = "-bm25(words, 3.0, 1.5)"
+"""The weights of content and parts, as the records have them."""
+
+logger = logging.getLogger(__name__)
+
+
+class FileFilter(NamedTuple):
+    """Which chunks are looked for: of a workspace's root (empty: of all), of some sources, below a path."""
+
+    root: str = ""
+    sources: tuple[FileSource, ...] = ()
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexChange:
+    """What a change of files did: chunks counted, texts to be embedded, and passages that came or went with them."""
+
+    counts: FilesIndexed
+    to_embed: list[int] = field(default_factory=list)
+    revived: SavedEmbeddings | None = None
+    removed_passages: list[int] = field(default_factory=list)
+
+
+class IndexedChunk(NamedTuple):
+    """A chunk as it is shown. `text` is its number among the texts, `mtime_ns` its file's time."""
+
+    text: int
+    path: str
+    source: FileSource
+    start_line: int
+    end_line: int
+    heading: str
+    content: str
+    body: int
+    mtime_ns: int
+
+
+class FileIndex(SqlitePassages):
+    """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from the writer thread.
+
+    A file that cannot be read, or of a newer release, is thrown away and made anew. Of the texts that have gone the
+    vectors of the last `cached` are kept.
+    """
+
+    links_duplicates = False
+    _table = "texts"
+
+    def __init__(self, path: Path, name: str, cached: int, clock: Callable[[], float] = time.time) -> None:
+        self.name = name
+        self._cached = cached
+        self._path = path
+        self._clock = clock
+        try:
+            self._file = _opened(path)
+        except (RecordsUnusable, SchemaTooNew) as error:
+            logger.warning("an index of files is made again", extra={"file": name, "reason": error.message})
+            for ending in ("", "-wal", "-shm"):
+                path.with_name(path.name + ending).unlink(missing_ok=True)
+            self._file = _opened(path)
+        self._inode = path.stat().st_ino
+
+    # --- Files.
+
+    def states(self, root: str, after: str = "") -> list[FileState]:
+        """The files of a workspace after that path, `PAGE` at the most, in the order of their paths."""
+        rows = self._file.read(
+            """SELECT path, source, mtime_ns, size, digest FROM files WHERE root = ? AND path > ?
+               ORDER BY path LIMIT ?""",
+            (root, after, PAGE),
+        )
+        return [FileState(*row) for row in rows]
+
+    def change(
+        self, root: str, updates: Sequence[FileUpdate], removed: Sequence[str], model: str | None
+    ) -> IndexChange:
+        """Take in changed files, and let others go, in one transaction. Vectors of `model` are taken from the cache."""
+        with self._file.transaction() as connection:
+            change = _Change(connection, model, self._cached)
+            for update in updates:
+                change.update(root, update, self._clock())
+            for path in removed:
+                change.remove(root, path)
+            return change.finish()
+
+    def counts(self, root: str) -> dict[FileSource, SourceCounts]:
+        """How many files and chunks each source has in a workspace."""
+        rows = self._file.read(
+            """SELECT source, count(*), sum((SELECT count(*) FROM chunks WHERE file = number)) FROM files
+               WHERE root = ? GROUP BY source""",
+            (root,),
+        )
+        return {source: SourceCounts(files, chunks) for source, files, chunks in rows}
+
+    def indexed_at(self, root: str) -> float | None:
+        """When a file of the workspace was last taken in."""
+        ((at,),) = self._file.read("SELECT max(indexed_at) FROM files WHERE root = ?", (root,))
+        return None if at is None else float(at)
+
+    # --- Searching.
+
+    def keyword_hits(self, phrases: Sequence[Phrase], wanted: FileFilter, limit: int) -> list[KeywordHit]:
+        """The best texts that have any of the phrases, best first."""
+        if not phrases:
+            return []
+        condition, arguments = _condition(wanted)
+        among = f"AND EXISTS (SELECT 1 FROM {_OF_FILES} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
+        if self._is_everything(wanted):
+            among, arguments = "", []
+        rows = self._file.read(
+            f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
+                ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+            (expression_of(phrases), *arguments, limit),
+        )
+        return [KeywordHit(number, score) for number, score in rows]
+
+    def matching(self, wanted: FileFilter, limit: int) -> list[int] | None:
+        """The texts that pass the filter; None when there are more than `limit`."""
+        condition, arguments = _condition(wanted)
+        rows = self._file.read(
+            f"SELECT DISTINCT c.text FROM {_OF_FILES} WHERE {condition} LIMIT ?",  # noqa: S608 - fixed clauses
+            (*arguments, limit + 1),
+        )
+        return None if len(rows) > limit else [row[0] for row in rows]
+
+    def chunks(self, numbers: Sequence[int], wanted: FileFilter) -> list[IndexedChunk]:
+        """The chunks that pass the filter and have one of these texts, in the order of their paths and lines."""
+        if not numbers:
+            return []
+        condition, arguments = _condition(wanted)
+        asked = padded(numbers)
+        rows = self._file.read(
+            f"""SELECT c.text, f.path, f.source, c.start_line, c.end_line, c.heading, t.content, t.body, f.mtime_ns
+                FROM {_OF_FILES} JOIN texts AS t ON t.number = c.text
+                WHERE c.text IN {places_for(asked)} AND {condition} ORDER BY f.path, c.ordinal""",  # noqa: S608
+            (*asked, *arguments),
+        )
+        return [IndexedChunk(*row) for row in rows]
+
+    def size(self) -> int:
+        """At least as many passages as there are."""
+        ((last,),) = self._file.read("SELECT count(*) FROM texts")
+        return int(last)
+
+    def _is_everything(self, wanted: FileFilter) -> bool:
+        if wanted.sources or wanted.path:
+            return False
+        return not wanted.root or not self._file.read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (wanted.root,))
+
+    # --- The file itself.
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the file was deleted, or replaced, under us."""
+        try:
+            return self._path.stat().st_ino != self._inode
+        except OSError:
+            return True
+
+    def size_bytes(self) -> int:
+        """Bytes on disk."""
+        return self._file.size_bytes()
+
+    def checkpoint(self) -> None:
+        """Move the write-ahead log into the file as far as readers allow. Never waits."""
+        self._file.checkpoint()
+
+    def close(self) -> None:
+        """Close. May be called twice."""
+        self._file.close()
+
+
+def _opened(path: Path) -> SqliteFile:
+    file = SqliteFile(path, SCHEMA, synchronous="NORMAL")  # what a crash of the machine takes is read again
+    # The vector index knows passages by their numbers: those of an index that was deleted must not come again.
+    for table in ("texts", "passages"):
+        if not file.writer.execute("SELECT 1 FROM sqlite_sequence WHERE name = ?", (table,)).fetchone():
+            file.writer.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, time.time_ns() // 1_000_000))
+    return file
+
+
+class _Change:
+    """One change of files under way."""
+
+    def __init__(self, connection: sqlite3.Connection, model: str | None, cached: int) -> None:
+        self._connection = connection
+        self._cached = cached
+        self._model = model
+        self._left: set[int] = set()
+        """Texts that a file has let go."""
+        self._new: list[int] = []
+        self._kept: list[tuple[int, int, int, Vectors]] = []
+        self._counts: Counter[str] = Counter()
+
+    def update(self, root: str, update: FileUpdate, now: float) -> None:
+        state = update.state
+        known = self._connection.execute(
+            "SELECT number, digest FROM files WHERE root = ? AND path = ?", (root, state.path)
+        ).fetchone()
+        if update.chunks is None:
+            if known is not None and known[1] == state.digest:
+                self._connection.execute(
+                    "UPDATE files SET mtime_ns = ?, size = ? WHERE number = ?", (state.mtime_ns, state.size, known[0])
+                )
+            return
+        before: Counter[int] = Counter()
+        if known is not None:
+            before = self._let_go(known[0])
+        self._connection.execute(
+            """INSERT INTO files (root, path, source, mtime_ns, size, digest, indexed_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+               ON CONFLICT DO UPDATE SET source = excluded.source, mtime_ns = excluded.mtime_ns, size = excluded.size,
+               digest = excluded.digest, indexed_at = excluded.indexed_at""",
+            (root, state.path, state.source, state.mtime_ns, state.size, state.digest, now),
+        )
+        ((number,),) = self._connection.execute(
+            "SELECT number FROM files WHERE root = ? AND path = ?", (root, state.path)
+        )
+        after: Counter[int] = Counter()
+        for ordinal, chunk in enumerate(update.chunks):
+            text = self._text_of(chunk.heading, chunk.text)
+            after[text] += 1
+            self._connection.execute(
+                "INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?)",
+                (number, ordinal, text, chunk.start_line, chunk.end_line, chunk.heading),
+            )
+        came, went = (after - before).total(), (before - after).total()
+        self._counts.update(updated=min(came, went), added=max(0, came - went), removed=max(0, went - came))
+
+    def remove(self, root: str, path: str) -> None:
+        known = self._connection.execute("SELECT number FROM files WHERE root = ? AND path = ?", (root, path))
+        for (number,) in known.fetchall():
+            self._counts["removed"] += self._let_go(number).total()
+            self._connection.execute("DELETE FROM files WHERE number = ?", (number,))
+
+    def finish(self) -> IndexChange:
+        """Texts that are in no file any more go; their vectors stay in the cache."""
+        gone = [
+            text
+            for text in sorted(self._left)
+            if not self._connection.execute("SELECT 1 FROM chunks WHERE text = ? LIMIT 1", (text,)).fetchone()
+        ]
+        passages: list[int] = []
+        for text in gone:
+            passages += self._put_aside(text)
+            self._connection.execute("DELETE FROM texts WHERE number = ?", (text,))
+        if gone:
+            self._connection.execute(
+                "DELETE FROM cached_embeddings WHERE number <= (SELECT max(number) FROM cached_embeddings) - ?",
+                (self._cached,),
+            )
+        forgotten = set(gone)
+        kept = [each for each in self._kept if each[1] not in forgotten]
+        revived = None
+        if kept:
+            numbers, memories, ordinals, vectors = zip(*kept, strict=True)
+            revived = SavedEmbeddings(PassageVectors(list(numbers), list(memories), list(ordinals), np.vstack(vectors)))
+        to_embed = [text for text in self._new if text not in forgotten]
+        return IndexChange(FilesIndexed(**self._counts), to_embed, revived, passages)
+
+    def _let_go(self, file: int) -> Counter[int]:
+        rows = self._connection.execute("DELETE FROM chunks WHERE file = ? RETURNING text", (file,))
+        texts = Counter(text for (text,) in rows)
+        self._left.update(texts)
+        return texts
+
+    def _text_of(self, heading: str, text: str) -> int:
+        """The number of the text of a chunk, which is known already or new."""
+        above = "" if not heading or heading in text else f"{heading}\n"
+        content = above + text
+        digest = digest_of(content)
+        known = self._connection.execute("SELECT number FROM texts WHERE content_digest = ?", (digest,)).fetchone()
+        if known is not None:
+            return int(known[0])
+        number = self._connection.execute(
+            "INSERT INTO texts (content_digest, content, body, parts) VALUES (?, ?, ?, ?)",
+            (digest, content, len(above), subword_tokens(content)),
+        ).lastrowid
+        assert number is not None
+        if not self._take_back(number, digest):
+            self._new.append(number)
+        return number
+
+    def _put_aside(self, text: int) -> list[int]:
+        """Put a text's vectors into the cache, model by model; the numbers of its passages."""
+        rows = self._connection.execute(
+            """SELECT p.model, t.content_digest, p.start, p."end", p.vector, p.number FROM passages AS p
+               JOIN texts AS t ON t.number = p.memory WHERE p.memory = ? ORDER BY p.model, p.ordinal""",
+            (text,),
+        ).fetchall()
+        for model in dict.fromkeys(row[0] for row in rows):
+            its = [row for row in rows if row[0] == model]
+            ranges = encode_json([(start, end) for _, _, start, end, _, _ in its])
+            self._connection.execute(
+                """INSERT OR REPLACE INTO cached_embeddings (model, content_digest, ranges, vectors)
+                   VALUES (?, ?, ?, ?)""",
+                (model, its[0][1], ranges, b"".join(row[4] for row in its)),
+            )
+        return [row[5] for row in rows]
+
+    def _take_back(self, text: int, digest: bytes) -> bool:
+        """Take a text's vectors of the present model from the cache, if it has them."""
+        cached = self._connection.execute(
+            "DELETE FROM cached_embeddings WHERE model = ? AND content_digest = ? RETURNING ranges, vectors",
+            (self._model, digest),
+        ).fetchall()
+        for ranges, data in cached:
+            passages = [Passage(*each) for each in msgspec.json.decode(ranges, type=list[tuple[int, int]])]
+            vectors = np.frombuffer(data, dtype="<f4").reshape(len(passages), -1)
+            added = add_passages(self._connection, text, self._model or "", passages, vectors)
+            self._kept += [(number, text, ordinal, vector) for number, ordinal, vector in added]
+        return bool(cached)
+
+
+_OF_FILES: Final = "chunks AS c JOIN files AS f ON f.number = c.file"
+
+
+def _condition(wanted: FileFilter) -> tuple[str, list[object]]:
+    """The WHERE clause of a filter over files, of fixed clauses and places, with its arguments."""
+    clauses: list[str] = ["TRUE"]
+    arguments: list[object] = []
+    if wanted.root:
+        clauses.append("f.root = ?")
+        arguments.append(wanted.root)
+    if wanted.sources:
+        clauses.append(f"f.source IN {places_for(wanted.sources)}")
+        arguments += wanted.sources
+    path = wanted.path.strip().removeprefix("./").rstrip("/")
+    if path and path != ".":
+        clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")
+        arguments += [path, len(path) + 1, path + "/"]
+    return " AND ".join(clauses), arguments

@@ -1,0 +1,132 @@
+"""How a search in files is answered: the nearest chunks by words and by meaning, ranked by one of two named rankings.
+
+`ranks` weighs the cosine and the place among those found by words; `relevance` is what ranks memories.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexedChunk
+from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.retrieval.candidates import Passages, cosines_of
+from remembrancer.actors.store.retrieval.keywords import fragment_of, phrases_of
+from remembrancer.actors.store.vectors.passage_index import IndexLost
+from remembrancer.config.settings import Settings
+from remembrancer.memory.ranking import Signals, answerable_cosine, noise, relevances, weighted_ranks
+from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
+
+FEW: Final = 1000
+"""Chunks that pass a filter and are all compared."""
+SNIPPET: Final = 700
+"""Characters that are shown of a chunk."""
+
+logger = logging.getLogger(__name__)
+_SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
+
+
+def search_files(
+    index: FileIndex, passages: Passages | None, vector: Vectors | None, request: SearchFiles, settings: Settings
+) -> tuple[list[FoundChunk], SearchMode]:
+    """The chunks from `request.min_score` on, best first, and what was searched. Blocks."""
+    wanted = FileFilter(request.workspace.root, request.sources, request.path)
+    count = request.limit * settings.search_candidate_multiplier
+    near = None if vector is None or passages is None else _nearest(index, passages, vector, wanted, count)
+    phrases = (*phrases_of(request.query), *fragment_of(request.query)[1])
+    if settings.search_hybrid or near is None:
+        words = {hit.number: hit.bm25 for hit in index.keyword_hits(phrases, wanted, count)}
+    else:
+        words = {}
+    cosines = dict(near or {})
+    if near is not None and vector is not None and passages is not None:
+        cosines |= cosines_of(index, passages.model, vector, [number for number in words if number not in near])
+    candidates = {
+        number: Signals(cosines.get(number), words.get(number)) for number in dict.fromkeys((*cosines, *words))
+    }
+    mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
+    scores = (
+        RANKINGS[settings.search_ranking](candidates, index.size(), settings)
+        if near is not None
+        else relevances(candidates, "keyword")
+    )
+    best = sorted(
+        (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
+    )
+    chunks: dict[int, list[IndexedChunk]] = {}
+    for chunk in index.chunks(best[: request.limit], wanted):
+        chunks.setdefault(chunk.text, []).append(chunk)
+    ordered = [chunk for number in best for chunk in chunks.get(number, ())]
+    return [_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit]], mode
+
+
+def _by_ranks(candidates: Mapping[int, Signals], _: int, settings: Settings) -> dict[int, float]:
+    return weighted_ranks(candidates, settings.search_vector_weight, settings.search_keyword_weight)
+
+
+def _by_relevance(candidates: Mapping[int, Signals], size: int, _: Settings) -> dict[int, float]:
+    left_out = noise(candidates, answerable=answerable_cosine(size))
+    relevance = relevances(candidates, "hybrid")
+    return {number: relevance[number] for number in candidates if number not in left_out}
+
+
+RANKINGS: Final[Mapping[str, Callable[[Mapping[int, Signals], int, Settings], dict[int, float]]]] = {
+    "ranks": _by_ranks,
+    "relevance": _by_relevance,
+}
+
+
+def _nearest(
+    index: FileIndex, passages: Passages, vector: Vectors, wanted: FileFilter, count: int
+) -> dict[int, float] | None:
+    """The cosines of the nearest texts that pass the filter; None where the vectors cannot be searched."""
+    if wanted.path or wanted.sources:
+        few = index.matching(wanted, FEW)
+        if few is not None:
+            return _first(cosines_of(index, passages.model, vector, few), count)
+    best: dict[int, float] = {}
+    for depth in (4 * count, 16 * count, 64 * count):
+        try:
+            hits = passages.search(vector, depth)
+        except IndexLost:
+            logger.warning("an index cannot be searched", exc_info=True)
+            return None
+        best = {}
+        for hit in hits:
+            best.setdefault(hit.memory, hit.cosine)
+        allowed = {chunk.text for chunk in index.chunks(list(best), wanted)} if best else set()
+        best = {number: cosine for number, cosine in best.items() if number in allowed}
+        if len(best) >= count or len(hits) < depth:
+            break
+    return _first(best, count)
+
+
+def _first(cosines: Mapping[int, float], count: int) -> dict[int, float]:
+    return dict(sorted(cosines.items(), key=lambda item: -item[1])[:count])
+
+
+def _shown(chunk: IndexedChunk, score: float, query: str) -> FoundChunk:
+    snippet = snippet_of(chunk.content[chunk.body :], query)
+    return FoundChunk(
+        chunk.path, chunk.source, chunk.start_line, chunk.end_line, chunk.heading, min(1.0, score), snippet
+    )
+
+
+def snippet_of(text: str, query: str) -> str:
+    """A text as it is shown: a long one from the sentence that has most words of the query, or a little before."""
+    text = text.strip()
+    if len(text) <= SNIPPET:
+        return text
+    asked = set(re.findall(r"\w+", query.casefold()))
+    start, most = 0, 0
+    for sentence in _SENTENCE.finditer(text):
+        found = len(asked & set(re.findall(r"\w+", sentence.group().casefold())))
+        if found > most:
+            start, most = sentence.start(), found
+    start = min(start, len(text) - SNIPPET)
+    while start and not text[start - 1].isspace():
+        start -= 1
+    shown = text[start : start + SNIPPET]
+    return f"{'… ' if start else ''}{shown.strip()}{' …' if start + SNIPPET < len(text) else ''}"

@@ -1,0 +1,223 @@
+"""What is read from a project's own files: between the indexer and the store, and what clients ask about it.
+
+The files are the truth: the indexer reads them, and the store keeps what it was told in an index that may be deleted.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from remembrancer.protocol.reads import EmbeddingSummary, Notice
+from remembrancer.protocol.writes import ProjectRef
+
+FileSource = Literal["notes", "sessions"]
+"""What a file is: a note in Markdown, or the transcript of a session."""
+SearchMode = Literal["hybrid", "vector", "keyword"]
+
+
+# --- The indexer and the store.
+
+
+class Workspace(msgspec.Struct, frozen=True):
+    """A directory whose files are indexed for a project: the working tree that a session is in."""
+
+    project: ProjectRef
+    root: str
+
+
+class FileState(msgspec.Struct, frozen=True, array_like=True):
+    """A file as it was read. `path` is relative to its workspace, or absolute where it lies outside of it."""
+
+    path: str
+    source: FileSource
+    mtime_ns: int
+    size: int
+    digest: bytes
+    """The SHA-256 of its bytes."""
+
+
+class FileChunk(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of a file, with its lines (from 1, both ends counted) and the headings above it."""
+
+    start_line: int
+    end_line: int
+    heading: str
+    text: str
+
+
+class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
+    """A file that has changed, with all its chunks; None: its content is what the index has, and its time another."""
+
+    state: FileState
+    chunks: tuple[FileChunk, ...] | None = None
+
+
+class SkippedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file that was passed over, and why."""
+
+    path: str
+    reason: str
+
+
+class AwaitFileWork(msgspec.Struct, frozen=True, tag=True):
+    """Indexer to store: tell me when there is anything else than in revision `seen`, or when my deadline comes."""
+
+    seen: int = -1
+
+
+class AskedSync(msgspec.Struct, frozen=True):
+    """Somebody waits for a workspace to be read at once. `force`: also what looks unchanged."""
+
+    sync_id: int
+    workspace: Workspace
+    force: bool = False
+    source: FileSource | None = None
+
+
+class FileWork(msgspec.Struct, frozen=True, tag=True):
+    """Store to indexer: the workspaces in use, and what was asked for and is not done."""
+
+    revision: int
+    workspaces: tuple[Workspace, ...] = ()
+    asked: tuple[AskedSync, ...] = ()
+    lost: tuple[str, ...] = ()
+    """Ids of projects whose index was lost: their files are to be read again."""
+
+
+class ReadIndexed(msgspec.Struct, frozen=True, tag=True):
+    """Indexer to store: which files of a workspace does the index have? Answered by `Indexed`, in pages."""
+
+    workspace: Workspace
+    after: str = ""
+
+
+class Indexed(msgspec.Struct, frozen=True, tag=True):
+    """The files after that path, in the order of their paths. With `more` there are others behind them."""
+
+    files: tuple[FileState, ...]
+    more: bool = False
+
+
+class IndexFiles(msgspec.Struct, frozen=True, tag=True):
+    """Indexer to store: these files have changed, and these are gone. Answered by `FilesIndexed` when it is kept."""
+
+    workspace: Workspace
+    updates: tuple[FileUpdate, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class FilesIndexed(msgspec.Struct, frozen=True, tag=True):
+    """What became of chunks: an edited one is updated, and needs a new vector as an added one does."""
+
+    updated: int = 0
+    added: int = 0
+    removed: int = 0
+
+
+class SyncDone(msgspec.Struct, frozen=True, tag=True):
+    """Indexer to store: a workspace has been read, whether somebody had asked for it (`sync_id`) or not. No answer.
+
+    `waiting` counts files that were being written at that moment, and are read soon.
+    """
+
+    workspace: Workspace
+    scanned: int
+    updated: int
+    added: int
+    removed: int
+    duration_s: float
+    sync_id: int | None = None
+    waiting: int = 0
+    skipped: tuple[SkippedFile, ...] = ()
+    error: str | None = None
+
+
+# --- What clients ask.
+
+
+class SearchFiles(msgspec.Struct, frozen=True, tag=True):
+    """Find chunks of files of a project's workspace. Answered by `FilesFound`.
+
+    `path` is a file or a directory, relative to the workspace; empty for all.
+    """
+
+    workspace: Workspace
+    query: str
+    limit: int = 8
+    min_score: float = 0.3
+    sources: tuple[FileSource, ...] = ()
+    path: str = ""
+
+
+class FoundChunk(msgspec.Struct, frozen=True):
+    """A chunk that matches, by its file and its lines. `snippet` is its text, cut where that is long."""
+
+    path: str
+    source: FileSource
+    start_line: int
+    end_line: int
+    heading: str
+    score: float
+    snippet: str
+
+
+class FilesFound(msgspec.Struct, frozen=True, tag=True):
+    """The best chunks first. `synced_at` (seconds since the epoch) is when the files were last compared."""
+
+    chunks: tuple[FoundChunk, ...]
+    mode: SearchMode
+    synced_at: float | None = None
+    notices: tuple[Notice, ...] = ()
+
+
+class DescribeFiles(msgspec.Struct, frozen=True, tag=True):
+    """What is indexed of a project's workspace? Answered by `FilesDescription`."""
+
+    workspace: Workspace
+
+
+class SourceCounts(msgspec.Struct, frozen=True):
+    """How many files and chunks a source has."""
+
+    files: int = 0
+    chunks: int = 0
+
+
+class FilesDescription(msgspec.Struct, frozen=True, tag=True):
+    """The index of a workspace. `stale` files have changed and are not read yet; `pending` chunks have no vectors."""
+
+    sources: dict[FileSource, SourceCounts]
+    embedding: EmbeddingSummary
+    synced_at: float | None
+    stale: int
+    pending: int
+    bytes: int
+    skipped: tuple[SkippedFile, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class SyncFiles(msgspec.Struct, frozen=True, tag=True):
+    """Read a workspace's files now. Answered by `FilesSynced` when that is done, or refused when nobody can."""
+
+    workspace: Workspace
+    force: bool = False
+    source: FileSource | None = None
+
+
+class FilesSynced(msgspec.Struct, frozen=True, tag=True):
+    """What came of it."""
+
+    scanned: int
+    updated: int
+    added: int
+    removed: int
+    duration_s: float
+    skipped: tuple[SkippedFile, ...] = ()
+
+
+IndexerRequest = AwaitFileWork | ReadIndexed | IndexFiles | SyncDone
+ToIndexer = FileWork | Indexed | FilesIndexed
+FileRequest = SearchFiles | DescribeFiles | SyncFiles
+FileReply = FilesFound | FilesDescription | FilesSynced

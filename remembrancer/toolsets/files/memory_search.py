@@ -1,0 +1,79 @@
+"""The tool `memory_search`."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.config.sources import workspace_root
+from remembrancer.memory.text import check_text
+from remembrancer.protocol.files import FilesFound, FileSource, SearchFiles, Workspace
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+Source = Literal["memory", "sessions"]
+SOURCES: Final[dict[Source, FileSource]] = {"memory": "notes", "sessions": "sessions"}
+"""From the names of this toolset to those of the index."""
+NAMES: Final = {source: name for name, source in SOURCES.items()}
+UNITS: Final = (("d", 86_400.0), ("h", 3600.0), ("m", 60.0))
+
+
+class MemorySearchArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    query: str
+    max_results: Annotated[int, Meta(ge=1, le=100)] | UnsetType = UNSET
+    min_score: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    sources: list[Source] | UnsetType = UNSET
+    path: Annotated[str, Meta(description="A file or a directory")] | UnsetType = UNSET
+
+
+@tool("Search the project's notes (MEMORY.md, memory/) by meaning and words, best first.", read_only=True)
+async def memory_search(call: Call, arguments: MemorySearchArguments) -> Answer:
+    """The best chunks with their lines; says what was not searched, and how old the index is."""
+    check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
+    request = SearchFiles(
+        workspace_of(call),
+        arguments.query,
+        limit=given(arguments.max_results, call.service.settings.search_max_results),
+        min_score=given(arguments.min_score, call.service.settings.search_min_score),
+        sources=tuple(dict.fromkeys(SOURCES[name] for name in given(arguments.sources, ()))),
+        path=given(arguments.path, ""),
+    )
+    asked = await call.service.ask(request, call.received_at)
+    found = asked.reply if isinstance(asked.reply, FilesFound) else FilesFound((), "keyword")
+    answer: Answer = {
+        "results": [
+            {
+                "path": chunk.path,
+                "startLine": chunk.start_line,
+                "endLine": chunk.end_line,
+                "score": round(chunk.score, 3),
+                "snippet": chunk.snippet,
+                "source": NAMES[chunk.source],
+            }
+            for chunk in found.chunks
+        ],
+        "searchMode": found.mode,
+        "indexAge": age_of(found.synced_at, time.time()),
+    }
+    notices = (*asked.notices, *found.notices)
+    return with_caveats(answer, notices, degraded=asked.away is not None)
+
+
+def workspace_of(call: Call) -> Workspace:
+    """Where a session's notes are."""
+    return Workspace(call.caller.project, workspace_root(call.caller.directory, call.service.settings))
+
+
+def age_of(at: float | None, now: float) -> str:
+    """How long ago that was, in its largest unit: `2m ago`; `never`."""
+    if at is None:
+        return "never"
+    age_s = max(0.0, now - at)
+    for unit, seconds in UNITS:
+        if age_s >= seconds:
+            return f"{int(age_s // seconds)}{unit} ago"
+    return f"{int(age_s)}s ago"

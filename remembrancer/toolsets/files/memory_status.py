@@ -1,0 +1,40 @@
+"""The tool `memory_status`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from remembrancer.protocol.files import DescribeFiles, FilesDescription
+from remembrancer.toolsets.files.memory_search import NAMES, workspace_of
+from remembrancer.toolsets.memory.answers import iso
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+
+class MemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+@tool("State of the index of notes.", read_only=True)
+async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
+    """What the index has of the session's workspace, and which files were passed over, with the reason."""
+    asked = await call.service.ask(DescribeFiles(workspace_of(call)), call.received_at)
+    if not isinstance(asked.reply, FilesDescription):
+        return with_caveats({}, asked.notices, degraded=True)
+    found = asked.reply
+    answer: Answer = {
+        "provider": found.embedding.engine,
+        "model": found.embedding.model,
+        "totalChunks": sum(counts.chunks for counts in found.sources.values()),
+        "totalFiles": sum(counts.files for counts in found.sources.values()),
+        "sources": {
+            NAMES[source]: {"files": counts.files, "chunks": counts.chunks} for source, counts in found.sources.items()
+        },
+        "lastSync": None if found.synced_at is None else iso(found.synced_at),
+        "staleFiles": found.stale,
+        "dbSize": f"{found.bytes / 1e6:.1f} MB",
+    }
+    if found.pending:
+        answer["pendingChunks"] = found.pending
+    if found.skipped:
+        answer["skipped"] = [{"path": skipped.path, "reason": skipped.reason} for skipped in found.skipped]
+    return with_caveats(answer, (*asked.notices, *found.notices))

@@ -1,0 +1,39 @@
+"""The tool `memory_sync`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.protocol.files import FilesSynced, SyncFiles
+from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace_of
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+TIMEOUT_S: Final = 30.0
+"""How long somebody waits for the files to be read; it goes on after that."""
+
+
+class MemorySyncArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    force: Annotated[bool, Meta(description="Also what looks unchanged")] | UnsetType = UNSET
+    source: Source | UnsetType = UNSET
+
+
+@tool("Read changed notes now.")
+async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
+    """What reading the files has changed in the index. Vectors may take longer: see `memory_status`."""
+    source = None if arguments.source is UNSET else SOURCES[arguments.source]
+    request = SyncFiles(workspace_of(call), arguments.force is True, source)
+    done = await call.service.require(request, TIMEOUT_S)
+    assert isinstance(done, FilesSynced)
+    answer: Answer = {
+        "filesScanned": done.scanned,
+        "chunksUpdated": done.updated,
+        "chunksAdded": done.added,
+        "chunksRemoved": done.removed,
+        "duration": f"{done.duration_s:.1f}s",
+    }
+    if done.skipped:
+        answer["skipped"] = [{"path": skipped.path, "reason": skipped.reason} for skipped in done.skipped]
+    return answer

@@ -1,0 +1,67 @@
+"""Nodes: memories of the project as the tools of this toolset show them, and how they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from remembrancer.memory.limits import MAX_LINKS, check_count
+from remembrancer.memory.text import neutralised
+from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.reads import FollowLinks, LinkedMemory, LinksFound, ListedMemory, Notice
+from remembrancer.toolsets.memory.answers import changed, iso, source_of
+from remembrancer.toolsets.service import Asked, Written
+from remembrancer.toolsets.tools import Answer, Call, with_caveats
+
+MOST: Final = 1000
+"""Nodes of one answer."""
+
+
+def node_of(memory: ListedMemory) -> Answer:
+    """A node. Without the store its links are not known, and are left out."""
+    node: Answer = {
+        "id": memory.id,
+        "content": neutralised(memory.content),
+        "tags": [neutralised(tag) for tag in memory.tags],
+    }
+    last_accessed_at = memory.created_at
+    if isinstance(memory, LinkedMemory):
+        node["links"] = list(memory.related)
+        last_accessed_at = memory.last_accessed_at or memory.created_at
+    shown = source_of(memory.source)
+    return node | {
+        "source": shown.get("label") or shown.get("file") or shown.get("tool") or "",
+        "created_at": iso(memory.created_at),
+        "last_accessed": iso(last_accessed_at),
+        "access_count": memory.access_count,
+    }
+
+
+async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> Asked:
+    """Ask for memories with their links, and for those up to `depth` links away."""
+    asked = FollowLinks(call.caller.project, call.caller.session_id, tuple(memory_ids), depth, MOST, count)
+    return await call.service.ask(asked, call.received_at)
+
+
+def clean_links(links: Sequence[str], *, field: str = "links") -> tuple[str, ...]:
+    """Ids of nodes, each once. Raises `InvalidInput` for too many, or for one that is no id."""
+    check_count(links, field=field, most=MAX_LINKS)
+    return tuple(dict.fromkeys(parse_memory_id(each, field=f"{field}[{place}]") for place, each in enumerate(links)))
+
+
+async def written_node(call: Call, written: Written, memory_id: str, missing: Sequence[str], known: Answer) -> Answer:
+    """The whole node after a write. A queued one is shown as far as it is `known`: the store has yet to make it."""
+    node: dict[str, Any] = {"id": memory_id, **known}
+    if written.result is not None:
+        try:
+            asked = await follow(call, [memory_id], count=False)
+        except NotFound:  # it was deleted a moment ago
+            asked = Asked(None)
+        if isinstance(asked.reply, LinksFound):
+            node = node_of(asked.reply.memories[0])
+    answer = changed(written, node)
+    if missing:
+        text = f"Not linked, since there is no such node: {', '.join(missing)}."
+        answer = with_caveats(answer, [Notice("unknown_link", text)])
+    return answer

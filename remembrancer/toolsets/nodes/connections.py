@@ -1,0 +1,43 @@
+"""The tool `connections`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.reads import LinksFound, Notice
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.nodes.answering import MOST, follow, node_of
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+
+class ConnectionsArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    node_id: str
+    depth: Annotated[int, Meta(ge=0, le=10, description="Links away", extra_json_schema={"default": 1})] | UnsetType = (
+        UNSET
+    )
+
+
+@tool("A node and those linked to it, the nearest first.", read_only=True)
+async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
+    """Breadth first from the node, each with its distance.
+
+    Raises:
+        NotFound: there is no such node.
+        MemoryUnavailable: the store is away.
+    """
+    node_id = parse_memory_id(arguments.node_id, field="node_id")
+    asked = await follow(call, [node_id], depth=given(arguments.depth, 1))
+    if not isinstance(asked.reply, LinksFound):
+        raise MemoryUnavailable("the store is away, which alone knows the links: try again in a moment")
+    found = asked.reply
+    call.service.shown(call.caller, [memory.id for memory in found.memories])
+    notices = [*found.notices, *asked.notices]
+    if found.more:
+        notices.append(Notice("more_nodes", f"These are the nearest {MOST}: there are more within that depth."))
+    nodes = [node_of(memory) | {"distance": memory.distance} for memory in found.memories]
+    return with_caveats({"nodes": nodes}, notices)

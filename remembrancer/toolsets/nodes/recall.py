@@ -1,0 +1,61 @@
+"""The tool `recall` of linked nodes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import check_text
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound
+from remembrancer.protocol.reads import LinksFound, Listed, ListedMemory, ListMemories, Notice, Recall
+from remembrancer.toolsets.memory.fields import clean_tags, given
+from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
+from remembrancer.toolsets.nodes.answering import follow, node_of
+from remembrancer.toolsets.service import Asked
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+NO_LINKS: Final = "Their links are not known now."
+
+
+class NodeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    query: str | UnsetType = UNSET
+    tags: Annotated[list[str], Meta(description="Any of these")] | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
+
+
+@tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
+async def recall(call: Call, arguments: NodeQuery) -> Answer:
+    """The best nodes for the query that have any of the tags; without a query the newest with any of them."""
+    tags, limit, query = clean_tags(arguments.tags), given(arguments.limit, 10), given(arguments.query, "")
+    project, session_id = call.caller.project, call.caller.session_id
+    found: tuple[ListedMemory, ...]
+    if query.strip():
+        check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
+        recalling = Recall(session_id, project=project, query=query, tags=tags, limit=limit, counts_accesses=False)
+        recalled, degraded = await call.service.recall(recalling, call.received_at)
+        found, notices = recalled.memories, recalled.notices
+    elif tags:
+        listing = ListMemories(session_id, project=project, tags=tags, limit=limit)
+        listed = await call.service.ask(listing, call.received_at)
+        if not isinstance(listed.reply, Listed):
+            raise MemoryUnavailable("the store is away, and tags alone are only known there: try again in a moment")
+        found, notices, degraded = listed.reply.memories, (*listed.reply.notices, *listed.notices), False
+    else:
+        raise InvalidInput("give a query, tags, or both", field="query")
+    ids = [memory.id for memory in found]
+    linked: dict[str, ListedMemory] = {}
+    if found:
+        try:
+            asked = await follow(call, ids)
+        except NotFound:  # all of them were deleted a moment ago
+            asked = Asked(None)
+        if isinstance(asked.reply, LinksFound):
+            linked = {memory.id: memory for memory in asked.reply.memories}
+    call.service.shown(call.caller, ids, count=False)
+    if len(linked) < len(ids):
+        notices = (*notices, Notice("no_links", NO_LINKS))
+    return with_caveats(
+        {"nodes": [node_of(linked.get(memory.id, memory)) for memory in found]}, notices, degraded=degraded
+    )

@@ -1,0 +1,51 @@
+"""The tool `remember`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.limits import MAX_NAME
+from remembrancer.memory.text import check_text, clean_name
+from remembrancer.protocol.ids import derive_memory_id
+from remembrancer.protocol.writes import SourceRef, StoredResult, StoreMemory
+from remembrancer.toolsets.memory.fields import AllowSecrets, clean_tags, given
+from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.nodes.answering import clean_links, written_node
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class RememberArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    content: Annotated[str, Meta(description="The memory to store")]
+    tags: list[str] | UnsetType = UNSET
+    links: Annotated[list[str], Meta(description="Ids of nodes to link to, both ways")] | UnsetType = UNSET
+    source: Annotated[str, Meta(description="Conversation or context")] | UnsetType = UNSET
+    allow_secrets: AllowSecrets | UnsetType = UNSET
+
+
+@tool("Remember something as a node, linked to others.")
+async def remember(call: Call, arguments: RememberArguments) -> Answer:
+    """Store a node and answer with all of it. The same content again is the same node, with these tags and links."""
+    check_text(arguments.content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
+    label = given(arguments.source, "")
+    tags, links = clean_tags(arguments.tags), clean_links(given(arguments.links, []))
+    change = StoreMemory(
+        memory_id=derive_memory_id(call.operation_id(), call.received_at),
+        content=arguments.content,
+        type="semantic",
+        scope="project",
+        session_id=call.caller.session_id,
+        tags=tags,
+        source=SourceRef(label=clean_name(label, field="source", longest=MAX_NAME) if label else None),
+        confidence=STATED,
+        pinned=True,
+        related=links,
+    )
+    written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
+    result = written.result
+    if not isinstance(result, StoredResult):
+        result = StoredResult(change.memory_id, change.type, change.scope)
+    known = {"content": arguments.content, "tags": list(tags), "links": list(links), "source": label}
+    return await written_node(call, written, result.memory_id, result.missing, known)

@@ -1,0 +1,46 @@
+"""The tool `update`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import check_text
+from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.writes import UpdatedResult, UpdateMemory
+from remembrancer.toolsets.memory.fields import clean_tags, given
+from remembrancer.toolsets.nodes.answering import clean_links, written_node
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class NodeChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    node_id: str
+    content: str | UnsetType = UNSET
+    tags: Annotated[list[str], Meta(description="In place of all tags")] | UnsetType = UNSET
+    links: Annotated[list[str], Meta(description="In place of all links")] | UnsetType = UNSET
+    allow_secrets: bool | UnsetType = UNSET
+
+
+@tool("Replace a node's content, tags or links.", destructive=True)
+async def update(call: Call, arguments: NodeChanges) -> Answer:
+    """Change what is given, and answer with the whole node."""
+    node_id = parse_memory_id(arguments.node_id, field="node_id")
+    content, links = given(arguments.content, None), given(arguments.links, None)
+    if content is not None:
+        check_text(content, field="content", longest_bytes=call.service.settings.content_limit_bytes)
+    change = UpdateMemory(
+        node_id,
+        content=content,
+        tags=None if arguments.tags is UNSET else clean_tags(arguments.tags),
+        related=None if links is None else clean_links(links),
+    )
+    known = {"content": content, "tags": change.tags, "links": change.related}
+    known = {name: value for name, value in known.items() if value is not None}
+    if not known:
+        raise InvalidInput("there is nothing to change: give content, tags or links", field="content")
+    written = await call.submit(change, allow_secrets=arguments.allow_secrets is True)
+    missing = written.result.missing if isinstance(written.result, UpdatedResult) else ()
+    return await written_node(call, written, node_id, missing, known)

@@ -1,0 +1,164 @@
+"""The toolset `nodes` through real bridges and a whole runtime: linked memories, and what is deleted for good."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from remembrancer.commands import exit_codes
+from tests.processes.portable_rig import command, done, exported
+from tests.processes.test_changes import Caller
+from tests.runtime import Runtime, until
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    runtime = Runtime(home)
+    yield runtime
+    await runtime.down()
+
+
+def saying(home: Path, words: bytes) -> list[Path]:
+    return [path for path in home.rglob("*") if path.is_file() and words in path.read_bytes()]
+
+
+def session(toolsets: str, name: str = "session:nodes") -> Client:
+    environ = {**os.environ, "REMEMBRANCER_SESSION_ID": name, "REMEMBRANCER_TOOLSETS": toolsets}
+    return Client(StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ))
+
+
+@pytest.mark.usefixtures("patient")
+async def test_nodes_are_linked_both_ways_and_walked_over(runtime: Runtime) -> None:
+    async with session("nodes") as client:
+        call = Caller(client)
+        tools = (await client.list_tools()).tools
+        assert [tool.name for tool in tools] == ["connections", "forget", "recall", "remember", "update"]
+        assert sum(len(tool.model_dump_json(exclude_none=True)) for tool in tools) / 4 <= 700
+        first = await call("remember", content="The cache is Redis", tags=["cache"], source="monday")
+        assert first == {
+            "id": first["id"],
+            "content": "The cache is Redis",
+            "tags": ["cache"],
+            "links": [],
+            "source": "monday",
+            "created_at": first["created_at"],
+            "last_accessed": first["created_at"],
+            "access_count": 0,
+        }
+        unknown = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+        second = await call("remember", content="Redis runs on port 6380", links=[first["id"], unknown])
+        assert second["links"] == [first["id"]]
+        assert [(each["code"], unknown in each["message"]) for each in second["warnings"]] == [("unknown_link", True)]
+        third = await call("remember", content="Port 6379 is taken by the proxy", links=[second["id"]])
+
+        (found,) = (await call("recall", query="which cache", tags=["cache"]))["nodes"]
+        assert (found["id"], found["links"], found["access_count"]) == (first["id"], [second["id"]], 1)
+        assert [each["id"] for each in (await call("recall", tags=["cache", "none"]))["nodes"]] == [first["id"]]
+        assert (await call("recall", query="Redis", tags=["other"]))["nodes"] == []
+        assert (await call("recall", fails=True))["field"] == "query"
+
+        near = (await call("connections", node_id=first["id"]))["nodes"]
+        assert [(each["id"], each["distance"]) for each in near] == [(first["id"], 0), (second["id"], 1)]
+        assert near[0]["access_count"] == 3
+        far = (await call("connections", node_id=first["id"], depth=2))["nodes"]
+        assert [(each["id"], each["distance"]) for each in far][2:] == [(third["id"], 2)]
+        assert far[1]["links"] == [first["id"], third["id"]]
+        assert (await call("connections", node_id=unknown, fails=True))["error"] == "not_found"
+
+        changed = await call("update", node_id=second["id"], content="Redis runs on port 6381", links=[third["id"]])
+        assert (changed["content"], changed["links"]) == ("Redis runs on port 6381", [third["id"]])
+        assert (await call("update", node_id=second["id"], tags=["port"]))["tags"] == ["port"]
+        assert (await call("update", node_id=second["id"], fails=True))["field"] == "content"
+        near = (await call("connections", node_id=first["id"]))["nodes"]
+        assert [each["links"] for each in near] == [[]]
+
+
+@pytest.mark.usefixtures("patient")
+async def test_every_toolset_finds_what_another_has_stored(runtime: Runtime) -> None:
+    async with session("memory", "session:a") as one, session("nodes,memory", "session:b") as two:
+        memories, both = Caller(one), Caller(two)
+        source = {"file": "docs/api.md"}
+        memory_id = await memories.store("Invoices are paged by cursor", scope="project", source=source)
+        (node,) = (await both("recall", query="invoices"))["nodes"]
+        assert (node["id"], node["source"]) == (memory_id, "docs/api.md")
+        linked = await both("remember", content="Cursors expire after an hour", links=[memory_id])
+        assert (await memories.recalled("cursors expire"))[0] == "Cursors expire after an hour"
+        (link,) = (await memories("get_memory", memory_id=memory_id))["incoming_links"]
+        assert (link["source"], link["relation"]) == (linked["id"], "related_to")
+
+
+@pytest.mark.usefixtures("patient")
+async def test_a_forgotten_node_is_nowhere_in_the_home_and_its_links_are_gone(runtime: Runtime, home: Path) -> None:
+    async with session("nodes") as client:
+        call = Caller(client)
+        kept = await call("remember", content="the door is green")
+        gone = await call("remember", content="the password hint is marigold", links=[kept["id"]])
+        await call("update", node_id=gone["id"], content="the hint is marigold or lavender", tags=["marigold"])
+        assert await call("forget", node_id=gone["id"]) == {"node_id": gone["id"], "status": "erased"}
+        assert (await call("forget", node_id=gone["id"]))["already_erased"]
+        assert (await call("connections", node_id=kept["id"]))["nodes"][0]["links"] == []
+        assert (await call("recall", query="marigold"))["nodes"] == []
+        assert (await call("update", node_id=gone["id"], content="back", fails=True))["error"] == "not_found"
+        assert saying(home, b"marigold") == []
+
+
+async def test_what_is_remembered_while_the_store_is_away_is_a_node_later(runtime: Runtime) -> None:
+    async with session("nodes") as client:
+        call = Caller(client)
+        first = await call("remember", content="the cellar is dry")
+        store = runtime.process("store").pid
+        os.kill(store, signal.SIGSTOP)
+        try:
+            queued = await call("remember", content="the cellar has two doors", links=[first["id"]])
+            assert "queued" in [each["code"] for each in queued["warnings"]]
+            assert (queued["content"], queued["links"]) == ("the cellar has two doors", [first["id"]])
+        finally:
+            os.kill(store, signal.SIGCONT)
+
+        async def linked() -> bool:
+            found = await client.call_tool("connections", {"node_id": first["id"]})
+            nodes = (found.structured_content or {}).get("nodes", [])
+            return [each["id"] for each in nodes] == [first["id"], queued["id"]]
+
+        await until(linked)
+
+
+@pytest.mark.usefixtures("without_embedders")
+def test_a_database_of_nodes_is_taken_in_with_its_links(home: Path, tmp_path: Path) -> None:
+    path, project = tmp_path / "memory.db", tmp_path / "project"
+    project.mkdir()
+    with sqlite3.connect(path) as nodes:
+        nodes.execute(
+            "CREATE TABLE nodes (id TEXT PRIMARY KEY, content TEXT NOT NULL, tags TEXT DEFAULT '[]', links TEXT"
+            " DEFAULT '[]', source TEXT DEFAULT '', created_at TEXT NOT NULL, last_accessed TEXT NOT NULL,"
+            " access_count INTEGER DEFAULT 0)"
+        )
+        at = "2026-02-03T04:05:06+00:00"
+        rows = [("a", "the cache is Redis", '["cache"]', '["b", "lost"]', "monday", at, at, 3)]
+        rows += [("b", "Redis listens on 6380", "[]", '["a"]', "", at, at, 0), ("c", " ", "[]", "[]", "", at, at, 0)]
+        nodes.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    nodes.close()
+    asked = ("import", str(path), "--project", str(project), "--json")
+    finished = command(*asked, home=home)
+    assert finished.returncode == exit_codes.FAILED, "the empty one is passed over"
+    said = json.loads(finished.stdout)
+    assert (said["imported"], [each["line"] for each in said["bad_lines"]]) == (2, [5])
+    assert json.loads(command(*asked, home=home).stdout)["present"] == 2
+    (best, *_) = json.loads(done("list", "--tag", "cache", "--project", str(project), "--json", home=home))["memories"]
+    assert (best["content"], best["scope"]) == ("the cache is Redis", "project")
+    lines = [line["memory"] for line in exported(home) if line["line"] == "memory"]
+    assert sorted(len(line.get("links", ())) for line in lines) == [0, 1], "a link of both is there once"
+    assert {line["source"].get("label") for line in lines} == {"monday", None}
+    assert {(line.get("access_count", 0), line["pinned"]) for line in lines} >= {(3, True)}

@@ -1,0 +1,158 @@
+"""Notes in a project's own files, in a real runtime: written by a person, found by an assistant."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.client import StdioClient
+from tests.patience import PATIENCE_S
+from tests.runtime import Runtime, until
+
+pytestmark = pytest.mark.anyio
+DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
+
+
+@asynccontextmanager
+async def session(home: Path, workspace: Path) -> AsyncIterator[StdioClient]:
+    """A client in a workspace, with the tools for notes; the runtime is stopped at the end."""
+    try:
+        async with StdioClient(home, cwd=workspace, environ={"REMEMBRANCER_TOOLSETS": "files"}) as client:
+            yield client
+    finally:
+        await Runtime(home).down()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "shop"
+    (directory / "memory").mkdir(parents=True)
+    return directory
+
+
+async def found(client: StdioClient, query: str, **arguments: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = await client.call("memory_search", query=query, **arguments)
+    return answer
+
+
+async def paths(client: StdioClient, query: str, **arguments: Any) -> list[str]:
+    return [each["path"] for each in (await found(client, query, **arguments))["results"]]
+
+
+async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_the_file(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    note = workspace / "memory" / "decisions.md"
+    note.write_text(DATABASE)
+    async with session(home, workspace) as client:
+
+        async def is_found_by_meaning() -> bool:
+            answer = await found(client, "which relational store holds the invoices?")
+            return answer["searchMode"] == "hybrid" and [each["path"] for each in answer["results"]] == [
+                "memory/decisions.md"
+            ]
+
+        await until(is_found_by_meaning)
+        answer = await found(client, "PostgreSQL")
+        (hit,) = answer["results"]
+        assert (hit["startLine"], hit["endLine"], hit["source"]) == (1, 5, "memory")
+        assert "keeps transactions" in hit["snippet"]
+        assert 0.3 <= hit["score"] <= 1
+        assert answer["indexAge"].endswith(" ago")
+
+        note.write_text(DATABASE.replace("PostgreSQL", "CockroachDB"))
+
+        async def has_followed() -> bool:
+            return "CockroachDB" in str(await found(client, "database of the billing service"))
+
+        await until(has_followed)
+        assert "PostgreSQL" not in str(await found(client, "PostgreSQL"))
+
+        shutil.move(note, workspace / "memory" / "choices.md")
+
+        async def has_moved() -> bool:
+            return await paths(client, "CockroachDB") == ["memory/choices.md"]
+
+        await until(has_moved)
+
+
+async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    outside = workspace.parent / "secret.md"
+    outside.write_text("# Secret\n\nnobody's business\n")
+    (workspace / "MEMORY.md").write_text(DATABASE)
+    (workspace / "memory" / "picture.md").write_bytes(b"\x89PNG\0\0\0")
+    (workspace / "memory" / "latin.md").write_bytes("# Über\n".encode("latin-1"))
+    (workspace / "memory" / "link.md").symlink_to(outside)
+    with (workspace / "memory" / "large.md").open("wb") as file:
+        file.truncate(200_000_000)
+    async with session(home, workspace) as client:
+        done = await client.call("memory_sync")
+        assert done["filesScanned"] == 3
+        passed_over = {each["path"]: each["reason"] for each in done["skipped"]}
+        assert passed_over == {
+            "memory/picture.md": "binary",
+            "memory/latin.md": "not UTF-8",
+            "memory/link.md": "a link out of the workspace",
+            "memory/large.md": "larger than 4 MB",
+        }
+        again = await client.call("memory_sync")
+        assert [again[name] for name in ("filesScanned", "chunksUpdated", "chunksAdded", "chunksRemoved")] == [
+            3,
+            0,
+            0,
+            0,
+        ]
+        status = await client.call("memory_status")
+        assert (status["totalFiles"], status["totalChunks"], status["staleFiles"]) == (1, 1, 0)
+        assert status["sources"] == {"memory": {"files": 1, "chunks": 1}}
+        assert len(status["skipped"]) == 4
+        assert status["lastSync"].endswith("Z") or "+" in status["lastSync"]
+        assert await paths(client, "nobody's business") == []
+
+
+async def test_an_index_that_is_deleted_and_an_indexer_that_is_killed_come_back(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    (workspace / "MEMORY.md").write_text(DATABASE)
+    runtime = Runtime(home)
+    async with session(home, workspace) as client:
+
+        async def is_found() -> bool:
+            return await paths(client, "PostgreSQL billing") == ["MEMORY.md"]
+
+        await until(is_found)
+        for file in list(home.glob("projects/*/index.db*")):  # noqa: ASYNC240
+            file.unlink()
+        await until(is_found)
+        before = runtime.process("indexer").pid
+        runtime.kill("indexer")
+        (workspace / "memory" / "late.md").write_text("# Late\n\nThe ferry leaves at seven.\n")
+
+        async def is_late_found() -> bool:
+            return await paths(client, "ferry") == ["memory/late.md"]
+
+        await until(is_late_found)
+        assert runtime.process("indexer").pid != before
+
+
+async def test_a_project_without_notes_has_no_indexer(home: Path, patient: None, tmp_path: Path) -> None:
+    async with session(home, tmp_path) as client:
+        assert await paths(client, "anything") == []
+        await until(Runtime(home).is_ready)
+        assert "indexer" not in [role for role, _ in Runtime(home).recorded()]
+        (tmp_path / "MEMORY.md").write_text(DATABASE)  # the first one
+        began = time.monotonic()
+
+        async def is_found() -> bool:
+            return await paths(client, "PostgreSQL billing") == ["MEMORY.md"]
+
+        await until(is_found)
+        assert time.monotonic() - began < PATIENCE_S
