@@ -103,6 +103,19 @@ class StoreActor(Actor):
             self._gate,
             *model_choices(settings),
         )
+        self._file_handlers = FileHandlers(
+            paths,
+            self._files,
+            self._committer,
+            self._index,
+            self._scheduler,
+            self._threads,
+            self._gate,
+            settings,
+            lambda context, model: self._reads.embed_within(context, model),
+            self._embedding,
+            self._texts_opened,
+        )
         self._reads = ReadHandlers(
             paths,
             self._files,
@@ -111,6 +124,7 @@ class StoreActor(Actor):
             self._threads,
             self._gate,
             self._embedding,
+            self._file_handlers.source_of,
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
@@ -134,19 +148,6 @@ class StoreActor(Actor):
             settings,
             writes.submit,
             self._count_accesses,
-        )
-        self._file_handlers = FileHandlers(
-            paths,
-            self._files,
-            self._committer,
-            self._index,
-            self._scheduler,
-            self._threads,
-            self._gate,
-            settings,
-            self._reads.embed_within,
-            self._embedding,
-            self._texts_opened,
         )
         self._jobs.finder.mark(USER)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)

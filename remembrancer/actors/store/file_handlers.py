@@ -19,9 +19,11 @@ import anyio
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import PAGE, FileIndex
+from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Vectors
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
+from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.file_search import search_files
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
@@ -51,8 +53,9 @@ from remembrancer.protocol.files import (
     SyncFiles,
     Workspace,
 )
+from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import EmbeddingSummary, Notice
+from remembrancer.protocol.reads import EmbeddingSummary, Notice, Recall
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
@@ -224,6 +227,17 @@ class FileHandlers:
             found, mode = await self._read(search)
             indexed_at = await self._read(partial(index.indexed_at, request.workspace.root))
         return FilesFound(tuple(found), mode, self._synced_at(request.workspace, indexed_at), tuple(notices))
+
+    async def source_of(self, request: Recall, model: str | None) -> Source | None:
+        """The notes that a recall looks into by that model; None where there are none."""
+        if not request.searches_notes:
+            return None
+        index = await self._index_of(request.project, make=False)
+        if index is None:
+            return None
+        sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
+        passages = self._index.searchable(index.name, model)
+        return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
 
     async def _describe(self, request: DescribeFiles, _context: RequestContext) -> FilesDescription:
         workspace = request.workspace

@@ -103,6 +103,7 @@ class ReadHandlers:
         threads: Executor,
         gate: LoadGate,
         embedding: Callable[[], EmbeddingSummary],
+        notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         weights: Weights = DEFAULT_WEIGHTS,
         *,
         rules: Rules = DEFAULT_RULES,
@@ -116,6 +117,7 @@ class ReadHandlers:
         self._threads = threads
         self._gate = gate
         self._embedding = embedding
+        self._notes_of = notes_of
         self._weights = weights
         self._rules = rules
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
@@ -152,10 +154,15 @@ class ReadHandlers:
         model = self._scheduler.answering.key
         embed, reranking = self.embed_within(context, model), self._reranking_within(context)
 
+        notes = await self._notes_of(request, model)
+
         async def search(files: Sequence[Records]) -> Recalled:
             sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
+            sources += [notes] if notes is not None else []
             answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights, reranking)
             for place, numbers in seen.items() if request.counts_accesses else ():
+                if place == len(files):  # notes are files, and files count no accesses
+                    continue
                 self._touched[files[place].name, request.session_id].extend(numbers)
             return answer
 
@@ -233,8 +240,10 @@ class ReadHandlers:
     async def _files_in_scope(self, request: Recall) -> Readable:
         """The project's file first."""
         scopes = request.scopes or ("session", "project", "user")
-        of_project = not {"session", "project"}.isdisjoint(scopes)
-        found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
+        of_memory = not request.sources or "memory" in request.sources
+        of_project = of_memory and not {"session", "project"}.isdisjoint(scopes)
+        of_user = of_memory and "user" in scopes
+        found = await readable(self._files, request.project, of_project=of_project, of_user=of_user)
         return found._replace(files=found.files[::-1])
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
