@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.files import FileSource, SkippedFile
+from remembrancer.memory.notes import MAX_FILE_BYTES
+from remembrancer.protocol.files import SkippedFile
+from remembrancer.protocol.kinds import FileSource
 
-MAX_FILE_BYTES: Final = 4 * 1024 * 1024
-"""What is larger is no note."""
 ENDINGS: Final = (".md", ".markdown")
 MOST_SKIPPED: Final = 100
 """Files that are named as passed over; there may be more."""

@@ -247,6 +247,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         begun_at REAL NOT NULL
     ) WITHOUT ROWID;
 
+    -- Notes that are being written: what will have come of each, once its temporary file is in the note's place.
+    CREATE TABLE note_writes (
+        operation_id TEXT PRIMARY KEY,
+        operation BLOB NOT NULL,
+        result BLOB NOT NULL
+    ) WITHOUT ROWID;
+
     -- Links of imported memories whose other end has not been imported yet.
     CREATE TABLE awaited_links (
         source INTEGER NOT NULL REFERENCES memories ON DELETE CASCADE,

@@ -25,7 +25,7 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     Phrase,
     RankingFacts,
-    Records,
+    SearchedTexts,
     Sizes,
     Vectors,
 )
@@ -66,7 +66,7 @@ class Passages(Protocol):
 class Source:
     """A file to search: its records, and its passages when they can be searched (None: not now)."""
 
-    records: Records
+    records: SearchedTexts
     passages: Passages | None
 
 
@@ -137,7 +137,7 @@ class WordsFound:
     hits: Sequence[list[KeywordHit]] | None
 
 
-def find_words(records: Records, question: Question, filters: Filters) -> WordsFound:
+def find_words(records: SearchedTexts, question: Question, filters: Filters) -> WordsFound:
     """What one file has by words, and all else that can be known without the question's vector.
 
     The filters are divided into two searches where the session has memories of its own: for these, and for all others.
@@ -188,7 +188,7 @@ def find_candidates(source: Source, question: Question, filters: Filters, words:
 
 
 def _by_words(
-    records: Records, phrases: Sequence[Phrase], filters: Filters, searches: int
+    records: SearchedTexts, phrases: Sequence[Phrase], filters: Filters, searches: int
 ) -> Sequence[list[KeywordHit]]:
     """What has words of the question, for each of the searches into which `filters` were divided."""
     if not phrases:
@@ -235,7 +235,7 @@ def _by_meaning(
 
 
 def _searched(
-    records: Records, passages: Passages, query: Vectors, filters: Filters, first: int
+    records: SearchedTexts, passages: Passages, query: Vectors, filters: Filters, first: int
 ) -> tuple[dict[int, float], dict[int, RankingFacts]]:
     """The cosines of memories near the query that pass the filters, and what ranks them as far as that is known.
 

@@ -82,7 +82,7 @@ def _nearest(
     index: FileIndex, passages: Passages, vector: Vectors, wanted: FileFilter, count: int
 ) -> dict[int, float] | None:
     """The cosines of the nearest texts that pass the filter; None where the vectors cannot be searched."""
-    if wanted.path or wanted.sources:
+    if wanted != FileFilter(wanted.root):
         few = index.matching(wanted, FEW)
         if few is not None:
             return _first(cosines_of(index, passages.model, vector, few), count)

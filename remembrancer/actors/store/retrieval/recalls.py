@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
-from remembrancer.actors.store.records.contract import RankingFacts, Vectors
+from remembrancer.actors.store.records.contract import RankingFacts, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Found,
@@ -293,7 +293,8 @@ class RunningRecall:
 
         None: it names none.
         """
-        graph = JoinedGraph([source.records.graph for source in self._sources], self._request.session_id)
+        records = [cast(Records, source.records) for source in self._sources]  # nothing else has a graph
+        graph = JoinedGraph([each.graph for each in records], self._request.session_id)
         links = connections(graph, self._request.query, self._filters, [each.facts for each in found])
         if links is None:
             return None
