@@ -98,8 +98,8 @@ def searched_once(source: Source) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for: phrases, the units of `words_in`, the question word for word (none where it is long or short),
-    and the unit vector (None: not to be had)."""
+    """What is looked for: phrases, the units of `words_in`, the question as one phrase (none of a long or short one), and
+    the unit vector (None: not to be had)."""
 
     strategy: Strategy
     phrases: Sequence[Phrase]
