@@ -98,7 +98,7 @@ def searched_once(source: Source) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for: phrases, the units of `words_in`, the question as one phrase (none of a long or short one), and
+    """What is looked for: phrases, the units of `words_in`, the question as a phrase (if it may stand so), and
     the unit vector (None: not to be had)."""
 
     strategy: Strategy
