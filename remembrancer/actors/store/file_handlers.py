@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers:
-    """Belongs to one event loop. `embed_within` gives what makes a question's vector in time for its answer."""
+    """Belongs to one event loop. `embed_within` gives what makes a question's vector by a model in time."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class FileHandlers:
         threads: Executor,
         gate: LoadGate,
         settings: Settings,
-        embed_within: Callable[[RequestContext], Callable[[str], Awaitable[Vectors]]],
+        embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
         embedding: Callable[[], EmbeddingSummary],
         on_open: Callable[[EmbeddedTexts], None],
     ) -> None:
@@ -212,13 +212,13 @@ class FileHandlers:
         if index is None:
             return FilesFound((), "keyword", self._synced_at(request.workspace, None))
         with self._gate.serving():
-            vector = None
+            vector, model = None, self._scheduler.answering.key
             try:
-                vector = await self._embed_within(context)(request.query)
+                vector = await self._embed_within(context, model)(request.query)
             except EmbeddingUnavailable as error:
                 text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
                 notices.append(Notice("embedding_failed", text))
-            passages = self._index.searchable(index.name)
+            passages = self._index.searchable(index.name, model)
             if vector is not None and passages is None:
                 notices.append(
                     Notice("partial_results", "The vector index is being opened: words alone were searched.")
@@ -228,15 +228,16 @@ class FileHandlers:
             indexed_at = await self._read(partial(index.indexed_at, request.workspace.root))
         return FilesFound(tuple(found), mode, self._synced_at(request.workspace, indexed_at), tuple(notices))
 
-    async def source_of(self, request: Recall) -> Source | None:
-        """The notes that a recall looks into; None where there are none."""
+    async def source_of(self, request: Recall, model: str | None) -> Source | None:
+        """The notes that a recall looks into by that model; None where there are none."""
         if not request.searches_notes:
             return None
         index = await self._index_of(request.project, make=False)
         if index is None:
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
-        return Source(FileMemories(index, request.root, sources or ("notes",)), self._index.searchable(index.name))
+        passages = self._index.searchable(index.name, model)
+        return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
 
     async def _describe(self, request: DescribeFiles, _context: RequestContext) -> FilesDescription:
         workspace = request.workspace
