@@ -9,6 +9,7 @@ import msgspec
 from remembrancer.protocol.kinds import FileSource, Kind, Origin, Status
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionStatus
+from remembrancer.protocol.work import ModelProgress
 from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
@@ -274,6 +275,8 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     error: str | None = None
     dead_letters: int = 0
     dead_letter_error: str | None = None
+    models: tuple[ModelProgress, ...] = ()
+    """All that there are; the fields above are those of the one that answers."""
 
 
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):

@@ -69,7 +69,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers:
-    """Belongs to one event loop. `embed_within` gives what makes a question's vector in time for its answer."""
+    """Belongs to one event loop. `embed_within` gives what makes a question's vector by a model in time."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class FileHandlers:
         threads: Executor,
         gate: LoadGate,
         settings: Settings,
-        embed_within: Callable[[RequestContext], Callable[[str], Awaitable[Vectors]]],
+        embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
         embedding: Callable[[], EmbeddingSummary],
         on_open: Callable[[EmbeddedTexts], None],
     ) -> None:
@@ -214,13 +214,13 @@ class FileHandlers:
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         with self._gate.serving():
-            vector = None
+            vector, model = None, self._scheduler.answering.key
             try:
-                vector = await self._embed_within(context)(request.query)
+                vector = await self._embed_within(context, model)(request.query)
             except EmbeddingUnavailable as error:
                 text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
                 notices.append(Notice("embedding_failed", text))
-            passages = self._index.searchable(index.name)
+            passages = self._index.searchable(index.name, model)
             if vector is not None and passages is None:
                 notices.append(
                     Notice("partial_results", "The vector index is being opened: words alone were searched.")
@@ -230,15 +230,16 @@ class FileHandlers:
             synced_at = await self._synced_at(request.workspace, index)
         return FilesFound(tuple(found), mode, synced_at, tuple(notices))
 
-    async def source_of(self, request: Recall) -> Source | None:
-        """The notes that a recall looks into; None where there are none."""
+    async def source_of(self, request: Recall, model: str | None) -> Source | None:
+        """The notes that a recall looks into by that model; None where there are none."""
         if not request.searches_notes:
             return None
         index = await self._index_of(request.project, make=False)
         if index is None:
             return None
         sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
-        return Source(FileMemories(index, request.root, sources or ("notes",)), self._index.searchable(index.name))
+        passages = self._index.searchable(index.name, model)
+        return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
 
     async def _describe(self, request: DescribeFiles, _context: RequestContext) -> FilesDescription:
         workspace = request.workspace
@@ -315,7 +316,9 @@ class FileHandlers:
 
     async def _open_index(self, path: Path, project_id: str) -> FileIndex:
         name = f"{project_id}.files"
-        index = await self._committer.run(partial(FileIndex, path, name, self._settings.embedding_cache_entries))
+        settings = self._settings
+        cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
+        index = await self._committer.run(partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
         self._open[project_id] = self._files.indexes[name] = index
         self._on_open(index)
         return index
