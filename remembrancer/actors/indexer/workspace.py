@@ -170,9 +170,6 @@ class WorkspaceIndexer:
         epoch = self._epoch
         known = self._known if self._known is not None else await self._read_known()
         found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
-        if asked is not None and asked.source is not None:
-            found = [file for file in found if file.source == asked.source]
-            known = {path: state for path, state in known.items() if state.source == asked.source}
         present = set(found)
         self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in present}
         force = asked is not None and asked.force
@@ -197,8 +194,7 @@ class WorkspaceIndexer:
             counts[2] += indexed.removed
             for path in gone:
                 known.pop(path, None)
-        is_all = asked is None or asked.source is None
-        self._known = known if is_all and epoch == self._epoch else None
+        self._known = known if epoch == self._epoch else None
         unreadable = ((file, reason) for file, reason in self._unreadable.items() if reason != OTHER_PROJECT)
         skipped += [SkippedFile(file.shown, reason) for file, reason in unreadable]
         sync_id = None if asked is None else asked.sync_id
