@@ -149,7 +149,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
     """A transcript is read again when it has grown by so much,"""
     transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
-    """or by so many lines, or when its session is over."""
+    """or by so many lines, or when nothing has come for five minutes."""
     chunk_tokens: Annotated[int, Meta(ge=LEAST_CHUNK_TOKENS, le=8000)] = 400
     """Tokens of a chunk of a file, at most."""
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80

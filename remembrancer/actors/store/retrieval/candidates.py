@@ -98,11 +98,13 @@ def searched_once(source: Source) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for: phrases, the units of `words_in`, and the unit vector (None: not to be had)."""
+    """What is looked for: phrases, the units of `words_in`, the question as a phrase (if it may stand so), and
+    the unit vector (None: not to be had)."""
 
     strategy: Strategy
     phrases: Sequence[Phrase]
     units: Sequence[Sequence[Phrase]]
+    whole: Sequence[Phrase]
     vector: Vectors | None
 
 
@@ -153,8 +155,13 @@ def find_words(records: SearchedTexts, question: Question, filters: Filters) -> 
             searches = [(own, few)]
         elif few != []:
             searches = [(own, few), (msgspec.structs.replace(filters, scopes=others), None)]
-    hits = None if question.strategy == "vector" else _by_words(records, question.phrases, filters, len(searches))
-    return WordsFound(sizes, records.frequencies(question.units), searches, hits)
+    frequencies = records.frequencies(question.units)
+    # What has the question word for word has all of its units, and is found by the rarest of them if that is rare. The
+    # phrase, in which common words are, takes as long as all else.
+    whole = question.whole if min(frequencies, default=0) > CANDIDATES else ()
+    phrases = (*question.phrases, *whole)
+    hits = None if question.strategy == "vector" else _by_words(records, phrases, filters, len(searches))
+    return WordsFound(sizes, frequencies, searches, hits)
 
 
 def find_candidates(source: Source, question: Question, filters: Filters, words: WordsFound) -> Found:

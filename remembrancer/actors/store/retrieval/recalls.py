@@ -150,7 +150,7 @@ class RunningRecall:
         self._weights = weights.asked()
         self._filters = request.filters
         self._strategy = request.strategy
-        self._question = Question(request.strategy, (), (), None)
+        self._question = Question(request.strategy, (), (), (), None)
         self._fragment = ""
         """The question as it may stand in a memory word for word."""
         self._words: Sequence[WordsFound] = ()
@@ -182,8 +182,8 @@ class RunningRecall:
         began = time.monotonic()
         request = self._request
         self._fragment, in_words = fragment_of(request.query)
-        phrases = (*phrases_of(request.query), *in_words)
-        self._question = Question(request.strategy, phrases, units_of(request.query), None)
+        units = units_of(request.query)
+        self._question = Question(request.strategy, phrases_of(request.query), units, in_words, None)
         self._words = [find_words(source.records, self._question, self._filters) for source in self._sources]
         if len(set(request.scopes or SCOPES)) > 1:
             in_project = sum(each.sizes.scopes.get("project", 0) for each in self._words)
