@@ -27,6 +27,7 @@ from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.actors.store.records.schema import MIGRATIONS
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import RunningRecall, recall
@@ -53,7 +54,8 @@ class Asking:
     def __init__(self, haystack: Haystack, directory: Path, engine: Engine, threads: ThreadPoolExecutor) -> None:
         self.haystack = haystack
         self.now = max(item.occurred_at for item in haystack.items) + LATER_S
-        self.path = directory / f"{hashlib.sha256(repr((haystack.type, haystack.items)).encode()).hexdigest()[:24]}.db"
+        made_of = repr((haystack.type, haystack.items, MIGRATIONS, engine.identity)).encode()
+        self.path = directory / f"{hashlib.sha256(made_of).hexdigest()[:24]}.db"
         is_kept = self.path.exists()
         making = self.path if is_kept else self.path.with_suffix(".part")
         self.records = SqliteRecords(making, PROJECT.id, lambda: self.now)
@@ -122,9 +124,12 @@ class Asking:
         """What speaks for each candidate of a recall, best first, and whether it answers."""
         running = RunningRecall(self._request(question), [self._source], self._threads, self.now, DEFAULT_WEIGHTS)
         running.vector = self.vectors[question.text]
-        running.rank([None])
+        running.find_words()
         labels = [item.label for item in self.haystack.items]  # numbered from 1 in this order
-        return [(each, labels[number - 1] in question.wanted) for (_, number), each in running.evidence.items()]
+        ranked = [key for key, _ in running.candidates()]
+        return [
+            (running.evidence[key], labels[key[1] - 1] in question.wanted) for key in ranked if key in running.evidence
+        ]
 
     async def ranking(self, question: Question) -> list[str]:
         """The labels of what a recall answers."""

@@ -39,6 +39,7 @@ COMMANDS = {
     "status": ("remembrancer.commands.status", "how each process, the write queue and the embedding are"),
     "queue": ("remembrancer.commands.queue", "the writes that wait or were refused: list, retry, export, drop"),
     "scale": ("remembrancer.commands.runtime_commands:scale", "run another number of embedders: scale embedder=2"),
+    "model": ("remembrancer.commands.model", "which model makes the vectors, and a change of it: model use ENGINE"),
     "config": ("remembrancer.commands.config", "the settings that count, and where each comes from"),
     "setup": ("remembrancer.commands.setup", "have an assistant's client start it: setup claude-code"),
     "doctor": ("remembrancer.commands.doctor", "look for what is wrong, and say what to do"),

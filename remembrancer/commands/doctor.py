@@ -33,7 +33,7 @@ from remembrancer.commands.runtime_client import ask_status, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import NEARLY_FULL_BYTES, find_problems
 from remembrancer.config.reading import load_configuration
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
@@ -222,13 +222,16 @@ def check_model(at: Examination) -> Finding:
     """Whether the weights are there and are the pinned ones (loading checks that), and made the present vectors."""
     if at.settings is None:
         return Finding("warning", "not looked at: the configuration has to be mended first")
-    from remembrancer.actors.embedder.workers import load_engine  # numpy, which the other checks do without
+    # numpy, which the other checks do without
+    from remembrancer.actors.embedder.workers import load_engine
+    from remembrancer.actors.store.vectors.models import ModelState
 
     last_key = None
     if at.paths.catalog.exists():
         with suppress(sqlite3.Error), opened(at.paths.catalog) as connection:  # the records' own check tells of that
-            row = connection.execute("SELECT key FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
-            last_key = row and row[0]
+            row = connection.execute("SELECT state FROM models").fetchone()
+            active = ModelState.read(row and row[0], model_choices(at.settings)[0]).active
+            last_key = active and active.identity.key
     try:
         model = load_engine(at.settings, 1).identity
     except ModelUnusable as error:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from remembrancer.commands import exit_codes
+from remembrancer.commands.model import describe
 from remembrancer.commands.runtime_client import ask, ask_status, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import (
     AskTraces,
@@ -160,6 +161,12 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     elif store is not None and not store.embedding.workers and any(p.role == "embedder" for p in status.processes):
         advice = "ask again in a moment; until then search is by keyword only"
         found.append(Problem("no embedder works for the store", advice))
+    if store is not None:
+        answering = next((model.choice.model for model in store.embedding.models if model.answers), None)
+        for model in store.embedding.models:
+            if model.error is not None and answering not in (None, model.choice.model):
+                what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
+                found.append(Problem(what, f"mend that; until then questions are answered by {answering}"))
     home = Path(status.home)
     free_bytes = shutil.disk_usage(home).free if home.exists() else 0
     if free_bytes < NEARLY_FULL_BYTES:
@@ -185,7 +192,9 @@ def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ..
             "stuck": gateway.queue_stuck if gateway else None,
             "damage": gateway.queue_damage if gateway else None,
         },
-        "embedding": _fields(embedding, *EmbeddingSummary.__struct_fields__),
+        "embedding": msgspec.to_builtins(embedding)
+        if embedding is not None
+        else dict.fromkeys(EmbeddingSummary.__struct_fields__),
         "unusable": list(store.unusable) if store else [],
         "counts": msgspec.to_builtins(store.counts) if store else {},
         "gateway": _fields(gateway, *GATEWAY_FIELDS),
@@ -248,6 +257,8 @@ def _work(status: RuntimeStatus) -> list[str]:
             f"embedding   {embedding.model} by {embedding.engine}, {embedding.dimensions} dimensions, "
             f"{embedding.workers} at work, {embedding.pending} pending"
         )
+        if len(embedding.models) > 1:
+            lines += [f"            {describe(model)}" for model in embedding.models]
         if embedding.dead_letters:
             lines.append(f"            {embedding.dead_letters} without vectors: {embedding.dead_letter_error or ''}")
     if status.gateway is not None:

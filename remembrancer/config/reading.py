@@ -15,7 +15,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from remembrancer.config.home import CONFIG_FILES, locate, read_settings_file
-from remembrancer.config.settings import LEAST_GRACE_S, NOT_SETTINGS, PREFIX, WEIGHTS, Settings, allowed, unknown_name
+from remembrancer.config.settings import (
+    DEFAULT_MODELS,
+    LEAST_GRACE_S,
+    NOT_SETTINGS,
+    PREFIX,
+    WEIGHTS,
+    Settings,
+    allowed,
+    unknown_name,
+)
 from remembrancer.protocol.errors import ConfigurationError
 
 NEAR: Final = 0.8
@@ -338,7 +347,7 @@ class _Reader:
         if self._dimensions is None:
             return
         given, origin = self._dimensions
-        model = self._values.get("model", _FIELDS["model"].default)
+        model = self._values.get("model") or DEFAULT_MODELS[self._values.get("engine", Settings().engine)]
         known = KNOWN_DIMENSIONS.get(model)
         if known is None:
             self._warnings.append(f"{origin} has no effect: the model {shown('model', model)} says how many it has")

@@ -13,6 +13,7 @@ from msgspec import Meta
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule, MaintenanceRules
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS
+from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
 NOT_SETTINGS: Final = frozenset({"HOME", "CONFIG", "PROJECT", "SESSION_ID", "TOOLSETS", "BRIDGE_BUDGET_S"})
@@ -35,8 +36,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Embedding workers at the start."""
     engine: Literal["onnx", "sentence-transformers"] = "onnx"
     """What makes the vectors; `sentence-transformers` is an extra."""
-    model: str = "all-MiniLM-L6-v2"
-    """The model's name, or the absolute path of a directory with it."""
+    model: str | None = None
+    """The model's name, or the absolute path of a directory with it; None: the engine's own."""
     embedder_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     """Threads of one worker; 0 shares out the machine's cores."""
     idle_timeout_s: Seconds = 300.0
@@ -138,7 +139,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
     """A transcript is read again when it has grown by so much,"""
     transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
-    """or by so many lines, or when its session is over."""
+    """or by so many lines, or when nothing has come for five minutes."""
     chunk_tokens: Annotated[int, Meta(ge=LEAST_CHUNK_TOKENS, le=8000)] = 400
     """Tokens of a chunk of a file, at most."""
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
@@ -172,6 +173,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A memory's content is never logged above `debug`."""
 
 
+DEFAULT_MODELS: Final = {
+    "onnx": "all-MiniLM-L6-v2",
+    "sentence-transformers": "all-MiniLM-L6-v2",
+}
+"""By engine."""
+REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
+"""Those that send what is to be embedded to another machine, or at least another program."""
 LEAST_GRACE_S: Final = 15.0
 """The store hears every 5 s which sessions are connected: one word may be lost or late without a session's end."""
 WEIGHTS: Final = ("relevance_weight", "importance_weight", "recency_weight")
@@ -219,6 +227,11 @@ def maintenance_rules(settings: Settings) -> MaintenanceRules:
         session_details_kept_s=settings.session_details_kept_s,
         runs_kept_s=settings.runs_kept_s,
     )
+
+
+def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:
+    """The model that the settings ask for, and those that stand in where that is a provider's."""
+    return ModelChoice(settings.engine, settings.model or DEFAULT_MODELS[settings.engine]), ()
 
 
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}

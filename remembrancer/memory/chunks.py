@@ -57,6 +57,27 @@ def chunks_of(text: str, tokens: int = 400, overlap: int = 80, *, at_blocks: boo
     return list(_Cutter(text, tokens, overlap, at_blocks).chunks())
 
 
+class Heading(NamedTuple):
+    """A heading in lines `first` up to `end` (from 0), its level, and the path that it ends: `Setup > Linux`."""
+
+    first: int
+    end: int
+    level: int
+    path: str
+
+    @property
+    def title(self) -> str:
+        """The heading without those above it."""
+        return self.path.rpartition(" > ")[2]
+
+
+def headings_of(text: str) -> list[Heading]:
+    """The headings of a text in order, without those in lists, quotations and code."""
+    path = _HeadingPath()
+    blocks = _blocks_of(text, line_starts(text))
+    return [Heading(each.first, each.end, each.level, path.at(each)) for each in blocks if each.title]
+
+
 def line_starts(text: str) -> list[int]:
     """Where each line of a text begins; the last is where one after its end would. A line ends at CR, LF or both."""
     starts = [0, *(match.end() for match in _NEWLINE.finditer(text))]
@@ -71,6 +92,20 @@ class _Block(NamedTuple):
     level: int
     title: str
     inner: list[_Block]
+
+
+class _HeadingPath:
+    """The headings that a place in a text stands under."""
+
+    def __init__(self) -> None:
+        self._path: list[tuple[int, str]] = []
+
+    def at(self, block: _Block) -> str:
+        """The path at the next block."""
+        if block.title:
+            self._path = [each for each in self._path if each[0] < block.level]
+            self._path.append((block.level, block.title))
+        return " > ".join(title for _, title in self._path)
 
 
 class _Piece(NamedTuple):
@@ -124,13 +159,10 @@ class _Cutter:
 
     def _pieces(self) -> Iterator[_Piece]:
         """All that is to be packed. Headings stay with what follows them, if both fit into a chunk."""
-        path: list[tuple[int, str]] = []
+        path = _HeadingPath()
         waiting: _Piece | None = None
-        for block in _filled(self._blocks() if self._at_blocks else [], 0, len(self._blank)):
-            if block.title:
-                path = [each for each in path if each[0] < block.level]
-                path.append((block.level, block.title))
-            heading = " > ".join(title for _, title in path)
+        for block in _filled(_blocks_of(self._text, self._starts) if self._at_blocks else [], 0, len(self._blank)):
+            heading = path.at(block)
             opens = bool(block.title)
             for each in self._cut(block):
                 piece = each._replace(opens_section=opens, heading=heading)
@@ -147,33 +179,6 @@ class _Cutter:
                     yield piece
         if waiting is not None:
             yield waiting
-
-    def _blocks(self) -> list[_Block]:
-        """The outermost blocks in order."""
-        front = _FRONT_MATTER.match(self._text)
-        first = bisect_right(self._starts, front.end() - 1) if front else 0
-        body = self._text[self._starts[first] :] if first < len(self._starts) else ""
-        found = [_Block(0, first, 0, "", [])] if first else []
-        open_blocks = [found]
-        title: list[_Block] = []
-        for token in _BLOCKS.parse(body):
-            if token.type == "inline":
-                if title:
-                    heading = title.pop()
-                    named = " ".join(token.content.split())[:LONGEST_TITLE]
-                    open_blocks[-2][-1] = heading._replace(title=named)
-            elif token.nesting < 0:
-                open_blocks.pop()
-            else:
-                lines = token.map or (0, 0)
-                block = _Block(lines[0] + first, lines[1] + first, 0, "", [])
-                if token.type == "heading_open" and len(open_blocks) == 1:
-                    block = block._replace(level=int(token.tag[1]))
-                    title.append(block)
-                open_blocks[-1].append(block)
-                if token.nesting > 0:
-                    open_blocks.append(block.inner)
-        return found
 
     def _cut(self, block: _Block) -> Iterator[_Piece]:
         """A block in pieces that fit: whole, or the blocks in it, or its lines, or parts of a line."""
@@ -235,6 +240,34 @@ class _Cutter:
         content = self._text[start:end]
         stop = start + len(content.rstrip())
         return min(stop, end - len(content.lstrip("\r\n"))), stop
+
+
+def _blocks_of(text: str, starts: Sequence[int]) -> list[_Block]:
+    """The outermost blocks of a text in order; `starts` are its `line_starts`."""
+    front = _FRONT_MATTER.match(text)
+    first = bisect_right(starts, front.end() - 1) if front else 0
+    body = text[starts[first] :] if first < len(starts) else ""
+    found = [_Block(0, first, 0, "", [])] if first else []
+    open_blocks = [found]
+    title: list[_Block] = []
+    for token in _BLOCKS.parse(body):
+        if token.type == "inline":
+            if title:
+                heading = title.pop()
+                named = " ".join(token.content.split())[:LONGEST_TITLE]
+                open_blocks[-2][-1] = heading._replace(title=named)
+        elif token.nesting < 0:
+            open_blocks.pop()
+        else:
+            lines = token.map or (0, 0)
+            block = _Block(lines[0] + first, lines[1] + first, 0, "", [])
+            if token.type == "heading_open" and len(open_blocks) == 1:
+                block = block._replace(level=int(token.tag[1]))
+                title.append(block)
+            open_blocks[-1].append(block)
+            if token.nesting > 0:
+                open_blocks.append(block.inner)
+    return found
 
 
 def _filled(blocks: Iterable[_Block], first: int, end: int) -> Sequence[_Block]:

@@ -96,15 +96,12 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 class Signals(msgspec.Struct, frozen=True, gc=False):
     """What the searches said of one memory: the best passage's cosine, BM25, the nearness of its entities in the graph
-    to those that the query names, its first passage's cosine where it has several, its boost by its
-    neighbours, and the nearness of its time to one that the query names. None: it had no say."""
+    to those that the query names, and its first passage's cosine where it has several. None: it had no say."""
 
     cosine: float | None
     bm25: float | None
     graph: float | None = None
     head: float | None = None
-    neighbour: float | None = None
-    time: float | None = None
 
     @property
     def meaning(self) -> float | None:
@@ -304,10 +301,14 @@ def score(
     *,
     scope: float | None = None,
     stands: float = 1.0,
+    neighbour: float | None = None,
+    time: float | None = None,
+    probability: float | None = None,
 ) -> Scores:
     """The composite score of one memory, with what it is made of. `scope` is the factor of its scope, if there is one.
 
-    `stands` is its `standing`, a factor of the final score alone.
+    `stands` is its `standing`, a factor of the final score alone. `neighbour` is its boost by its neighbours, and
+    `time` the nearness of its time to one that the query names, where there are such.
     """
     factor = stands * (1.0 if scope is None else scope)
     return Scores(
@@ -320,6 +321,7 @@ def score(
         graph=signals.graph,
         scope=scope,
         head=None if signals.head is None else min(1.0, max(0.0, signals.head)),
-        time=signals.time,
-        neighbour=None if signals.neighbour is None else min(1.0, signals.neighbour),
+        time=time,
+        neighbour=None if neighbour is None else min(1.0, neighbour),
+        probability=probability,
     )

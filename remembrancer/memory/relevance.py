@@ -81,15 +81,14 @@ def coverage(matched: Collection[int], weights: Sequence[float]) -> float:
 def margins(cosines: Mapping[Key, float]) -> dict[Key, float]:
     """How much each cosine is above those of the others that come next to the nearest."""
     largest = sorted(cosines.values(), reverse=True)[: RIVALS.stop + 1]
-    margin: dict[Key, float] = {}
-    for key, own in cosines.items():
-        others = list(largest)
-        if own in others:
-            others.remove(own)
-        rivals = others[RIVALS]
-        rivals += [COSINE_FLOOR] * (LEAST_RIVALS - len(rivals))
-        margin[key] = own - sum(rivals) / len(rivals)
-    return margin
+
+    def rivals(others: Sequence[float]) -> float:
+        own = [*others[RIVALS], *[COSINE_FLOOR] * (LEAST_RIVALS - len(others[RIVALS]))]
+        return sum(own) / len(own)
+
+    of_all = rivals(largest)
+    of_others = {own: rivals([*largest[:place], *largest[place + 1 :]]) for place, own in enumerate(largest)}
+    return {key: own - of_others.get(own, of_all) for key, own in cosines.items()}
 
 
 def unlikely(probabilities: Mapping[Key, float]) -> set[Key]:

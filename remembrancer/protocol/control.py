@@ -8,6 +8,7 @@ import msgspec
 
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.tracing import TraceReport
+from remembrancer.protocol.work import ModelChoice
 
 Role = Literal["store", "gateway", "embedder", "consolidator", "indexer"]
 ProcessState = Literal["starting", "ready", "degraded", "unresponsive", "restarting", "stopping", "stopped", "failed"]
@@ -70,6 +71,8 @@ class StoreHealth(msgspec.Struct, frozen=True, tag=True):
     indexes: tuple[IndexFigures, ...] = ()
     unusable: tuple[str, ...] = ()
     """Of each file that somebody wanted and that cannot be opened, why not."""
+    models: tuple[ModelChoice, ...] = ()
+    """The models that embedders are needed for, the one first that all but one of them are to have."""
     has_files: bool = False
     """Whether a project in use has files to be indexed."""
 

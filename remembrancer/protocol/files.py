@@ -9,11 +9,10 @@ from typing import Literal
 
 import msgspec
 
+from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.reads import EmbeddingSummary, Notice
 from remembrancer.protocol.writes import ProjectRef
 
-FileSource = Literal["notes", "sessions"]
-"""What a file is: a note in Markdown, or the transcript of a session."""
 SearchMode = Literal["hybrid", "vector", "keyword"]
 
 

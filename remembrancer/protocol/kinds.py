@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
+FileSource = Literal["notes", "sessions"]
+"""What a file is: a note in Markdown, or the transcript of a session."""
+Origin = Literal["memory", "notes", "sessions"]
+"""Where a result of a recall comes from."""
 MemoryType = Literal["episodic", "semantic", "procedural"]
 Scope = Literal["session", "project", "user"]
 Status = Literal["active", "consolidated", "archived", "promoted"]

@@ -6,9 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from remembrancer.protocol.kinds import Kind, Status
+from remembrancer.protocol.kinds import FileSource, Kind, Origin, Status
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionStatus
+from remembrancer.protocol.work import ModelProgress
 from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
@@ -69,6 +70,20 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
     """Whether the answer is what is shown. Who shows a part of it says so with `NoteAccess`."""
     is_task: bool = False
     """What has to do with it is wanted, not only what answers it."""
+    sources: tuple[Origin, ...] = ()
+    """Where to look; empty: memories, and notes where the project has them."""
+    root: str = ""
+    """The workspace whose notes are meant."""
+
+    @property
+    def searches_notes(self) -> bool:
+        """Whether notes are looked into: they are the project's, and have no kind, type, domain, tags or importance."""
+        if not self.root or self.strategy == "graph":
+            return False
+        if self.sources:
+            return not {"notes", "sessions"}.isdisjoint(self.sources)
+        is_narrowed = self.kinds or self.types or self.domains or self.tags or self.min_importance
+        return not is_narrowed and (not self.scopes or "project" in self.scopes)
 
 
 class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -122,6 +137,9 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     """Ids of the memories that a link says replace it."""
     possibly_superseded_by: tuple[str, ...] = ()
     """Ids of newer memories that contradict it, or say another value of the same thing."""
+    origin: FileSource | None = None
+    """What of a file it is: a part of the file in `source`, with these `lines`. None: it is a memory."""
+    lines: tuple[int, int] | None = None
 
     @property
     def happened_at(self) -> float:
@@ -257,6 +275,8 @@ class EmbeddingSummary(msgspec.Struct, frozen=True):
     error: str | None = None
     dead_letters: int = 0
     dead_letter_error: str | None = None
+    models: tuple[ModelProgress, ...] = ()
+    """All that there are; the fields above are those of the one that answers."""
 
 
 class StoreDescription(msgspec.Struct, frozen=True, tag=True):

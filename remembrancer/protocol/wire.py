@@ -46,9 +46,12 @@ from remembrancer.protocol.reads import (
     Suggestions,
 )
 from remembrancer.protocol.work import (
+    AskModels,
+    ChooseModel,
     EmbedPassages,
     EmbedQuery,
     JobFailed,
+    ModelsTold,
     PassagesEmbedded,
     PassagesReranked,
     QueryEmbedded,
@@ -150,6 +153,8 @@ GatewayRequest = (
     | Reflect
     | Maintain
     | NotePresence
+    | AskModels
+    | ChooseModel
     | FileRequest
 )
 WorkerMessage = (
@@ -174,6 +179,7 @@ ToGateway = (
     | LinksFound
     | Reflected
     | Maintained
+    | ModelsTold
     | FileReply
 )
 FromStoreToIndexer = ToIndexer | Refused

@@ -7,6 +7,8 @@ bytes, row after row.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 
@@ -30,17 +32,26 @@ class ModelIdentity(msgspec.Struct, frozen=True):
         return f"{name}.{self.precision}.{self.revision[:12]}.{self.dimensions}"
 
 
+class ModelChoice(msgspec.Struct, frozen=True):
+    """A model as it is asked for: its engine, and its name (or the path of a directory) there."""
+
+    engine: str
+    model: str
+
+
 class WorkerReady(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: a model is loaded; I take up to `credit` texts at a time."""
+    """Worker to store: the model of that choice is loaded; I take up to `credit` texts at a time."""
 
     identity: ModelIdentity
     credit: int
+    choice: ModelChoice
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=True):
-    """Worker to store: no model can be loaded now, and why. The worker tries again by itself."""
+    """Worker to store: the model cannot be used now, and why. The worker tries again by itself."""
 
     message: str
+    choice: ModelChoice
 
 
 class WorkerLeaving(msgspec.Struct, frozen=True, tag=True):
@@ -115,6 +126,40 @@ class PassagesReranked(msgspec.Struct, frozen=True, tag=True):
     query_id: int
     scores: tuple[float, ...]
     error: str | None = None
+
+
+class AskModels(msgspec.Struct, frozen=True, tag=True):
+    """Command to store: which models are there, and how far are they? Answered by `ModelsTold`."""
+
+
+class ChooseModel(msgspec.Struct, frozen=True, tag=True):
+    """Command to store: embed everything by this model, and answer by it from then on. None: stay with the one that
+    answers now. Answered by `ModelsTold`."""
+
+    choice: ModelChoice | None
+
+
+class ModelProgress(msgspec.Struct, frozen=True):
+    """One model and what it is for: it answers questions (`active`), will do so when all has been embedded by it
+    (`next`), or does while those cannot (`fallback`).
+
+    `pending` of `total` texts wait for vectors; total is 0 where nobody counted. `answers`: it does at the moment.
+    """
+
+    choice: ModelChoice
+    role: Literal["active", "next", "fallback"]
+    dimensions: int
+    workers: int
+    pending: int
+    total: int
+    answers: bool
+    error: str | None = None
+
+
+class ModelsTold(msgspec.Struct, frozen=True, tag=True):
+    """Store to command: the models, the one that answers questions (or is to) first."""
+
+    models: tuple[ModelProgress, ...]
 
 
 class WhoAreYou(msgspec.Struct, frozen=True, tag=True):

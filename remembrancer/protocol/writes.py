@@ -268,7 +268,23 @@ MemoryChange = (
 )
 """What can be done to one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
-Change = MemoryChange | SessionChange | ApplyRun | UndoRun
+
+
+class WriteNote(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Write into a note: a file below `root`, the working tree of the session. See `memory/notes.py`.
+
+    `ignore` are directories that git is to ignore from the first note on.
+    """
+
+    root: str
+    path: str
+    content: str
+    mode: Literal["append", "replace"] = "append"
+    heading: str | None = None
+    ignore: tuple[str, ...] = ()
+
+
+Change = MemoryChange | SessionChange | ApplyRun | UndoRun | WriteNote
 """Everything that can be done to the records on somebody's behalf."""
 
 
@@ -277,7 +293,7 @@ def memory_id_of(change: Change) -> str | None:
     match change:
         case ImportMemory(memory=memory):
             return memory.id
-        case StartSession() | EndSession() | RecordEvents() | ApplyRun() | UndoRun():
+        case StartSession() | EndSession() | RecordEvents() | ApplyRun() | UndoRun() | WriteNote():
             return None
         case _:
             return change.memory_id
@@ -398,6 +414,15 @@ class ImportedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
     outcome: Literal["imported", "present"]
 
 
+class NoteWritten(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of a `WriteNote`: the lines put in, the text taken away, and what git ignores from now on."""
+
+    path: str
+    lines: int
+    replaced: str = ""
+    ignored: tuple[str, ...] = ()
+
+
 Result = (
     StoredResult
     | UpdatedResult
@@ -410,6 +435,7 @@ Result = (
     | SessionResult
     | RunResult
     | UndoneResult
+    | NoteWritten
 )
 
 

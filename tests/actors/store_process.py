@@ -19,7 +19,7 @@ import numpy as np
 
 from remembrancer.actors.shell import LaunchSpec
 from remembrancer.actors.store.records.contract import Vectors
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.control import PeerFailed, PeerGone, Ping, Pong, Ready, Role, StartFailed, Stop, ToLauncher
 from remembrancer.protocol.errors import Failure, from_failure
 from remembrancer.protocol.ids import new_ulid
@@ -40,6 +40,7 @@ from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
     JobFailed,
+    ModelChoice,
     ModelIdentity,
     Passage,
     PassageJob,
@@ -195,6 +196,7 @@ def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
 
 DIMENSIONS = 64
 IDENTITY = ModelIdentity("onnx", "words", "0123456789abcdef", "float32", DIMENSIONS, 256)
+CHOICE, _ = model_choices(Settings())
 PASSAGE_WORDS = 20
 
 
@@ -218,11 +220,13 @@ class Worker:
         *,
         credit: int = 16,
         identity: ModelIdentity = IDENTITY,
+        choice: ModelChoice = CHOICE,
         holds: bool = False,
     ) -> None:
         self.speaker = Speaker(name, new_ulid())
         self.credit = credit
         self.identity = identity
+        self.choice = choice
         self.jobs: list[PassageJob] = []
         """All jobs that it was ever given."""
         self.questions: list[str] = []
@@ -266,7 +270,10 @@ class Worker:
         self._outbox.put_nowait(message)
 
     def announce(self) -> None:
-        self.say(WorkerReady(self.identity, self.credit))
+        self.say(WorkerReady(self.identity, self.credit, self.choice))
+
+    def fail(self, reason: str) -> None:
+        self.say(WorkerFailed(reason, self.choice))
 
     async def _send(self) -> None:
         while True:

@@ -38,7 +38,7 @@ async def test_near_duplicates_are_found_while_the_index_is_being_opened(tmp_pat
     records = SqliteRecords(tmp_path / "memory.db", PROJECT.id, lambda: REQUESTED_AT)
     committer = Committer()
     keeper = IndexManager(open_slowly, committer, busy=lambda: False)
-    keeper.use_model(IDENTITY, [records])
+    keeper.use_models([IDENTITY], IDENTITY, [records])
     tending = asyncio.ensure_future(keeper.run())
     outcomes = records.apply([store_operation(text, text, memory_id=f"memory:{len(text)}") for text in TEXTS])
     numbers = [outcome.to_embed for outcome in outcomes if outcome.to_embed is not None]

@@ -35,7 +35,7 @@ from remembrancer.protocol.work import (
 )
 from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
 from remembrancer.toolsets.memory.answers import iso
-from tests.actors.store_process import DIMENSIONS, IDENTITY, START_S, StoreRig, Worker, store_rig, vector_of
+from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, START_S, StoreRig, Worker, store_rig, vector_of
 from tests.operations import PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
@@ -111,7 +111,7 @@ async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: Store
     ids = await fill(rig, 10)
     async with Worker(rig.home) as worker, Worker(rig.home, "embedder-2") as other:
         for each in (worker, other):
-            each.say(WorkerFailed("no weights on this disk"))
+            each.say(WorkerFailed("no weights on this disk", CHOICE))
         await gateway.until(lambda now: now.embedding.error is not None)
         described = (await gateway.describe()).embedding
         assert (described.error, described.workers, described.pending) == ("no weights on this disk", 0, 10)
@@ -124,7 +124,7 @@ async def test_a_worker_without_a_model_is_a_warning_until_it_has_one(rig: Store
         await gateway.until_embedded()
         assert (await gateway.describe()).embedding.error is None
         await assert_all_found(rig, ids)
-        worker.say(WorkerFailed("the weights are gone again"))
+        worker.say(WorkerFailed("the weights are gone again", CHOICE))
         await gateway.until(lambda now: now.embedding.workers == 0)
         answer = await gateway.recall("some question that was not asked before: word3")
         assert [notice.code for notice in answer.notices] == ["embedding_failed"]
@@ -140,7 +140,7 @@ async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_
 
     assert await error_of(stored) is None, "a worker may yet come"
     async with Worker(rig.home) as worker:
-        worker.say(WorkerFailed("no weights on this disk"))
+        worker.say(WorkerFailed("no weights on this disk", CHOICE))
         await gateway.until(lambda now: now.embedding.error == "no weights on this disk")
         assert await error_of(store_operation("lighthouse", "the lighthouse is old")) == "no weights on this disk"
         assert await error_of(stored) == "no weights on this disk"
@@ -151,7 +151,7 @@ async def test_a_write_is_answered_with_what_keeps_its_text_from_being_embedded_
         await gateway.until_embedded()
         assert await error_of(store_operation("tower", "the tower is high")) is None
         await gateway.until_embedded()
-        worker.say(WorkerFailed("the weights are gone again"))
+        worker.say(WorkerFailed("the weights are gone again", CHOICE))
         await gateway.until(lambda now: now.embedding.error == "the weights are gone again")
         assert await error_of(stored) is None, "it has its vectors"
 
@@ -169,7 +169,14 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
 
     with ThreadPoolExecutor(1) as threads:
         desk = EmbeddingScheduler(
-            files, committer, index, threads, lambda *_: asyncio.ensure_future(send()), LoadGate(), clock=lambda: now
+            files,
+            committer,
+            index,
+            threads,
+            lambda *_: asyncio.ensure_future(send()),
+            LoadGate(),
+            CHOICE,
+            clock=lambda: now,
         )
 
         def error() -> str | None:
@@ -179,7 +186,7 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
         assert error() is None
         now += 0.1
         assert error() == NO_WORKER
-        desk.hear(worker, WorkerReady(IDENTITY, 1))
+        desk.hear(worker, WorkerReady(IDENTITY, 1, CHOICE))
         now += 2 * UNATTENDED_S
         assert error() is None
         desk.peer_gone(PeerGone("embedder", "one"))
@@ -194,9 +201,9 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
 
 async def test_a_dead_workers_complaint_is_forgotten_and_a_living_ones_is_not(rig: StoreRig) -> None:
     async with Worker(rig.home) as one, Worker(rig.home, "embedder-2") as two:
-        one.say(WorkerFailed("one has no model"))
+        one.say(WorkerFailed("one has no model", CHOICE))
         await rig.gateway.until(lambda now: now.embedding.error is not None)
-        two.say(WorkerFailed("two has no model"))
+        two.say(WorkerFailed("two has no model", CHOICE))
         await rig.launcher.tell(rig.store, PeerGone("embedder", one.speaker.incarnation))
         await rig.gateway.until(lambda now: now.embedding.error == "two has no model")
         await rig.launcher.tell(rig.store, PeerGone("embedder", two.speaker.incarnation))

@@ -416,11 +416,16 @@ def test_the_facts_that_rank_a_memory_are_its_importance_its_standing_and_when_i
     plain, dated = store(
         records,
         store_operation("a", "x", importance=0.75),
-        store_operation("b", "y", occurred_at=55.0, valid_until=77.0, scope="session"),
+        store_operation("b", "wo ist der Hafen", occurred_at=55.0, valid_until=77.0, scope="session"),
     )
     facts = records.ranking_facts([plain, dated], ALL)
     assert (facts[plain].importance, facts[plain].happened_at) == (0.75, REQUESTED_AT)
-    assert facts[dated] == RankingFacts(0.5, 55.0, "active", "session", 77.0)
+    assert facts[dated] == RankingFacts(0.5, 55.0, "active", "session", 77.0, "semantic", 16, "de")
+    change = UpdateMemory(records.load([dated], ALL)[dated].id, content="where is the harbour now")
+    records.apply([change_operation("c", change)])
+    assert records.ranking_facts([dated], ALL)[dated] == RankingFacts(
+        0.5, 55.0, "active", "session", 77.0, "semantic", 24, "en"
+    )
 
 
 def test_more_matches_than_the_limit_are_not_counted_out_but_declined(records: Records) -> None:

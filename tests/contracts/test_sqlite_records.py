@@ -24,7 +24,6 @@ from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VER
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
-from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -329,28 +328,24 @@ def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: Sql
 # The catalogue
 
 
-MODEL = ModelIdentity("onnx", "small", "0123456789ab", "int8", 4, 256)
-
-
-def test_the_catalogue_remembers_projects_and_the_last_model(tmp_path: Path) -> None:
+def test_the_catalogue_remembers_projects_and_what_was_decided_about_models(tmp_path: Path) -> None:
     clock = iter(range(100))
     catalog = Catalog(tmp_path / "catalog.db", lambda: next(clock))
     assert catalog.projects() == []
-    assert catalog.last_model() is None
+    assert catalog.models() is None
     for project in (PROJECT, OTHER_PROJECT, PROJECT):
         catalog.register(project)
     assert catalog.projects() == [OTHER_PROJECT, PROJECT]
     catalog.note_session(PROJECT, "/work/one/tree")
     catalog.note_session(PROJECT, None)
     catalog.note_session(ProjectRef("p_000000000000", "/nowhere"), "/nowhere")
-    other = ModelIdentity("onnx", "large", "0123456789ab", "float32", 8, 256)
-    for model in (MODEL, other, MODEL):
-        catalog.note_model(model)
+    for state in (b"one", b"other"):
+        catalog.note_models(state)
     catalog.close()
     catalog.close()
     again = Catalog(tmp_path / "catalog.db", lambda: 0.0)
     assert again.projects() == [PROJECT, OTHER_PROJECT]
-    assert again.last_model() == MODEL
+    assert again.models() == b"other"
     again.close()
 
 
@@ -373,14 +368,6 @@ def test_a_damaged_catalogue_is_kept_under_another_name_and_a_new_one_is_begun(t
     assert catalog.projects() == [PROJECT]
     catalog.close()
     assert (tmp_path / "catalog.damaged-7").read_bytes() == note
-
-
-def test_a_model_noted_in_a_form_of_another_release_is_no_model(tmp_path: Path) -> None:
-    catalog = Catalog(tmp_path / "catalog.db", lambda: 0.0)
-    with closing(sqlite3.connect(tmp_path / "catalog.db", isolation_level=None)) as connection:
-        connection.execute("INSERT INTO models VALUES ('key', x'80', 1.0)")
-    assert catalog.last_model() is None
-    catalog.close()
 
 
 def test_a_file_is_closed_only_when_each_reader_has_finished_its_query(factory: SqliteFactory) -> None:

@@ -17,7 +17,6 @@ from remembrancer.actors.store.records.contract import (
     Filters,
     Neighbours,
     PassageFilter,
-    RankingFacts,
     Records,
 )
 from remembrancer.actors.store.records.memory_rows import digest_of
@@ -77,7 +76,8 @@ def test_a_memorys_neighbours_are_the_two_told_before_and_the_two_told_after_it(
     numbers = tell(records, *[{}] * 7)
     told = records.neighbours([numbers[3]], ALL)
     assert told.steps == {numbers[3]: {numbers[1]: 2, numbers[2]: 1, numbers[4]: 1, numbers[5]: 2}}
-    assert told.facts[numbers[2]] == RankingFacts(0.5, REQUESTED_AT + 120, "active", "project", None, "episodic")
+    its = told.facts[numbers[2]]
+    assert (its.importance, its.happened_at, its.type) == (0.5, REQUESTED_AT + 120, "episodic")
     assert told.facts == records.ranking_facts(list(told.steps[numbers[3]]), ALL)
 
 
@@ -261,8 +261,9 @@ def test_a_beginning_is_that_of_the_model_that_is_asked_for(records: Records) ->
 
 
 def words_in(records: Records, question: str, *numbers: int) -> dict[int, int]:
-    found = records.words_in(phrase_groups(question), list(numbers))
-    return {number: len(places) for number, places in found.matched.items()}
+    groups = phrase_groups(question)
+    found = records.words_in(groups, records.frequencies(groups), list(numbers))
+    return {number: len(places) for number, places in found.items()}
 
 
 def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records: Records) -> None:
@@ -277,9 +278,11 @@ def test_the_words_of_a_question_are_counted_in_each_memory_that_has_any(records
     assert words_in(records, question, some) == {some: 2}, "in these memories alone"
     assert words_in(records, question, some, some, 999) == {some: 2}, "each once"
     assert words_in(records, question) == {}
-    assert records.words_in([], [all_]) == ((), {})
-    assert records.beginnings([all_], 13) == {all_: "Deploying the"}
-    assert records.words_in(phrase_groups("keeper bread lamp deploy"), [all_]).frequencies == (2, 1, 0, 1)
+    assert records.words_in([], [], [all_]) == {}
+    assert (records.frequencies([]), records.frequencies(phrase_groups("keeper bread lamp deploy"))) == (
+        [],
+        [2, 1, 0, 1],
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,9 @@ DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing se
 
 @asynccontextmanager
 async def session(home: Path, workspace: Path) -> AsyncIterator[StdioClient]:
-    """A client in a workspace, with the tools for notes; the runtime is stopped at the end."""
+    """A client in a workspace, with the tools for notes and memories; the runtime is stopped at the end."""
     try:
-        async with StdioClient(home, cwd=workspace, environ={"REMEMBRANCER_TOOLSETS": "files"}) as client:
+        async with StdioClient(home, cwd=workspace, environ={"REMEMBRANCER_TOOLSETS": "memory,files"}) as client:
             yield client
     finally:
         await Runtime(home).down()
@@ -156,3 +156,39 @@ async def test_a_project_without_notes_has_no_indexer(home: Path, patient: None,
 
         await until(is_found)
         assert time.monotonic() - began < PATIENCE_S
+
+
+async def test_a_recall_answers_from_memories_and_notes_together_and_says_which_is_which(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    (workspace / "memory" / "decisions.md").write_text(DATABASE)
+    async with session(home, workspace) as client:
+        stored = await client.store("The billing service's database is backed up to Bucharest every night.")
+
+        async def both() -> bool:
+            found = (await client.call("recall_memories", query="database of the billing service"))["memories"]
+            return len(found) == 2
+
+        await until(both)
+        answer = await client.call("recall_memories", query="database of the billing service")
+        by_source = {each.get("source", "memory"): each for each in answer["memories"]}
+        note = by_source["notes"]
+        assert (note["path"], note["lines"]) == ("memory/decisions.md", [1, 5])
+        assert "PostgreSQL" in note["content"]
+        assert "id" not in note
+        assert by_source["memory"]["id"] == stored["memory_id"]
+
+        async def sources(*wanted: str, **arguments: Any) -> list[str]:
+            asked = {"query": "database of the billing service", **arguments}
+            found = await client.call("recall_memories", **asked, **({"sources": [*wanted]} if wanted else {}))
+            return sorted(each.get("source", "memory") for each in found["memories"])
+
+        assert await sources("memory") == ["memory"]
+        assert await sources("notes") == ["notes"]
+        assert await sources("memory", "notes") == ["memory", "notes"]
+        assert await sources("sessions") == []
+        assert await sources(scope=["user"]) == []
+        assert await sources(min_importance=0.1) == ["memory"]  # which notes do not have
+        assert await sources(time_range={"before": "2020-01-01T00:00:00Z"}) == []
+        refused = await client.call_or_error("recall_memories", query="database", sources=["notes"], tags=["x"])
+        assert refused["error"] == "invalid_input"

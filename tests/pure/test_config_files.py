@@ -105,7 +105,7 @@ def test_a_file_may_say_nothing(tmp_path: Path, name: str, text: str) -> None:
 def test_a_file_with_yaml_in_front_is_read_as_it_stands(tmp_path: Path) -> None:
     read_in = read(tmp_path, "surrealdb-memory.local.md", FIRST_SEED)
     assert read_in.problems == ()
-    assert read_in.settings == Settings(max_memories_per_session=100)
+    assert read_in.settings == Settings(max_memories_per_session=100, model="all-MiniLM-L6-v2")
     limits = {"max_memories_per_session", "consolidation_on_shutdown"}
     assert set(read_in.origins) == {"deployment_mode", "model", "log_level", *limits}
     assert [unused.origin.name for unused in read_in.unused] == [
@@ -270,7 +270,7 @@ def test_a_variable_that_is_empty_says_nothing_when_it_is_of_another_server() ->
             "embedders in .*c.toml has a value that is not allowed: it must be a whole number",
         ),
         ("c.toml", "embedders = 65", "embedders in .* is not allowed"),
-        ("c.json", '{"model": null}', "model in .* is not allowed: it must be a text"),
+        ("c.json", '{"model": 3}', "model in .* is not allowed: it must be a text or none"),
         ("c.toml", 'log_level = "loud"', "log_level in .* not allowed: it must be one of debug, error, info, warning"),
         ("c.toml", "db_path = 3", "db_path in .* is not allowed: it is a path"),
         ("c.toml", 'db_path = ""', "db_path in .* is not allowed: it is a path"),

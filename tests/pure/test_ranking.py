@@ -279,7 +279,7 @@ def test_the_best_of_a_large_file_is_no_good_match_for_being_the_best() -> None:
     assert together[1, 2].bm25 == pytest.approx(1 / 9, abs=0.01)
 
 
-whole = st.builds(Signals, cosines, bm25s, nearnesses, cosines, nearnesses, nearnesses)
+whole = st.builds(Signals, cosines, bm25s, nearnesses, cosines)
 whole_candidates = st.dictionaries(st.integers(0, 30), whole, max_size=12)
 sized_files = st.lists(st.tuples(whole_candidates, st.integers(0, 100_000)), max_size=3)
 

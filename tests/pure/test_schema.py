@@ -112,6 +112,7 @@ def test_the_parameters_are_those_of_the_design() -> None:
         "reference_time",
         "max_tokens",
         "detail",
+        "sources",
     }
     assert recall["required"] == ["query"]
     assert recall["properties"]["limit"] == {"type": "integer", "minimum": 1, "maximum": 50, "default": 10}

@@ -64,9 +64,9 @@ def a_home(tmp_path: Path) -> Path:
             migrate(connection)
     with opened(paths.project_database("p_1")) as connection:
         connection.execute(
-            """INSERT INTO memories (id, content, content_digest, type, scope, session_id, importance, tags, source,
-               created_at, updated_at, promotion_chain) VALUES ('m', 'a word', x'00', 'semantic', 'project', 's', 0.5,
-               '[]', '{}', 1000000, 1000001, ?)""",
+            """INSERT INTO memories (id, content, characters, content_digest, type, scope, session_id, importance, tags,
+               source, created_at, updated_at, promotion_chain)
+               VALUES ('m', 'a word', 6, x'00', 'semantic', 'project', 's', 0.5, '[]', '{}', 1000000, 1000001, ?)""",
             (json.dumps([{"scope": "session", "promoted_at": 1000001.5, "content": "é"}]),),
         )
         connection.execute(

@@ -69,7 +69,7 @@ class PreparedAnswers:
     def __init__(self, path: str, *, own_toolsets: bool = False) -> None:
         self._path = path
         self._results: dict[str, Any] = {}
-        self.methods = self.METHODS - {"tools/list"} if own_toolsets else self.METHODS
+        self.methods = self.METHODS - {"tools/list", "prompts/list"} if own_toolsets else self.METHODS
 
     def result(self, message: dict[str, Any]) -> Any:
         """The result of a request that has one of the `methods`."""

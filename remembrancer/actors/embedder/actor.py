@@ -26,6 +26,7 @@ from remembrancer.actors.embedder.workers import (
     load_engine,
 )
 from remembrancer.actors.shell import Actor, LaunchSpec
+from remembrancer.config.settings import model_choices
 from remembrancer.protocol.control import EmbedderHealth
 from remembrancer.protocol.errors import InternalError, PeerUnavailable
 from remembrancer.protocol.reads import Refused
@@ -69,6 +70,7 @@ class EmbedderActor(Actor):
         self._questions: QuestionThread | None = None
         model = spec.settings.reranker_model
         self._reranking = RerankThread(load_reranking or (lambda: load_cross_encoder(model, spec.threads)), self._post)
+        self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
         self._error: str | None = None
         self._leaving = False
@@ -88,7 +90,7 @@ class EmbedderActor(Actor):
 
     def health(self) -> EmbedderHealth:
         """See `Actor.health`."""
-        model = self.spec.settings.model if self._engine is None else self._engine.identity.model
+        model = self._choice.model if self._engine is None else self._engine.identity.model
         return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 
     async def drain(self, reason: str) -> None:
@@ -155,9 +157,9 @@ class EmbedderActor(Actor):
         if self._leaving or not self._store.connected:
             return
         if self._engine is not None:
-            self._say(WorkerReady(self._engine.identity, CREDIT))
+            self._say(WorkerReady(self._engine.identity, CREDIT, self._choice))
         elif self._error is not None:
-            self._say(WorkerFailed(self._error))
+            self._say(WorkerFailed(self._error, self._choice))
 
     def _post(self, event: WorkEvent) -> None:
         """From the threads: have the event loop deal with an event."""

@@ -20,7 +20,7 @@ import numpy as np
 from remembrancer.actors.embedder.batching import BatchSize, JobQueue
 from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, unit_rows
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.tracing import NO_TRACE, Trace
 from remembrancer.protocol.work import (
@@ -51,15 +51,18 @@ def load_engine(settings: Settings, threads: int) -> Engine:
             what to do.
     """
     # Imported here: a process pays for the library of the one engine that it runs.
-    match settings.engine:
+    choice, _ = model_choices(settings)
+    match choice.engine:
         case "onnx":
             from remembrancer.actors.embedder.onnx import load_onnx
 
-            return load_onnx(settings.model, threads)
+            return load_onnx(choice.model, threads)
         case "sentence-transformers":
             from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
 
-            return load_sentence_transformer(settings.model, threads)
+            return load_sentence_transformer(choice.model, threads)
+        case _:
+            raise ModelUnusable(f"there is no engine {choice.engine}")
 
 
 class Loaded(NamedTuple):

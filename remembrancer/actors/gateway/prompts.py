@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -88,15 +88,39 @@ PROMPTS: Final = {
 }
 
 
-def find_prompt(name: str) -> Prompt:
-    """The prompt of that name.
+NOTE_PROMPTS: Final = {
+    prompt.name: prompt
+    for prompt in (
+        Prompt(
+            "remember",
+            "Append something to today's log among the project's notes",
+            (Argument("what", "What to write down", required=True),),
+        ),
+        Prompt(
+            "recall",
+            "Find what the project's notes say on a topic",
+            (Argument("topic", "What to look for", required=True),),
+        ),
+    )
+}
+"""Of a session that has the tools for notes and not those for memories."""
+
+
+def prompts_for(tools: Container[str]) -> dict[str, Prompt]:
+    """The prompts of a session that has these tools."""
+    return NOTE_PROMPTS if "memory_search" in tools and "recall_memories" not in tools else PROMPTS
+
+
+def find_prompt(name: str, tools: Container[str]) -> Prompt:
+    """The prompt of that name, for a session with these tools.
 
     Raises:
         InvalidInput: there is none; the message names the nearest.
     """
-    prompt = PROMPTS.get(name)
+    prompts = prompts_for(tools)
+    prompt = prompts.get(name)
     if prompt is None:
-        raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, PROMPTS)}", field="name")
+        raise InvalidInput(f"there is no prompt {shown(name)}{nearest(name, prompts)}", field="name")
     return prompt
 
 
@@ -166,6 +190,28 @@ def recall_text(topic: str, memories: Answer) -> str:
         f"What do you remember about {_quoted(topic)}? {_READ_AS_DATA} Say what matters of it and how old it is; if "
         "it is not enough, ask recall_memories in other words, or search_knowledge_graph for an entity.\n\n"
         f"{_data(_memories(memories))}"
+    )
+
+
+def note_text(what: str) -> str:
+    """How a model is asked to write something into the log of the day."""
+    return (
+        "Append this to today's log with memory_store (without a path and without a mode), as Markdown that will make "
+        "sense without this conversation; then confirm in a line what was stored and in which file.\n\n"
+        f"{_data([render(what, SourceRef())])}"
+    )
+
+
+def notes_text(topic: str, found: Answer) -> str:
+    """What the notes say on a topic, and what to do with it."""
+    lines = []
+    for each in found.get("results", ()):
+        place = f"{each['path']}, lines {each['startLine']} to {each['endLine']}"
+        lines += [f"- {one_line(place)}:", each["snippet"][:MAX_CONTENT], ""]
+    return (
+        f"What do the notes say about {_quoted(topic)}? {_READ_AS_DATA} Say what matters of it, and name file and "
+        "lines; memory_read has more of a note, memory_search finds others.\n\n"
+        f"{_data([*(lines or ['- nothing was found']), *_warnings(found)])}"
     )
 
 
@@ -310,13 +356,21 @@ class Prompts:
         self._service = service
         self._counts = counts
 
-    async def message(self, caller: Caller, name: str, arguments: Mapping[str, str], received_at: float) -> str:
-        """What the user says with a prompt.
+    async def message(
+        self, caller: Caller, name: str, arguments: Mapping[str, str], received_at: float, tools: Container[str]
+    ) -> str:
+        """What the user says with a prompt, in a session with these tools.
 
         Raises:
             InvalidInput: there is no such prompt, or its arguments are not what it takes.
         """
-        check_arguments(find_prompt(name), arguments)
+        prompt = find_prompt(name, tools)
+        check_arguments(prompt, arguments)
+        if prompt is NOTE_PROMPTS["remember"]:
+            return note_text(arguments["what"])
+        if prompt is NOTE_PROMPTS["recall"]:
+            query = {"query": arguments["topic"], "maxResults": FOUND}
+            return notes_text(arguments["topic"], await self._look_up("memory_search", query, caller, received_at))
         match name:
             case "remember" | "remember-all":
                 return await self._remember(caller, name, arguments, received_at)
@@ -363,13 +417,15 @@ class Prompts:
 
     # --- completion: values from what a caller may see. Without the store there are none, and that is no error ---
 
-    async def complete(self, caller: Caller, prompt: str, argument: str, value: str, received_at: float) -> Suggestions:
+    async def complete(
+        self, caller: Caller, prompt: str, argument: str, value: str, received_at: float, tools: Container[str]
+    ) -> Suggestions:
         """Values for an argument of a prompt that begin with `value`.
 
         Raises:
             InvalidInput: there is no such prompt, or it has no such argument.
         """
-        arguments = {each.name: each for each in find_prompt(prompt).arguments}
+        arguments = {each.name: each for each in find_prompt(prompt, tools).arguments}
         if argument not in arguments:
             message = f"{prompt} has no argument {shown(argument)}{nearest(argument, arguments)}"
             raise InvalidInput(message, field="name")

@@ -34,7 +34,7 @@ from remembrancer.protocol.reads import (
 )
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
 from remembrancer.protocol.wire import GatewayRequest, ToGateway, encoder
-from remembrancer.protocol.writes import ImportMemory, Operation, PortableMemory, StoreMemory, memory_id_of
+from remembrancer.protocol.writes import ImportMemory, Operation, PortableMemory, StoreMemory, WriteNote, memory_id_of
 
 MAX_ANSWERS: Final = 512
 MAX_ANSWER_BYTES: Final = 8_000_000
@@ -412,7 +412,7 @@ class PreparedAnswers:
 def may_change(operation: Operation, project_id: str) -> bool:
     """Whether an operation may change what is known in a project. False only where that is certain."""
     match operation.change:
-        case StartSession() | EndSession() | RecordEvents():
+        case StartSession() | EndSession() | RecordEvents() | WriteNote():
             return False
         case StoreMemory(scope=scope) if scope != "user":
             return operation.project.id == project_id

@@ -15,7 +15,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from remembrancer import __version__
-from remembrancer.actors.gateway.prompts import PROMPTS, Prompts
+from remembrancer.actors.gateway.prompts import Prompts, find_prompt, prompts_for
 from remembrancer.actors.gateway.resources import (
     RESOURCES,
     TEMPLATES,
@@ -191,17 +191,19 @@ class Handlers:
             session.at_end(lambda: self._subscriptions.close(session.key))
         return watcher
 
-    async def list_prompts(self, _: Context, __: mcp.PaginatedRequestParams | None) -> Any:
+    async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""
-        return {"prompts": [prompt.described() for prompt in PROMPTS.values()], **UNCACHED}
+        prompts = prompts_for(request_context(ctx).session.tools)
+        return {"prompts": [prompt.described() for prompt in prompts.values()], **UNCACHED}
 
     async def get_prompt(self, ctx: Context, params: mcp.GetPromptRequestParams) -> Any:
         """`prompts/get`."""
         context = request_context(ctx)
-        caller = await context.session.caller()
-        text = await self._prompts.message(caller, params.name, params.arguments or {}, context.received_at)
+        caller, tools = await context.session.caller(), context.session.tools
+        given = params.arguments or {}
+        text = await self._prompts.message(caller, params.name, given, context.received_at, tools)
         message = {"role": "user", "content": {"type": "text", "text": text}}
-        return {"description": PROMPTS[params.name].description, "messages": [message], **COMPLETE}
+        return {"description": find_prompt(params.name, tools).description, "messages": [message], **COMPLETE}
 
     async def complete(self, ctx: Context, params: mcp.CompleteRequestParams) -> Any:
         """`completion/complete`."""
@@ -209,7 +211,9 @@ class Handlers:
         caller = await context.session.caller()
         name, value = params.argument.name, params.argument.value
         if isinstance(params.ref, mcp.PromptReference):
-            found = await self._prompts.complete(caller, params.ref.name, name, value, context.received_at)
+            found = await self._prompts.complete(
+                caller, params.ref.name, name, value, context.received_at, context.session.tools
+            )
         else:
             found = self._prompts.complete_template(caller, params.ref.uri, name, value)
         completion = {

@@ -19,7 +19,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ResourceUpdated
 from remembrancer.actors.gateway.resources import GRAPH, PREFERENCES, STATUS, SUMMARY, Content, memory_id_of
 from remembrancer.protocol.errors import InvalidInput, NotFound, RemembrancerError
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
-from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory
+from remembrancer.protocol.writes import ImportMemory, Operation, StoreMemory, WriteNote
 from remembrancer.protocol.writes import memory_id_of as changed_memory
 from remembrancer.toolsets.service import Caller
 
@@ -126,6 +126,8 @@ class Watches:
 def concerns(operation: Operation, uri: str, project_id: str, session_id: str) -> bool:
     """Whether a write may change what a resource says to a session. False only when that is certain."""
     change = operation.change
+    if isinstance(change, WriteNote):
+        return False
     if isinstance(change, StartSession | EndSession | RecordEvents):
         is_its_own = (operation.project.id, change.session_id) == (project_id, session_id)
         return is_its_own and uri in (SUMMARY, STATUS)

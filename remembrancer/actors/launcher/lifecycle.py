@@ -11,6 +11,7 @@ import msgspec
 from remembrancer.actors.shell import EXIT_START_FAILED
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.control import FromLauncher, PeerFailed, Ping, ProcessState, Role, Stop
+from remembrancer.protocol.work import ModelChoice
 
 LEAVE_S: Final = 2.0
 """How long a process that reported its failure to start may take to exit."""
@@ -34,6 +35,7 @@ class Lifecycle:
         self.restarts = 0
         self.started_at = 0.0
         self.threads = 1
+        self.model: ModelChoice | None = None
         self._start_timeout_s = settings.start_timeout_s
         self._new_incarnation = new_incarnation
         self._heartbeat = Heartbeat(settings.heartbeat_timeout_s)
@@ -64,7 +66,7 @@ class Lifecycle:
         self._kill_at = now + self._start_timeout_s
         if self.failure is None:
             self.state = "starting"  # else it stays `failed` until it has proved itself
-        return [Start(self.role, self.name, self.incarnation, self.threads), *self._changed(now)]
+        return [Start(self.role, self.name, self.incarnation, self.threads, self.model), *self._changed(now)]
 
     def on_ready(self, now: float) -> list[Instruction]:
         """The process does its work."""
@@ -239,12 +241,13 @@ class Heartbeat:
 
 
 class Start(msgspec.Struct, frozen=True):
-    """Start a process. `threads` is what an embedder may use."""
+    """Start a process. `threads` is what an embedder may use, `model` what it runs (None: what the settings say)."""
 
     role: Role
     name: str
     incarnation: str
     threads: int
+    model: ModelChoice | None = None
 
 
 class Tell(msgspec.Struct, frozen=True):

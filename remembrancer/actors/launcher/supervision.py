@@ -6,15 +6,16 @@ forward; `next_at` says when `tick` has something to do.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from remembrancer.actors.launcher.lifecycle import Instruction, Lifecycle, Tell
-from remembrancer.config.settings import Settings, allowed, threads_per_worker
+from remembrancer.config.settings import Settings, allowed, model_choices, threads_per_worker
 from remembrancer.protocol.control import (
     FromLauncher,
     GatewayHealth,
@@ -25,6 +26,7 @@ from remembrancer.protocol.control import (
     StoreHealth,
 )
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.work import ModelChoice
 
 EMBEDDERS_WAIT_S: Final = 5.0
 """How long the embedders, whose models take both cores to load, let the gateway go first."""
@@ -51,6 +53,7 @@ class Supervision:
         self._settings = settings
         self._new_incarnation = new_incarnation
         self._wanted = settings.embedders
+        self._models: tuple[ModelChoice, ...] = (model_choices(settings)[0],)
         self._gateway = Lifecycle("gateway", "gateway", settings, new_incarnation)
         self._store = Lifecycle("store", "store", settings, new_incarnation)
         self._embedders: dict[int, Lifecycle] = {}
@@ -115,6 +118,8 @@ class Supervision:
         if process is None:
             return []
         process.on_pong()
+        if isinstance(health, StoreHealth) and health.models:
+            self._models = health.models
         if self._idle is not None and isinstance(health, GatewayHealth):
             self._idle.observe(health.sessions + (health.http is not None), now)
         done = self.on_ready(name, incarnation, now) if health is not None else []
@@ -179,15 +184,18 @@ class Supervision:
             self._embedders_at = None
         for number in [number for number, process in self._embedders.items() if process.state == "stopped"]:
             del self._embedders[number]
-        plan = plan_scale(self._wanted, self._embedders.keys())
+        running = {number: each.model for number, each in self._embedders.items()}
+        plan = plan_scale(self._wanted, self._models, running)
         done: list[Instruction] = []
-        for number in plan.start:
+        for number, model in plan.start:
             process = Lifecycle("embedder", embedder_name(number), self._settings, self._new_incarnation)
             process.threads = threads_per_worker(self._settings, self._wanted)
+            process.model = model
             self._embedders[number] = process
             done += process.start(now)
         for number in plan.stop:
-            done += self._embedders[number].ask_to_stop(f"scaled to {self._wanted}", now)
+            reason = f"scaled to {self._wanted}" if running[number] in self._models else "its model is not needed"
+            done += self._embedders[number].ask_to_stop(reason, now)
         return done
 
     def _arrange_consolidator(self, now: float) -> list[Instruction]:
@@ -272,18 +280,24 @@ class IdleWatch:
 
 
 class ScalePlan(msgspec.Struct, frozen=True):
-    """Numbers of embedders, in the order in which to act."""
+    """Numbers of embedders, in the order in which to act, with the model of each that is to be started."""
 
-    start: tuple[int, ...]
+    start: tuple[tuple[int, ModelChoice], ...]
     stop: tuple[int, ...]
 
 
-def plan_scale(wanted: int, present: Collection[int]) -> ScalePlan:
-    """From the embedders that are `present` to the numbers 1 to `wanted`: the highest numbers leave first."""
-    return ScalePlan(
-        start=tuple(number for number in range(1, wanted + 1) if number not in present),
-        stop=tuple(sorted((number for number in present if number > wanted), reverse=True)),
-    )
+def plan_scale(wanted: int, models: Sequence[ModelChoice], running: Mapping[int, ModelChoice | None]) -> ScalePlan:
+    """From the embedders that are `running` to `wanted` of the first model and one of each other (of none if 0 are
+    wanted). The highest numbers leave first; new ones get the lowest that are free."""
+    start: list[ModelChoice] = []
+    stop = [number for number, model in running.items() if model not in models]
+    for place, model in enumerate(models):
+        numbers = sorted(number for number, each in running.items() if each == model)
+        count = min(wanted, 1) if place else wanted
+        stop += numbers[count:]
+        start += [model] * (count - len(numbers))
+    free = (number for number in itertools.count(1) if number not in running)
+    return ScalePlan(tuple(zip(free, start, strict=False)), tuple(sorted(stop, reverse=True)))
 
 
 def check_embedders(number: int) -> int:

@@ -165,12 +165,15 @@ class Supervisor:
         exited = functools.partial(self._core.on_exit, order.name, order.incarnation)
         if order.role in ("embedder", "consolidator", "indexer"):
             self._health.pop(order.name, None)  # of the store and the gateway, what they last said is better than none
+        settings = self._settings
+        if order.model is not None:
+            settings = msgspec.structs.replace(settings, engine=order.model.engine, model=order.model.model)
         spec = LaunchSpec(
             role=order.role,
             name=order.name,
             incarnation=order.incarnation,
             home=str(self._paths.home),
-            settings=self._settings,
+            settings=settings,
             threads=order.threads,
         )
         try:

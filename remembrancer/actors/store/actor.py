@@ -28,7 +28,7 @@ from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingSched
 from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.reading import KNOWN_DIMENSIONS
-from remembrancer.config.settings import maintenance_rules, promotion_rules
+from remembrancer.config.settings import maintenance_rules, model_choices, promotion_rules
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.control import PeerFailed, PeerGone, StoreHealth
 from remembrancer.protocol.errors import RemembrancerError
@@ -95,7 +95,26 @@ class StoreActor(Actor):
         )
         self._index = IndexManager(partial(open_chroma, paths.vectors), self._committer, busy=self._is_busy)
         self._scheduler = EmbeddingScheduler(
-            self._files, self._committer, self._index, self._threads, self._send_to_worker, self._gate
+            self._files,
+            self._committer,
+            self._index,
+            self._threads,
+            self._send_to_worker,
+            self._gate,
+            *model_choices(settings),
+        )
+        self._file_handlers = FileHandlers(
+            paths,
+            self._files,
+            self._committer,
+            self._index,
+            self._scheduler,
+            self._threads,
+            self._gate,
+            settings,
+            lambda context, model: self._reads.embed_within(context, model),
+            self._embedding,
+            self._texts_opened,
         )
         self._reads = ReadHandlers(
             paths,
@@ -105,6 +124,7 @@ class StoreActor(Actor):
             self._threads,
             self._gate,
             self._embedding,
+            self._file_handlers.source_of,
             Weights(settings.relevance_weight, settings.importance_weight, settings.recency_weight),
             rules=Rules(promotion_rules(settings), maintenance_rules(settings)),
             read_budget_s=settings.read_budget_s,
@@ -129,19 +149,6 @@ class StoreActor(Actor):
             writes.submit,
             self._count_accesses,
         )
-        self._file_handlers = FileHandlers(
-            paths,
-            self._files,
-            self._committer,
-            self._index,
-            self._scheduler,
-            self._threads,
-            self._gate,
-            settings,
-            self._reads.embed_within,
-            self._embedding,
-            self._texts_opened,
-        )
         self._jobs.finder.mark(USER)
         self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
@@ -153,25 +160,22 @@ class StoreActor(Actor):
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
             task_status.started()
-            if self._scheduler.identity is not None:
-                self._index.use_model(self._scheduler.identity, self._files.embedded())
             self._tasks.start_soon(self._index.run)
             self._tasks.start_soon(self._find_pending)
             await anyio.sleep_forever()
 
     def health(self) -> StoreHealth:
         if not hasattr(self, "_router"):
-            nothing = EmbeddingSummary(
-                self.spec.settings.engine, self.spec.settings.model, 0, 0, 0, vectors_ready=False
-            )
-            return StoreHealth(Counts(), nothing)
+            choice, _ = model_choices(self.spec.settings)
+            return StoreHealth(Counts(), EmbeddingSummary(choice.engine, choice.model, 0, 0, 0, vectors_ready=False))
         return StoreHealth(
             self._count(),
             self._embedding(),
             self._router.rejected_frames,
             self._index.figures,
             self._files.unusable,
-            self._file_handlers.has_files,
+            has_files=self._file_handlers.has_files,
+            models=self._scheduler.needed,
         )
 
     def _count(self) -> Counts:
@@ -223,18 +227,19 @@ class StoreActor(Actor):
         return dict.fromkeys(work, hear)
 
     def _embedding(self) -> EmbeddingSummary:
-        identity = self._scheduler.identity
-        settings = self.spec.settings
+        work = self._scheduler.answering
+        identity = work.identity
         return EmbeddingSummary(
-            engine=identity.engine if identity else settings.engine,
-            model=identity.model if identity else settings.model,
-            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(settings.model, 0),
+            engine=work.choice.engine,
+            model=identity.model if identity else work.choice.model,
+            dimensions=identity.dimensions if identity else KNOWN_DIMENSIONS.get(work.choice.model, 0),
             pending=self._scheduler.pending,
-            workers=len(self._scheduler.queue.workers),
-            vectors_ready=self._index.ready,
+            workers=len(work.queue.workers),
+            vectors_ready=self._index.is_whole(work.key),
             error=self._scheduler.error or self._index.error,
             dead_letters=len(self._scheduler.dead_letters),
             dead_letter_error=self._scheduler.dead_letters.last_reason,
+            models=self._scheduler.models(),
         )
 
     def _revision(self) -> tuple[int, int, int, int]:
@@ -243,7 +248,7 @@ class StoreActor(Actor):
 
     def _is_busy(self) -> bool:
         """Whether there is something better to do than to tidy the index."""
-        return self._scheduler.pending > 0 or not self._gate.is_idle(time.monotonic())
+        return self._scheduler.is_busy or not self._gate.is_idle(time.monotonic())
 
     def _file_opened(self, records: Records) -> None:
         self._jobs.finder.mark(records.name)
@@ -267,6 +272,7 @@ class StoreActor(Actor):
                 logger.warning(
                     "a project's records cannot be opened", extra={"project": project.id, "code": error.code}
                 )
+        self._scheduler.files_opened()
 
     async def _let_readers_finish(self) -> None:
         """Wait until the reading threads have nothing left: a file that is closed under a reader takes us with it."""

@@ -19,9 +19,11 @@ import anyio
 
 from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.file_index import PAGE, FileIndex
+from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Vectors
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
+from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.file_search import search_files
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
@@ -51,8 +53,9 @@ from remembrancer.protocol.files import (
     SyncFiles,
     Workspace,
 )
+from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.reads import EmbeddingSummary, Notice
+from remembrancer.protocol.reads import EmbeddingSummary, Notice, Recall
 from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
@@ -65,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 
 class FileHandlers:
-    """Belongs to one event loop. `embed_within` gives what makes a question's vector in time for its answer."""
+    """Belongs to one event loop. `embed_within` gives what makes a question's vector by a model in time."""
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class FileHandlers:
         threads: Executor,
         gate: LoadGate,
         settings: Settings,
-        embed_within: Callable[[RequestContext], Callable[[str], Awaitable[Vectors]]],
+        embed_within: Callable[[RequestContext, str | None], Callable[[str], Awaitable[Vectors]]],
         embedding: Callable[[], EmbeddingSummary],
         on_open: Callable[[EmbeddedTexts], None],
     ) -> None:
@@ -209,13 +212,13 @@ class FileHandlers:
         if index is None:
             return FilesFound((), "keyword", self._synced_at(request.workspace, None))
         with self._gate.serving():
-            vector = None
+            vector, model = None, self._scheduler.answering.key
             try:
-                vector = await self._embed_within(context)(request.query)
+                vector = await self._embed_within(context, model)(request.query)
             except EmbeddingUnavailable as error:
                 text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
                 notices.append(Notice("embedding_failed", text))
-            passages = self._index.searchable(index.name)
+            passages = self._index.searchable(index.name, model)
             if vector is not None and passages is None:
                 notices.append(
                     Notice("partial_results", "The vector index is being opened: words alone were searched.")
@@ -224,6 +227,17 @@ class FileHandlers:
             found, mode = await self._read(search)
             indexed_at = await self._read(partial(index.indexed_at, request.workspace.root))
         return FilesFound(tuple(found), mode, self._synced_at(request.workspace, indexed_at), tuple(notices))
+
+    async def source_of(self, request: Recall, model: str | None) -> Source | None:
+        """The notes that a recall looks into by that model; None where there are none."""
+        if not request.searches_notes:
+            return None
+        index = await self._index_of(request.project, make=False)
+        if index is None:
+            return None
+        sources: tuple[FileSource, ...] = tuple(each for each in request.sources if each != "memory")
+        passages = self._index.searchable(index.name, model)
+        return Source(FileMemories(index, request.root, sources or ("notes",)), passages)
 
     async def _describe(self, request: DescribeFiles, _context: RequestContext) -> FilesDescription:
         workspace = request.workspace

@@ -28,11 +28,12 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
 from remembrancer.actors.store.records.schema import passages_of
-from remembrancer.actors.store.records.search import expression_of
+from remembrancer.actors.store.records.search import SqliteWords, expression_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
-from remembrancer.protocol.files import FilesIndexed, FileSource, FileState, FileUpdate, SourceCounts
+from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, SourceCounts
+from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.work import Passage
 
 SCHEMA: Final = (
@@ -104,6 +105,9 @@ class FileFilter(NamedTuple):
     root: str = ""
     sources: tuple[FileSource, ...] = ()
     path: str = ""
+    after: float | None = None
+    before: float | None = None
+    """Times of files, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +134,7 @@ class IndexedChunk(NamedTuple):
     mtime_ns: int
 
 
-class FileIndex(SqlitePassages):
+class FileIndex(SqlitePassages, SqliteWords):
     """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from the writer thread.
 
     A file that cannot be read, or of a newer release, is thrown away and made anew. Of the texts that have gone the
@@ -139,6 +143,7 @@ class FileIndex(SqlitePassages):
 
     links_duplicates = False
     _table = "texts"
+    _words = "words"
 
     def __init__(self, path: Path, name: str, cached: int, clock: Callable[[], float] = time.time) -> None:
         self.name = name
@@ -217,6 +222,16 @@ class FileIndex(SqlitePassages):
         )
         return None if len(rows) > limit else [row[0] for row in rows]
 
+    def latest(self, wanted: FileFilter, limit: int) -> list[int]:
+        """The texts of the files that changed last, of those that pass the filter."""
+        condition, arguments = _condition(wanted)
+        rows = self._file.read(
+            f"""SELECT c.text FROM {_OF_FILES} WHERE {condition}
+                ORDER BY f.mtime_ns DESC, f.path, c.ordinal LIMIT ?""",  # noqa: S608 - fixed clauses
+            (*arguments, limit),
+        )
+        return list(dict.fromkeys(row[0] for row in rows))
+
     def chunks(self, numbers: Sequence[int], wanted: FileFilter) -> list[IndexedChunk]:
         """The chunks that pass the filter and have one of these texts, in the order of their paths and lines."""
         if not numbers:
@@ -232,12 +247,12 @@ class FileIndex(SqlitePassages):
         return [IndexedChunk(*row) for row in rows]
 
     def size(self) -> int:
-        """At least as many passages as there are."""
-        ((last,),) = self._file.read("SELECT count(*) FROM texts")
-        return int(last)
+        """How many texts there are, of all workspaces."""
+        ((count,),) = self._file.read("SELECT count(*) FROM texts")
+        return int(count)
 
     def _is_everything(self, wanted: FileFilter) -> bool:
-        if wanted.sources or wanted.path:
+        if wanted != FileFilter(wanted.root):
             return False
         return not wanted.root or not self._file.read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (wanted.root,))
 
@@ -422,4 +437,8 @@ def _condition(wanted: FileFilter) -> tuple[str, list[object]]:
     if path and path != ".":
         clauses.append("(f.path = ? OR substr(f.path, 1, ?) = ?)")
         arguments += [path, len(path) + 1, path + "/"]
+    for at, comparison in ((wanted.after, ">="), (wanted.before, "<=")):
+        if at is not None:
+            clauses.append(f"f.mtime_ns {comparison} ?")
+            arguments.append(int(at * 1e9))
     return " AND ".join(clauses), arguments

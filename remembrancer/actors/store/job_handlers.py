@@ -215,7 +215,7 @@ class JobHandlers:
         give_up_at = time.monotonic() + context.remaining_s(DEFAULT_DEADLINE_S, ANSWER_MARGIN_S)
         while self._latest.get(asking) == question and not self._draining:
             now = time.monotonic()
-            pending = self._scheduler.pending if self._scheduler.queue.has_workers else 0
+            pending = self._scheduler.pending if self._scheduler.workers else 0
             self._queue.hold_long(self._backlog.held_until(pending, now))
             job = self._queue.take(incarnation, now, request.sort)
             self._refuse_failed_requests()
@@ -281,7 +281,7 @@ class JobHandlers:
         if isinstance(request, FindNear):
             if records is None or identity is None:
                 return NearFound(((),) * request.rows)
-            index = self._index.searchable(records.name)
+            index = self._index.searchable(records.name, identity.key)
             return await self._read(lambda: find_near(records, index, identity.key, request))
         if records is None:
             return NOTHING[type(request)]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Never, cast
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
@@ -39,6 +40,7 @@ from remembrancer.protocol.writes import (
     ProjectRef,
     PromoteMemory,
     StoreMemory,
+    WriteNote,
     memory_id_of,
 )
 
@@ -123,6 +125,7 @@ class MemoryFiles:
         self._opening: dict[str, asyncio.Task[Records]] = {}
         self._unusable: dict[str, str] = {}
         self._moves: dict[str, Move] = {}
+        self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
         self.indexes: dict[str, EmbeddedTexts] = {}
@@ -226,12 +229,17 @@ class MemoryFiles:
         """What moves memories from an open project's file to the user's: one for each file."""
         return self._moves.setdefault(project.name, Move(project, self.user))
 
+    def notes_of(self, project: Records) -> NoteFiles:
+        """What writes the notes of an open project: one for each."""
+        return self._notes.setdefault(project.name, NoteFiles(project))
+
     def close(self) -> None:
         """Close all. May be called twice."""
         for records in self:
             records.close()
         self._open.clear()
         self._moves.clear()
+        self._notes.clear()
         self.catalog.close()
 
     async def _open_project(self, project: ProjectRef) -> Records:
@@ -243,6 +251,7 @@ class MemoryFiles:
         except RemembrancerError as error:  # a full disk, say: what is in both files is the user's
             logger.warning("a move cannot be finished yet", extra={"file": project.id, "reason": error.message})
             finished = True
+        await self._committer.run(self.notes_of(records).settle)
         while starts := self.pending_sessions.take(project.id):  # others may come until the file is known to be there
             await self._committer.run(partial(self._register, records, project, starts))
         self._open[project.id] = records
@@ -263,7 +272,7 @@ class MemoryFiles:
         return SqliteRecords(path, name, self._clock, **self._limits)
 
 
-Target = Records | Move
+Target = Records | Move | NoteFiles
 """What an operation is given to."""
 Answer = Applied | RemembrancerError
 
@@ -308,7 +317,7 @@ def find_open_target(files: MemoryFiles, operation: Operation) -> Target | Answe
 
 def stays_in(target: Target, operation: Operation) -> bool:
     """Whether an operation on a memory that the one before left in `target` belongs there too."""
-    if isinstance(target, Move):
+    if isinstance(target, Move | NoteFiles):
         return False
     leaves = isinstance(operation.change, PromoteMemory) and operation.change.target_scope == "user"
     return not leaves and not isinstance(operation.change, StoreMemory)
@@ -323,7 +332,7 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
             return scope == "user"
         case ApplyRun(place="user") | UndoRun(place="user"):
             return True
-        case RecordEvents():
+        case RecordEvents() | WriteNote():
             return False
         case ImportMemory(memory=memory) if memory.scope != "user":
             return False
@@ -350,6 +359,8 @@ def _place(files: MemoryFiles, operation: Operation) -> Target | Answer:
             return Applied(operation.operation_id, SessionResult(session_id, "active"))
         case StartSession() | EndSession() | RecordEvents() if project is not None:
             return project
+        case WriteNote() if project is not None:
+            return files.notes_of(project)
     memory_id = memory_id_of(operation.change)
     assert memory_id is not None
     if _has(user, memory_id):

@@ -72,6 +72,7 @@ from remembrancer.protocol.reads import (
     Suggestions,
 )
 from remembrancer.protocol.tracing import current
+from remembrancer.protocol.work import AskModels, ChooseModel, ModelsTold
 from remembrancer.protocol.writes import PortableMemory, ProjectRef
 
 QUERY_VECTOR_SHARE: Final = 0.5
@@ -102,6 +103,7 @@ class ReadHandlers:
         threads: Executor,
         gate: LoadGate,
         embedding: Callable[[], EmbeddingSummary],
+        notes_of: Callable[[Recall, str | None], Awaitable[Source | None]],
         weights: Weights = DEFAULT_WEIGHTS,
         *,
         rules: Rules = DEFAULT_RULES,
@@ -115,6 +117,7 @@ class ReadHandlers:
         self._threads = threads
         self._gate = gate
         self._embedding = embedding
+        self._notes_of = notes_of
         self._weights = weights
         self._rules = rules
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
@@ -136,6 +139,8 @@ class ReadHandlers:
             NoteAccess: self._note_access,
             DescribeStore: self._describe,
             DescribeSession: self._describe_session,
+            AskModels: self._tell_models,
+            ChooseModel: self._choose_model,
         }
 
     def take_touched(self) -> dict[tuple[str, str], list[int]]:
@@ -146,12 +151,18 @@ class ReadHandlers:
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
         in_scope = await self._files_in_scope(request)
         current().mark("files at hand")
-        embed, reranking = self.embed_within(context), self._reranking_within(context)
+        model = self._scheduler.answering.key
+        embed, reranking = self.embed_within(context, model), self._reranking_within(context)
+
+        notes = await self._notes_of(request, model)
 
         async def search(files: Sequence[Records]) -> Recalled:
-            sources = [Source(records, self._index.searchable(records.name)) for records in files]
+            sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
+            sources += [notes] if notes is not None else []
             answer, seen = await recall(request, sources, embed, self._threads, time.time(), self._weights, reranking)
             for place, numbers in seen.items() if request.counts_accesses else ():
+                if place == len(files):  # notes are files, and files count no accesses
+                    continue
                 self._touched[files[place].name, request.session_id].extend(numbers)
             return answer
 
@@ -171,14 +182,14 @@ class ReadHandlers:
 
         return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
 
-    def embed_within(self, context: RequestContext) -> Callable[[str], Awaitable[Vectors]]:
-        """What makes a question's vector in good time for the answer."""
+    def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
+        """What makes a question's vector by that model in good time for the answer."""
         timeout_s = min(self._vector_timeout_s, context.remaining_s(DEFAULT_DEADLINE_S) * 0.6)
         answer_by = time.monotonic() + timeout_s  # however often it is asked for
 
         async def embed(text: str) -> Vectors:
             current().mark("vector to be asked for")
-            vector = await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()))
+            vector = await self._scheduler.embed_query(text, max(0.0, answer_by - time.monotonic()), model)
             current().mark("vector at hand")
             return vector
 
@@ -205,10 +216,11 @@ class ReadHandlers:
         return found._replace(files=found.files[::-1])
 
     async def _gather_context(self, request: GatherContext, context: RequestContext) -> ContextGathered:
-        embed, now = self.embed_within(context), time.time()
+        model = self._scheduler.answering.key
+        embed, now = self.embed_within(context, model), time.time()
 
         async def gather(files: Sequence[Records]) -> ContextGathered:
-            sources = [Source(records, self._index.searchable(records.name)) for records in files]
+            sources = [Source(records, self._index.searchable(records.name, model)) for records in files]
             user = next((source for source in sources if source.records.name == USER), None)
             its = next((source for source in sources if source is not user), None)
             return await Gathering(request, its, user, embed, self._threads, now, self._weights).gathered()
@@ -228,8 +240,10 @@ class ReadHandlers:
     async def _files_in_scope(self, request: Recall) -> Readable:
         """The project's file first."""
         scopes = request.scopes or ("session", "project", "user")
-        of_project = not {"session", "project"}.isdisjoint(scopes)
-        found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
+        of_memory = not request.sources or "memory" in request.sources
+        of_project = of_memory and not {"session", "project"}.isdisjoint(scopes)
+        of_user = of_memory and "user" in scopes
+        found = await readable(self._files, request.project, of_project=of_project, of_user=of_user)
         return found._replace(files=found.files[::-1])
 
     async def _await_embedding(self, request: AwaitEmbedding, context: RequestContext) -> EmbeddingState:
@@ -299,6 +313,13 @@ class ReadHandlers:
     async def _describe(self, request: DescribeStore, _context: RequestContext) -> StoreDescription:
         found = await readable(self._files, request.project)
         return with_notices(*await answered(found, lambda files: self._read(lambda: self._description(files, request))))
+
+    async def _tell_models(self, _request: AskModels, _context: RequestContext) -> ModelsTold:
+        return ModelsTold(self._scheduler.models())
+
+    async def _choose_model(self, request: ChooseModel, _context: RequestContext) -> ModelsTold:
+        await self._scheduler.choose(request.choice)
+        return ModelsTold(self._scheduler.models())
 
     async def _describe_session(self, request: DescribeSession, _context: RequestContext) -> SessionDescription:
         def describe(files: Sequence[Records]) -> SessionDescription:

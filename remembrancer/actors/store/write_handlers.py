@@ -21,6 +21,7 @@ from remembrancer.actors.store.memory_files import (
     find_target,
     stays_in,
 )
+from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.transfer import Move
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -257,6 +258,8 @@ class WriteHandlers:
 
     def _follow_up(self, target: Target, outcomes: list[Outcome]) -> list[Answer]:
         """Have embedded what is new, and taken out of the index what is gone. The replies."""
+        if isinstance(target, NoteFiles):
+            return [outcome.reply for outcome in outcomes]
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
         for name in {gains.name, loses.name}:
             self._on_commit(name)

@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.sources import workspace_root
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.files import FilesFound, FileSource, SearchFiles, Workspace
+from remembrancer.protocol.files import FilesFound, SearchFiles, Workspace
+from remembrancer.protocol.kinds import FileSource
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import MAX_QUERY_BYTES
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats

@@ -55,14 +55,23 @@ def _shown(name: str, value: Any) -> Any:
 
 def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
     """A memory as answers that found it show it: what it says, how surely it answers, since when, and what is not as
-    usual about it. With `detail` all that is known of it, and each signal that had a say in its place."""
+    usual about it. With `detail` all that is known of it, and each signal that had a say in its place. A part of a file
+    has its path and lines in place of an id."""
+    if memory.origin is not None:
+        scored = {"scores": _signals(memory)} if detail else {}
+        return {
+            "source": memory.origin,
+            "path": neutralised(memory.source.file or ""),
+            "lines": list(memory.lines or ()),
+            **fields_of(memory, "content"),
+            "relevance_score": round(memory.scores.surely, _ROUNDED if detail else 2),
+            **scored,
+        }
     if detail:
-        scores = memory.scores
-        signals = ((name, getattr(scores, name)) for name in SIGNALS)
         shown: Answer = {
             **fields_of(memory, "id", "content", "type", "scope", "importance"),
-            "relevance_score": round(scores.surely, _ROUNDED),
-            "scores": {name: round(value, _ROUNDED) for name, value in signals if value is not None},
+            "relevance_score": round(memory.scores.surely, _ROUNDED),
+            "scores": _signals(memory),
             **fields_of(memory, "created_at", "access_count"),
             **said_by(memory, "tags", "occurred_at", "kind", "summary", "found_in", "derived_from", "near_duplicates"),
         }
@@ -83,6 +92,11 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
     if memory.status != "active":
         shown["status"] = memory.status
     return shown | said_by(memory, "valid_until", "stands_for", "superseded_by", "possibly_superseded_by")
+
+
+def _signals(memory: RecalledMemory) -> dict[str, float]:
+    signals = ((name, getattr(memory.scores, name)) for name in SIGNALS)
+    return {name: round(value, _ROUNDED) for name, value in signals if value is not None}
 
 
 def copies_of(found: MemoryShown) -> list[dict[str, Any]]:

@@ -92,4 +92,14 @@ def _figures(found: StoreDescription) -> Answer:
     }
     if embedding.error is not None:
         figures["embedding"]["error"] = embedding.error
+    for model in embedding.models:
+        if model.role == "next":
+            figures["embedding"]["change_to"] = {
+                "model": model.choice.model,
+                "pending": model.pending,
+                "total": model.total,
+                **({"error": model.error} if model.error else {}),
+            }
+        elif model.error is not None and embedding.error is None:
+            figures["embedding"]["unavailable"] = f"{model.choice.model}: {model.error}"
     return figures

@@ -1,4 +1,4 @@
-"""The catalogue of a home: which projects it has, and which model made vectors last."""
+"""The catalogue of a home: which projects it has, and what was decided about the models."""
 
 from __future__ import annotations
 
@@ -8,12 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, version_of
 from remembrancer.actors.store.records.sqlite_file import DAMAGED, as_error, is_for_want_of_room, unusable
 from remembrancer.protocol.errors import SchemaTooNew
-from remembrancer.protocol.work import ModelIdentity
 from remembrancer.protocol.writes import ProjectRef
 
 logger = logging.getLogger(__name__)
@@ -23,14 +20,12 @@ _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS projects (
     id TEXT PRIMARY KEY, path TEXT NOT NULL, created_at REAL NOT NULL, last_used_at REAL NOT NULL, directory TEXT
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS models (
-    key TEXT PRIMARY KEY, identity BLOB NOT NULL, last_used_at REAL NOT NULL
-) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS models (number INTEGER PRIMARY KEY CHECK (number = 1), state BLOB NOT NULL);
 """
 
 
 class Catalog:
-    """The catalogue of a home, a small SQLite file: which projects it has, and which model made vectors last.
+    """The catalogue of a home, a small SQLite file: which projects it has, and what was decided about the models.
 
     A project's `path` is what its id was made from: its git common directory, or else its directory. `directory` is the
     root of the working tree that a session worked in last; several worktrees share one project. `last_used_at` (seconds
@@ -52,6 +47,7 @@ class Catalog:
         found = version_of(path)
         if found > CATALOG_VERSION:
             raise SchemaTooNew(f"{path} has version {found}, this release reads up to {CATALOG_VERSION}")
+        self._path = path
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
         self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
@@ -99,20 +95,21 @@ class Catalog:
             return []
         return [ProjectRef(*row) for row in rows]
 
-    def note_model(self, identity: ModelIdentity) -> None:
-        """Note that a model makes the vectors from now on."""
-        self._note(
-            "INSERT OR REPLACE INTO models VALUES (?, ?, ?)",
-            (identity.key, msgspec.msgpack.encode(identity), self._clock()),
-        )
+    def note_models(self, state: bytes) -> None:
+        """Keep what was decided about the models.
 
-    def last_model(self) -> ModelIdentity | None:
-        """The model that made vectors last."""
-        row = self._connection.execute("SELECT identity FROM models ORDER BY last_used_at DESC LIMIT 1").fetchone()
+        Raises:
+            RecordsUnusable, StorageFull, InternalError: it cannot be written.
+        """
         try:
-            return None if row is None else msgspec.msgpack.decode(row[0], type=ModelIdentity)
-        except ValueError:  # of another release: the workers will say which model it is now
-            return None
+            self._connection.execute("INSERT OR REPLACE INTO models VALUES (1, ?)", (state,))
+        except sqlite3.Error as error:
+            raise as_error(self._path, error) from error
+
+    def models(self) -> bytes | None:
+        """What was decided about the models; None: nothing yet."""
+        row = self._connection.execute("SELECT state FROM models").fetchone()
+        return None if row is None else bytes(row[0])
 
     def _note(self, statement: str, values: tuple[object, ...]) -> None:
         try:

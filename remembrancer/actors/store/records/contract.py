@@ -6,7 +6,7 @@ block, and may be called from any thread; the store calls the writing ones from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
@@ -40,7 +40,15 @@ from remembrancer.protocol.reads import Filters as Filters
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.session_life import SessionEntry
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Applied, MemoryLink, MemoryType, Operation, PortableMemory, Scope
+from remembrancer.protocol.writes import (
+    Applied,
+    MemoryLink,
+    MemoryType,
+    NoteWritten,
+    Operation,
+    PortableMemory,
+    Scope,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +115,6 @@ class Surroundings:
 class BackgroundRecords(Protocol):
     """What is asked of one file for the consolidator's sake, and to explain what it did. Errors are as in `Records`."""
 
-    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
-        """By number the summaries that say what some of these memories say, and which of them."""
-
     @overload
     def materials(self, request: ReadMemories, model: str | None = None) -> MemoriesRead: ...
     @overload
@@ -162,14 +167,6 @@ class Phrase(NamedTuple):
 
     words: str
     begins: bool = False
-
-
-class WordsIn(NamedTuple):
-    """Words in memories. `frequencies` counts for each group the memories that have one of its phrases (to a bound),
-    `matched` names for a memory the groups of which it has one, by their places."""
-
-    frequencies: tuple[int, ...]
-    matched: Mapping[int, set[int]]
 
 
 class KeywordHit(msgspec.Struct, frozen=True, gc=False):
@@ -230,6 +227,10 @@ class Sizes:
     passages: int
     bytes: int
 
+    @property
+    def memories(self) -> int:
+        return sum(self.scopes.values())
+
 
 @dataclass(frozen=True, slots=True)
 class SavedEmbeddings:
@@ -270,7 +271,8 @@ class Outcome:
 
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
-    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`."""
+    """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`; `characters`
+    are those of its content, and `language` is what this seems to be in (None: not known)."""
 
     importance: float
     happened_at: float
@@ -278,6 +280,8 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     scope: Scope = "project"
     valid_until: float | None = None
     type: MemoryType = "semantic"
+    characters: int = 0
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +357,57 @@ class EmbeddedTexts(Protocol):
         """Whether a memory has its vectors."""
 
 
-class Records(EmbeddedTexts, BackgroundRecords, Protocol):
+class SearchedTexts(EmbeddedTexts, Protocol):
+    """Texts that a recall looks into. Errors are as in `Records`."""
+
+    def number_of(self, memory_id: str) -> int | None:
+        """The number of a memory."""
+
+    def keyword_hits(
+        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+    ) -> list[list[KeywordHit]]:
+        """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
+        session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
+        """
+
+    def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
+        """How many memories have a phrase of each of these groups, to a bound."""
+
+    def words_in(
+        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
+    ) -> dict[int, set[int]]:
+        """The places of the groups of which each of these memories has a phrase. They are in so many memories."""
+
+    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+        """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
+
+    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
+        """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
+        later goes first among the equally important, what was stored later among the simultaneous). With `files`, the
+        latest of those in whose source a file's path holds one of them."""
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        """What ranks those of the memories that pass the filters."""
+
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
+        """What passes the filters and was told just before or after these memories, in their session and scope.
+
+        Of episodic memories alone."""
+
+    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+        """Those of the memories that pass the filters; with None all, whosever they are."""
+
+    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        """For those of the memories that were merged into another one that one's id, in this file or another."""
+
+    def sizes(self, *, on_disk: bool = False) -> Sizes:
+        """How large the file is: known at once. Its bytes only if `on_disk`."""
+
+    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        """By number the summaries that say what some of these memories say, and which of them."""
+
+
+class Records(SearchedTexts, BackgroundRecords, Protocol):
     """One file of records."""
 
     @property
@@ -396,14 +450,23 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
     def moves(self) -> list[Operation]:
         """The moves that were begun and neither ended nor cancelled, oldest first. From the writer thread."""
 
+    def begin_note(self, operation: Operation, result: NoteWritten) -> None:
+        """Note that a note is about to be written, and what will have come of that. Durable when it returns."""
+
+    def end_note(self, operation: Operation, result: NoteWritten) -> Outcome:
+        """The note is written, and so the operation applied."""
+
+    def forget_note(self, operation: Operation) -> None:
+        """The note has not been written, and the operation not applied."""
+
+    def notes_begun(self) -> list[tuple[Operation, NoteWritten]]:
+        """The notes that were begun and not ended: a process died meanwhile. From the writer thread."""
+
     def scrub(self, memory_id: str) -> bool:
         """Take out what is left of an erased memory, also from the file's own log; whether anything was."""
 
     def is_erased(self, memory_id: str) -> bool:
         """Whether a memory of that id was erased here."""
-
-    def number_of(self, memory_id: str) -> int | None:
-        """The number of a memory."""
 
     def outcome_of(self, operation_id: str) -> Applied | None:
         """What came of an operation when it was applied here; None when it was not."""
@@ -415,50 +478,12 @@ class Records(EmbeddedTexts, BackgroundRecords, Protocol):
         of this project may.
         """
 
-    def keyword_hits(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
-    ) -> list[list[KeywordHit]]:
-        """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
-        session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
-        """
-
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        """Which of the groups each of these memories has a phrase of, and how many memories have one at all."""
-
-    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
-        """At most so many of the first characters of these memories' contents."""
-
-    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
-        """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
-
-    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
-        """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
-        later goes first among the equally important, what was stored later among the simultaneous). With `files`, the
-        latest of those in whose source a file's path holds one of them."""
-
-    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
-        """What ranks those of the memories that pass the filters."""
-
-    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
-        """What passes the filters and was told just before or after these memories, in their session and scope.
-
-        Of episodic memories alone."""
-
-    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-        """Those of the memories that pass the filters; with None all, whosever they are."""
-
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
         """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
         the nearest first. Only what the session sees, and is not forgotten."""
 
-    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
-        """For those of the memories that were merged into another one that one's id, in this file or another."""
-
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""
-
-    def sizes(self, *, on_disk: bool = False) -> Sizes:
-        """How large the file is: known at once. Its bytes only if `on_disk`."""
 
     def session_story(self, session_id: str) -> SessionStory:
         """What a session has stored and changed here, forgotten memories included (but not in its topics)."""

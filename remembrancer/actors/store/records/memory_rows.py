@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, joined, says_the_same, unknown_memory
 from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.names import name_key, name_words
+from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.runs import ChainLink
@@ -38,6 +39,8 @@ from remembrancer.protocol.writes import (
 )
 
 SIMILAR: Final = "similar_to"
+BEGINNING: Final = 300
+"""Characters of a memory by which its language is known."""
 RELATED: Final = "related_to"
 """The relation without a direction: a link of either memory is one of both."""
 SESSIONS_KEPT: Final = 16
@@ -150,6 +153,8 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
         columns["kind"] = snapshot.kind or kind_of_type(snapshot.type)
     if "content" in columns:
         columns["content_digest"] = digest_of(snapshot.content)
+        columns["characters"] = len(snapshot.content)
+        columns["language"] = language_of(snapshot.content[:BEGINNING])
     if not SEARCHED_FIELDS.isdisjoint(fields):
         columns["parts"] = subword_tokens(snapshot.content, snapshot.summary or "", *snapshot.tags)
     return columns

@@ -54,6 +54,7 @@ from remembrancer.protocol.writes import (
     ForgottenResult,
     ImportMemory,
     LinkRef,
+    NoteWritten,
     Operation,
     PromotedResult,
     PromoteMemory,
@@ -348,6 +349,7 @@ def promote_memory(connection: sqlite3.Connection, operation: Operation, change:
 
 _encode_result: Final = msgspec.msgpack.Encoder().encode
 _decode_result: Final = msgspec.msgpack.Decoder(Result).decode
+_decode_operation: Final = msgspec.msgpack.Decoder(Operation).decode
 
 
 def apply_operation(
@@ -386,6 +388,36 @@ def record_done(connection: sqlite3.Connection, operation: Operation, done: Done
     )
     reply = Applied(operation.operation_id, done.result)
     return Outcome(reply, done.to_embed, done.removed_passages, done.also_to_embed)
+
+
+def begin_note(connection: sqlite3.Connection, operation: Operation, result: NoteWritten) -> None:
+    """Note that a note is about to be written."""
+    connection.execute(
+        "INSERT OR REPLACE INTO note_writes VALUES (?, ?, ?)",
+        (operation.operation_id, _encode_result(operation), _encode_result(result)),
+    )
+
+
+def forget_note(connection: sqlite3.Connection, operation: Operation) -> None:
+    """Note that it has not been written."""
+    connection.execute("DELETE FROM note_writes WHERE operation_id = ?", (operation.operation_id,))
+
+
+def end_note(connection: sqlite3.Connection, operation: Operation, result: NoteWritten, now: float) -> Outcome:
+    """Note that it is written, and so the operation applied."""
+    forget_note(connection, operation)
+    register_session(connection, operation.session_id, now)
+    return record_done(connection, operation, Done(result), now)
+
+
+def notes_begun(query: Query) -> list[tuple[Operation, NoteWritten]]:
+    """The notes that were begun and not ended."""
+    found = []
+    for operation, result in query("SELECT operation, result FROM note_writes ORDER BY operation_id", ()):
+        written = _decode_result(result)
+        assert isinstance(written, NoteWritten)
+        found.append((_decode_operation(operation), written))
+    return found
 
 
 def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float, session_limit: int | None) -> Done:

@@ -55,15 +55,12 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE TABLE memories (
         number INTEGER PRIMARY KEY,
         id TEXT NOT NULL UNIQUE,
-        content TEXT NOT NULL,
-        content_digest BLOB NOT NULL,
         type TEXT NOT NULL CHECK (type IN ('episodic', 'semantic', 'procedural')),
         scope TEXT NOT NULL CHECK (scope IN ('session', 'project', 'user')),
         session_id TEXT NOT NULL,
         importance REAL NOT NULL CHECK (importance BETWEEN 0 AND 1),
-        tags TEXT NOT NULL,
-        source TEXT NOT NULL,
-        metadata TEXT NOT NULL DEFAULT '{}',
+        characters INTEGER NOT NULL,
+        language TEXT,
         version INTEGER NOT NULL DEFAULT 1,
         created_at REAL NOT NULL,
         updated_at REAL NOT NULL,
@@ -73,8 +70,6 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         forgotten_at REAL,
         forgotten_reason TEXT,
         kind TEXT NOT NULL DEFAULT 'observation',
-        summary TEXT,
-        structured TEXT NOT NULL DEFAULT '{}',
         confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1),
         domain TEXT,
         status TEXT NOT NULL DEFAULT 'active'
@@ -82,9 +77,17 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         archived_at REAL,
         valid_from REAL,
         valid_until REAL,
-        promotion_chain TEXT NOT NULL DEFAULT '[]',
         source_project TEXT,
         pinned INTEGER NOT NULL DEFAULT 0,
+        -- What may be long comes last: what ranks a memory is read without it.
+        content_digest BLOB NOT NULL,
+        content TEXT NOT NULL,
+        summary TEXT,
+        tags TEXT NOT NULL,
+        source TEXT NOT NULL,
+        metadata TEXT NOT NULL DEFAULT '{}',
+        structured TEXT NOT NULL DEFAULT '{}',
+        promotion_chain TEXT NOT NULL DEFAULT '[]',
         parts TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX memories_by_session ON memories (session_id, scope);
@@ -242,6 +245,13 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         operation_id TEXT PRIMARY KEY,
         operation BLOB NOT NULL,
         begun_at REAL NOT NULL
+    ) WITHOUT ROWID;
+
+    -- Notes that are being written: what will have come of each, once its temporary file is in the note's place.
+    CREATE TABLE note_writes (
+        operation_id TEXT PRIMARY KEY,
+        operation BLOB NOT NULL,
+        result BLOB NOT NULL
     ) WITHOUT ROWID;
 
     -- Links of imported memories whose other end has not been imported yet.

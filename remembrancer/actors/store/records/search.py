@@ -18,7 +18,6 @@ from remembrancer.actors.store.records.contract import (
     Phrase,
     RankingFacts,
     Sizes,
-    WordsIn,
 )
 from remembrancer.actors.store.records.materials import read_eligible
 from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
@@ -30,15 +29,49 @@ from remembrancer.protocol.reads import Counts, LinkedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """Ids that an answer names; more would only cost tokens."""
-LISTED_COLUMNS: Final = (
-    "number",
-    *(name for name in MemoryRecord.__struct_fields__ if name not in (*NAMED, "number", "forgotten")),
-)
+NO_COLUMNS: Final = frozenset({*NAMED, "number", "forgotten", "origin", "lines"})
+"""Fields of a memory in a list that are found elsewhere, or are those of files."""
+LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fields__ if name not in NO_COLUMNS))
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
-_RANKING: Final = "m.importance, coalesce(m.occurred_at, m.created_at), m.status, m.scope, m.valid_until, m.type"
+RANKING: Final = (
+    "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
+    "m.characters, m.language"
+)
+"""The columns of `RankingFacts`."""
 
 
-class SqliteSearch:
+class SqliteWords:
+    """The words of texts in a file whose table `_words` is their full text."""
+
+    _words = "memories_text"
+    _file: SqliteFile
+
+    def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
+        if not groups:
+            return []
+        count = f"SELECT count(*) FROM (SELECT 1 FROM {self._words} WHERE {self._words} MATCH ? LIMIT ?)"  # noqa: S608
+        bounds = [value for phrases in groups for value in (expression_of(phrases), COUNTED)]
+        return [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
+
+    def words_in(
+        self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
+    ) -> dict[int, set[int]]:
+        asked = padded(numbers)
+        found: defaultdict[int, set[int]] = defaultdict(set)
+        parts: list[str] = []
+        arguments: list[object] = []
+        for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
+            if frequency:  # of a rare word all rows are read; of a common one the memories are looked up one by one
+                rowid = "rowid" if frequency == COUNTED else "+rowid"
+                among = f"{rowid} IN {places_for(asked)}"
+                parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
+                arguments += (expression_of(phrases), *asked)
+        for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
+            found[number].add(place)
+        return found
+
+
+class SqliteSearch(SqliteWords):
     """The part of `Records` that finds memories and shows lists of them."""
 
     _file: SqliteFile
@@ -63,32 +96,6 @@ class SqliteSearch:
             (match, *passing.arguments, limit, limit),
         )
         return [[KeywordHit(number, score) for number, score, its in rows if its == side] for side in (1, 0)]
-
-    def words_in(self, groups: Sequence[Sequence[Phrase]], numbers: Sequence[int]) -> WordsIn:
-        if not groups:
-            return WordsIn((), {})
-        asked = padded(numbers)
-        count = "SELECT count(*) FROM (SELECT 1 FROM memories_text WHERE memories_text MATCH ? LIMIT ?)"
-        matches = [expression_of(phrases) for phrases in groups]
-        bounds = [value for match in matches for value in (match, COUNTED)]
-        frequencies = [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
-        found: defaultdict[int, set[int]] = defaultdict(set)
-        parts: list[str] = []
-        arguments: list[object] = []
-        for place, (match, frequency) in enumerate(zip(matches, frequencies, strict=True)):
-            if frequency:  # of a rare word all rows are read; of a common one the memories are looked up one by one
-                rowid = "rowid" if frequency == COUNTED else "+rowid"
-                among = f"{rowid} IN {places_for(asked)}"
-                parts.append(f"SELECT {place}, rowid FROM memories_text WHERE memories_text MATCH ? AND {among}")  # noqa: S608
-                arguments += (match, *asked)
-        for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
-            found[number].add(place)
-        return WordsIn(tuple(frequencies), found)
-
-    def beginnings(self, numbers: Sequence[int], most: int) -> dict[int, str]:
-        asked = padded(numbers)
-        begins = f"SELECT number, substr(content, 1, ?) FROM memories WHERE number IN {places_for(asked)}"  # noqa: S608 - only "?"
-        return dict(self._file.read(begins, (most, *asked)))
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
         def read(query: Query) -> list[int] | None:
@@ -153,7 +160,7 @@ class SqliteSearch:
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         asked, (condition, arguments) = padded(numbers), condition_of(filters)
         rows = self._file.read(
-            f"SELECT m.number, {_RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
+            f"SELECT m.number, {RANKING} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
             (*asked, *arguments),
         )
         return {row[0]: RankingFacts(*row[1:]) for row in rows}
@@ -161,7 +168,7 @@ class SqliteSearch:
     def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
         asked, (condition, arguments) = padded(numbers), condition_of(filters)
         rows = self._file.read(
-            f"""SELECT its.number, m.number, {_RANKING}
+            f"""SELECT its.number, m.number, {RANKING}
                 FROM memories AS its CROSS JOIN memories AS m ON m.number BETWEEN its.number - ? AND its.number + ?
                     AND m.number != its.number AND m.session_id = its.session_id AND m.scope = its.scope
                     AND abs(coalesce(m.occurred_at, m.created_at) - coalesce(its.occurred_at, its.created_at)) <= ?

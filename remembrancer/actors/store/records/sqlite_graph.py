@@ -18,7 +18,7 @@ from remembrancer.actors.store.records.contract import (
     Link,
     RankingFacts,
 )
-from remembrancer.actors.store.records.search import condition_of, expression_of
+from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.memory.names import name_key
@@ -163,8 +163,7 @@ class SqliteGraph:
         condition, allowed = condition_of(filters)
         rows = self._file.read(
             f"""WITH named AS MATERIALIZED (
-                    SELECT DISTINCT m.number, m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at,
-                        m.status, m.scope, m.valid_until, m.type
+                    SELECT DISTINCT m.number, {RANKING}
                     FROM ({source}) AS r CROSS JOIN memories AS m ON m.number = r.memory WHERE {condition})
                 SELECT * FROM (SELECT * FROM named ORDER BY importance DESC, happened_at DESC, number DESC LIMIT ?)
                 UNION SELECT * FROM (SELECT * FROM named ORDER BY happened_at DESC, number DESC LIMIT ?)""",  # noqa: S608

@@ -12,7 +12,16 @@ from typing import Final
 from remembrancer.actors.store.records.background import SqliteBackground
 from remembrancer.actors.store.records.contract import Outcome
 from remembrancer.actors.store.records.memory_rows import erase_traces, is_erased, note_session_access, revive
-from remembrancer.actors.store.records.operations import apply_operation, read_applied, record_done, replay_operation
+from remembrancer.actors.store.records.operations import (
+    apply_operation,
+    begin_note,
+    end_note,
+    forget_note,
+    notes_begun,
+    read_applied,
+    record_done,
+    replay_operation,
+)
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
@@ -32,6 +41,7 @@ from remembrancer.protocol.writes import (
     Applied,
     EraseMemory,
     ForgetMemory,
+    NoteWritten,
     Operation,
     PortableMemory,
     PromotedResult,
@@ -138,6 +148,21 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def moves(self) -> list[Operation]:
         return self._file.read_together(read_moves)
+
+    def begin_note(self, operation: Operation, result: NoteWritten) -> None:
+        with self._file.transaction() as connection:
+            begin_note(connection, operation, result)
+
+    def end_note(self, operation: Operation, result: NoteWritten) -> Outcome:
+        with self._file.transaction() as connection:
+            return end_note(connection, operation, result, self._clock())
+
+    def forget_note(self, operation: Operation) -> None:
+        with self._file.transaction() as connection:
+            forget_note(connection, operation)
+
+    def notes_begun(self) -> list[tuple[Operation, NoteWritten]]:
+        return self._file.read_together(notes_begun)
 
     def scrub(self, memory_id: str) -> bool:
         with self._file.transaction() as connection:

@@ -25,7 +25,8 @@ from remembrancer.actors.store.records.contract import (
     PassageFilter,
     Phrase,
     RankingFacts,
-    Records,
+    SearchedTexts,
+    Sizes,
     Vectors,
 )
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
@@ -65,7 +66,7 @@ class Passages(Protocol):
 class Source:
     """A file to search: its records, and its passages when they can be searched (None: not now)."""
 
-    records: Records
+    records: SearchedTexts
     passages: Passages | None
 
 
@@ -97,10 +98,13 @@ def searched_once(source: Source) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is looked for: the full-text expression (None: no word in it), the unit vector (None: not to be had)."""
+    """What is looked for: phrases, the units of `words_in`, the question as a phrase (if it may stand so), and
+    the unit vector (None: not to be had)."""
 
     strategy: Strategy
     phrases: Sequence[Phrase]
+    units: Sequence[Sequence[Phrase]]
+    whole: Sequence[Phrase]
     vector: Vectors | None
 
 
@@ -108,14 +112,13 @@ class Question:
 class Found:
     """A file's candidates: what the searches said, and what ranks them. `by_meaning`: its vectors were searched.
 
-    `sizes` are how many memories the file has in each scope. `around` names the best candidates of each search and, for
-    each, how many steps away others of its session are.
+    `around` names the best candidates of each search and, for each, how many steps away others of its session are.
     """
 
     by_meaning: bool
     signals: dict[int, Signals]
     facts: dict[int, RankingFacts]
-    sizes: Mapping[Scope, int]
+    sizes: Sizes
     around: dict[int, Mapping[int, int]]
 
 
@@ -124,19 +127,25 @@ class WordsFound:
     """What the search for words in a file found, for each of the searches into which the filters were divided.
 
     A search has its filters, and those memories that pass them where they are known and not too many to compare each.
-    `hits` None: the words are to be searched only if the vectors cannot be. `sizes` are as in `Found`.
+    `hits` None: the words are to be searched only if the vectors cannot be. `frequencies` says in how many memories
+    each of the question's units is.
     """
 
-    sizes: Mapping[Scope, int]
+    sizes: Sizes
+    frequencies: Sequence[int]
     searches: Sequence[tuple[Filters, Sequence[int] | None]]
     hits: Sequence[list[KeywordHit]] | None
 
 
-def find_words(records: Records, phrases: Sequence[Phrase], strategy: Strategy, filters: Filters) -> WordsFound:
+def find_words(records: SearchedTexts, question: Question, filters: Filters) -> WordsFound:
     """What one file has by words, and all else that can be known without the question's vector.
 
     The filters are divided into two searches where the session has memories of its own: for these, and for all others.
+    An empty file is not searched.
     """
+    sizes = records.sizes()
+    if not sizes.scopes and not filters.include_forgotten:
+        return WordsFound(sizes, [0] * len(question.units), [], [])
     searches: list[tuple[Filters, Sequence[int] | None]] = [(filters, None)]
     others = tuple(scope for scope in filters.scopes or SCOPES if scope != "session")
     if filters.session_id and len(others) != len(filters.scopes):
@@ -146,23 +155,25 @@ def find_words(records: Records, phrases: Sequence[Phrase], strategy: Strategy, 
             searches = [(own, few)]
         elif few != []:
             searches = [(own, few), (msgspec.structs.replace(filters, scopes=others), None)]
-    hits = None if strategy == "vector" else _by_words(records, phrases, filters, len(searches))
-    return WordsFound(records.sizes().scopes, searches, hits)
+    frequencies = records.frequencies(question.units)
+    # What has the question word for word has all of its units, and is found by the rarest of them if that is rare. The
+    # phrase, in which common words are, takes as long as all else.
+    whole = question.whole if min(frequencies, default=0) > CANDIDATES else ()
+    phrases = (*question.phrases, *whole)
+    hits = None if question.strategy == "vector" else _by_words(records, phrases, filters, len(searches))
+    return WordsFound(sizes, frequencies, searches, hits)
 
 
-def find_candidates(source: Source, question: Question, filters: Filters, words: WordsFound | None = None) -> Found:
+def find_candidates(source: Source, question: Question, filters: Filters, words: WordsFound) -> Found:
     """The candidates of each scope in one file that pass the filters, each with both signals where it has them.
 
-    `words` is what `find_words` has found for them, if that is known already. Where vectors alone were asked for, the
-    words are searched only if the vectors cannot be.
+    `words` is what `find_words` has found. Where vectors alone were asked for, the words are searched only if the
+    vectors cannot be.
     """
-    records = source.records
-    if words is None:
-        words = find_words(records, question.phrases, question.strategy, filters)
-    searches, sizes, hits = words.searches, words.sizes, words.hits
+    records, searches, sizes, hits = source.records, words.searches, words.sizes, words.hits
     if len(searches) > 1:
         source = searched_once(source)
-    nearest = [_by_meaning(source, question, own, few, sizes) for own, few in searches]
+    nearest = [_by_meaning(source, question, own, few, sizes.scopes) for own, few in searches]
     if hits is None:
         hits = (
             _by_words(records, question.phrases, filters, len(searches)) if None in nearest else [[] for _ in searches]
@@ -177,7 +188,7 @@ def find_candidates(source: Source, question: Question, filters: Filters, words:
 
 
 def _by_words(
-    records: Records, phrases: Sequence[Phrase], filters: Filters, searches: int
+    records: SearchedTexts, phrases: Sequence[Phrase], filters: Filters, searches: int
 ) -> Sequence[list[KeywordHit]]:
     """What has words of the question, for each of the searches into which `filters` were divided."""
     if not phrases:
@@ -224,7 +235,7 @@ def _by_meaning(
 
 
 def _searched(
-    records: Records, passages: Passages, query: Vectors, filters: Filters, first: int
+    records: SearchedTexts, passages: Passages, query: Vectors, filters: Filters, first: int
 ) -> tuple[dict[int, float], dict[int, RankingFacts]]:
     """The cosines of memories near the query that pass the filters, and what ranks them as far as that is known.
 

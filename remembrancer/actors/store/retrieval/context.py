@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
-from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records, Vectors
+from remembrancer.actors.store.records.contract import Filters, MemoryRecord, Records, SearchedTexts, Vectors
 from remembrancer.actors.store.retrieval.candidates import Source, searched_once
 from remembrancer.actors.store.retrieval.recalls import HANDOVERS, recall
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
@@ -255,7 +255,7 @@ class Gathering:
         for finds in found:
             finds.memories = [memory for memory in finds.memories if memory.id not in gone]
 
-    def _shown_of(self, records: Records, memory_ids: Iterable[str]) -> list[str]:
+    def _shown_of(self, records: SearchedTexts, memory_ids: Iterable[str]) -> list[str]:
         """Those of the memories that are in this file and could be shown to the session."""
         numbers = {number: each for each in memory_ids if (number := records.number_of(each)) is not None}
         facts = records.ranking_facts(list(numbers), Filters(self._request.session_id))
@@ -292,7 +292,7 @@ class Gathering:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    async def _from_files(self, records: Records) -> Finds:
+    async def _from_files(self, records: SearchedTexts) -> Finds:
         """The project's memories whose source is one of the open files."""
         filters = Filters(self._request.session_id, ("project",))
 
@@ -303,7 +303,7 @@ class Gathering:
 
         return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
-    def _loaded(self, records: Records, numbers: Sequence[int], filters: Filters, times: int) -> Finds:
+    def _loaded(self, records: SearchedTexts, numbers: Sequence[int], filters: Filters, times: int) -> Finds:
         """The first of the memories: as many as come to `times` the characters that a section may have.
 
         Those for which others stand count only if there is space for them.

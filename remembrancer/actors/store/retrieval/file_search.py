@@ -57,7 +57,9 @@ def search_files(
     )
     chunks: dict[int, list[IndexedChunk]] = {}
     for chunk in index.chunks(best[: request.limit], wanted):
-        chunks.setdefault(chunk.text, []).append(chunk)
+        same = chunks.setdefault(chunk.text, [])
+        if not (same and chunk.source == "sessions"):  # a session that was resumed may have all of the one before
+            same.append(chunk)
     ordered = [chunk for number in best for chunk in chunks.get(number, ())]
     return [_shown(chunk, scores[chunk.text], request.query) for chunk in ordered[: request.limit]], mode
 
@@ -82,7 +84,7 @@ def _nearest(
     index: FileIndex, passages: Passages, vector: Vectors, wanted: FileFilter, count: int
 ) -> dict[int, float] | None:
     """The cosines of the nearest texts that pass the filter; None where the vectors cannot be searched."""
-    if wanted.path or wanted.sources:
+    if wanted != FileFilter(wanted.root):
         few = index.matching(wanted, FEW)
         if few is not None:
             return _first(cosines_of(index, passages.model, vector, few), count)

@@ -7,16 +7,17 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
 from remembrancer.actors.store.graph.graph_search import connections
 from remembrancer.actors.store.graph.joined_graph import JoinedGraph
-from remembrancer.actors.store.records.contract import RankingFacts, Vectors
+from remembrancer.actors.store.records.contract import RankingFacts, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
     Found,
@@ -65,7 +66,7 @@ from remembrancer.memory.times.phrases import COUNTS, UNITS
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.kinds import SCOPES
-from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled
+from remembrancer.protocol.reads import Notice, ProfileName, Recall, Recalled, Scores
 from remembrancer.protocol.tracing import current
 
 HANDOVERS: Final = 3
@@ -106,20 +107,20 @@ async def recall(
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
     running = RunningRecall(request, sources, threads, now, weights)
-    words: Sequence[WordsFound | None] = [None] * len(sources)
-    if request.strategy != "keyword":
-        vector = asyncio.create_task(running.make_vector(embed))
-        try:
-            await asyncio.sleep(0)  # the worker is asked first: it makes the vector while the words are searched
-            words = await loop.run_in_executor(threads, running.find_words)
+    vector = None if request.strategy == "keyword" else asyncio.create_task(running.make_vector(embed))
+    try:
+        await asyncio.sleep(0)  # the worker is asked first: it makes the vector while the words are searched
+        await loop.run_in_executor(threads, running.find_words)
+        if vector is not None:
             await vector
-        finally:  # nobody waits for the vector where a file cannot be read
+    finally:  # nobody waits for the vector where a file cannot be read
+        if vector is not None:
             vector.cancel()
     if reranking is None:  # one turn on the threads, not three
-        answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank(words)))
+        answer, seen = await loop.run_in_executor(threads, lambda: running.answer(running.rank()))
         running.trace.mark("back on the loop")
     else:
-        ranked = await loop.run_in_executor(threads, running.rank, words)
+        ranked = await loop.run_in_executor(threads, running.rank)
         head = ranked[: reranking.candidates]
         read = partial(texts_of, request.query, running.vector, sources, head, request.filters)
         reading = partial(loop.run_in_executor, threads, read)
@@ -148,21 +149,23 @@ class RunningRecall:
         self._asked_at = now if request.reference_time is None else request.reference_time
         self._weights = weights.asked()
         self._filters = request.filters
-        self._fragment, in_words = fragment_of(request.query)
-        self._phrases = (*phrases_of(request.query), *in_words)
-        self._units = units_of(request.query)
-        self._matched: dict[Place, set[int]] = {}
-        """Which of the units each candidate has, by their places."""
-        self._frequencies: Sequence[int] = ()
-        """How many memories have each of the units."""
+        self._strategy = request.strategy
+        self._question = Question(request.strategy, (), (), (), None)
+        self._fragment = ""
+        """The question as it may stand in a memory word for word."""
+        self._words: Sequence[WordsFound] = ()
+        self._windows: Sequence[TimeWindow] = ()
+        self._profile: ProfileName | None = None
+        self._found: Sequence[Found] = ()
+        self._cuts = False
+        """Whether facts that hardly answer are left out."""
         self.evidence: dict[Place, Evidence] = {}
-        """What speaks for each candidate, best first."""
+        """What speaks for each candidate."""
+        self._matched: dict[Place, set[int]] = {}
+        """Which of the question's units each candidate has, by their places."""
         self._verbatim: set[Place] = set()
         """The candidates that have the question word for word."""
-        self._strategy = request.strategy
-        self._profile: ProfileName | None = None
         self._below = 0
-        self._windows: Sequence[TimeWindow] = ()
         self._aside: Ranked = ()
         """The first of what hardly answers: it may have replaced what does."""
 
@@ -174,19 +177,34 @@ class RunningRecall:
             text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
             self.notices.append(Notice("embedding_failed", text))
 
-    def find_words(self) -> list[WordsFound]:
-        """What each file has by words."""
+    def find_words(self) -> None:
+        """Read the question, and find what each file has by words: all that can be done without its vector."""
         began = time.monotonic()
-        strategy = self._request.strategy
-        found = [find_words(source.records, self._phrases, strategy, self._filters) for source in self._sources]
+        request = self._request
+        self._fragment, in_words = fragment_of(request.query)
+        units = units_of(request.query)
+        self._question = Question(request.strategy, phrases_of(request.query), units, in_words, None)
+        self._words = [find_words(source.records, self._question, self._filters) for source in self._sources]
+        if len(set(request.scopes or SCOPES)) > 1:
+            in_project = sum(each.sizes.scopes.get("project", 0) for each in self._words)
+            self._profile = request.profile or choose_profile(request.query, in_project)
+        zone = zone_of(request.reference_time, request.utc_offset_s)
+        self._windows = time_windows(request.query, self._asked_at, zone)
         self.trace.part("words searched", began)
-        return found
 
-    def rank(self, words: Sequence[WordsFound | None]) -> Ranked:
-        """The candidates, best first."""
-        request, sources = self._request, self._sources
+    def rank(self) -> Ranked:
+        """The candidates that may answer, best first."""
+        ranked = self._without_unlikely(self.candidates())
+        if self._request.strategy == "hybrid" and asks_where_it_stopped(self._request.query):
+            ranked = self._with_handovers(ranked)
+        self.trace.mark("ranked")
+        return ranked
+
+    def candidates(self) -> Ranked:
+        """All candidates that are not noise, best first."""
+        request = self._request
         self.trace.mark("thread began")
-        found = self._candidates(words)
+        found = self._search()
         self.trace.mark("candidates found")
         if self.vector is not None and not all(each.by_meaning for each in found):
             text = "The vector index is still being opened: words alone were searched in part."
@@ -203,24 +221,12 @@ class RunningRecall:
                 self._strategy = "keyword"
             elif not all(each.by_meaning for each in found):
                 self._strategy = "hybrid"
-        if len(set(request.scopes or SCOPES)) > 1:
-            in_project = sum(each.sizes.get("project", 0) for each in found)
-            self._profile = request.profile or choose_profile(request.query, in_project)
-        zone = zone_of(request.reference_time, request.utc_offset_s)
-        windows = self._windows = time_windows(request.query, self._asked_at, zone)
-        happened = None
-        if windows and request.strategy == "hybrid" and asks_what_happened(request.query):
-            happened = [self._of_times(source, windows) for source in sources]
-            happened = happened if any(each.facts for each in happened) else None
-        if happened is None:
-            self._read_words(found)
-        ranked = self._scored(happened or found, windows, by_time=happened is not None)
-        if happened is None:
-            ranked = self._estimated(ranked, found, cut=not (connected or request.is_task))
-        if request.strategy == "hybrid" and asks_where_it_stopped(request.query):
-            ranked = self._with_handovers(ranked)
-        self.trace.mark("ranked")
-        return ranked
+        if self._windows and request.strategy == "hybrid" and asks_what_happened(request.query):
+            happened = [self._of_times(source, self._windows) for source in self._sources]
+            if any(each.facts for each in happened):
+                return self._scored(happened, self._windows, by_time=True)
+        self._found, self._cuts = found, not (connected or request.is_task)
+        return self._scored(found, self._windows, by_time=False)
 
     def answer(self, ranked: Ranked) -> tuple[Recalled, dict[int, list[int]]]:
         """What is answered with a ranking, and the numbers of the memories in it by their source's place."""
@@ -263,21 +269,21 @@ class RunningRecall:
         self.trace.mark("shortlist loaded")
         return answer, seen
 
-    def _candidates(self, words: Sequence[WordsFound | None]) -> list[Found]:
+    def _search(self) -> list[Found]:
         """Each file's candidates. A large file is searched beside the first one: most of the work is SQLite's and the
         index's, which let others run."""
-        question = Question(self._request.strategy, self._phrases, self.vector)
+        question = replace(self._question, vector=self.vector)
         begun = {
-            place: self._threads.submit(find_candidates, source, question, self._filters, words[place])
-            for place, source in enumerate(self._sources[1:], 1)
-            if sum(source.records.sizes().scopes.values()) > WORTH_A_THREAD
+            place: self._threads.submit(find_candidates, source, question, self._filters, self._words[place])
+            for place, source in enumerate(self._sources)
+            if place and self._words[place].sizes.memories > WORTH_A_THREAD
         }
         found: list[Found] = []
         for place, source in enumerate(self._sources):
             search = begun.get(place)
             # What no thread has begun is done here: nobody waits for a thread that waits itself.
             if search is None or search.cancel():
-                found.append(find_candidates(source, question, self._filters, words[place]))
+                found.append(find_candidates(source, question, self._filters, self._words[place]))
             else:
                 found.append(search.result())
         return found
@@ -287,7 +293,8 @@ class RunningRecall:
 
         None: it names none.
         """
-        graph = JoinedGraph([source.records.graph for source in self._sources], self._request.session_id)
+        records = [cast(Records, source.records) for source in self._sources]  # nothing else has a graph
+        graph = JoinedGraph([each.graph for each in records], self._request.session_id)
         links = connections(graph, self._request.query, self._filters, [each.facts for each in found])
         if links is None:
             return None
@@ -333,7 +340,7 @@ class RunningRecall:
         cosines = self._cosines(source, list(facts))
         signals = {number: Signals(cosines.get(number), None) for number in facts}
         by_meaning = self.vector is None or source.passages is not None
-        return Found(by_meaning, signals, facts, source.records.sizes().scopes, {})
+        return Found(by_meaning, signals, facts, source.records.sizes(), {})
 
     def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
         if self.vector is None or source.passages is None:
@@ -341,23 +348,27 @@ class RunningRecall:
         return cosines_of(source.records, source.passages.model, self.vector, numbers)
 
     def _scored(self, found: Sequence[Found], windows: Sequence[TimeWindow], *, by_time: bool) -> Ranked:
-        """All candidates that are not noise, best first.
+        """All candidates that are not noise, best first, each with the probability that it answers.
 
-        `by_time`: the candidates are relevant for their time, and their meaning decides between them; none is noise.
+        `by_time`: the candidates are relevant for their time, and their meaning decides between them; none is noise,
+        and no probability is known.
         """
         signals = side_by_side(
             [{number: each.signals[number] for number in each.facts} for each in found],
-            [sum(each.sizes.values()) for each in found],
+            [each.sizes.memories for each in found],
         )
         facts: dict[Place, RankingFacts] = {
             (place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()
         }
+        estimates: dict[Place, float] = {}
         if not by_time:
-            answerable = answerable_cosine(sum(source.records.sizes().passages for source in self._sources))
+            answerable = answerable_cosine(sum(each.sizes.passages for each in found))
             by_words = not is_unlikely(signals, answerable) or self._words_tell(found)
             for key in (unfit := noise(signals, by_words=by_words, answerable=answerable)):
                 del signals[key]
             self._below = len(unfit)
+            self.evidence = self._evidence(found, signals, facts)
+            estimates = {key: probability(each) for key, each in self.evidence.items()}
         own = relevances(signals, self._strategy)
         boosts: dict[Place, float] = {}
         if self._strategy == "hybrid":
@@ -375,108 +386,114 @@ class RunningRecall:
         best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)
         scopes = {facts[key].scope for key in signals}
         factors = {} if self._profile is None else scope_factors(PROFILES[self._profile], scopes)
-        ranked = [
-            (
-                key,
-                score(
-                    msgspec.structs.replace(signal, neighbour=boosts.get(key), time=near.get(key)),
-                    relevance[key],
-                    best_bm25,
-                    facts[key].importance,
-                    recency(facts[key].happened_at, self._asked_at),
-                    self._weights,
-                    scope=factors.get(facts[key].scope),
-                    stands=standing(facts[key].status, facts[key].valid_until, self._asked_at),
-                ),
+        ranked: list[tuple[Place, Scores]] = []
+        for key, signal in signals.items():
+            fact = facts[key]
+            scores = score(
+                signal,
+                relevance[key],
+                best_bm25,
+                fact.importance,
+                recency(fact.happened_at, self._asked_at),
+                self._weights,
+                scope=factors.get(fact.scope),
+                stands=standing(fact.status, fact.valid_until, self._asked_at),
+                neighbour=boosts.get(key),
+                time=near.get(key),
+                probability=estimates.get(key),
             )
-            for key, signal in signals.items()
-        ]
+            ranked.append((key, scores))
         ranked.sort(key=lambda item: (-item[1].final, item[0]))
         return ranked
 
-    def _read_words(self, found: Sequence[Found]) -> None:
-        """Which words of the question each candidate has, and how many memories have each."""
-        frequencies = [0] * len(self._units)
-        for place, (source, each) in enumerate(zip(self._sources, found, strict=True)):
-            words = source.records.words_in(self._units, list(each.facts))
-            frequencies = [one + other for one, other in zip(frequencies, words.frequencies, strict=True)]
-            self._matched |= {(place, number): places for number, places in words.matched.items()}
-            whole = [number for number, places in words.matched.items() if len(places) == len(self._units)]
+    def _evidence(
+        self, found: Sequence[Found], signals: Mapping[Place, Signals], facts: Mapping[Place, RankingFacts]
+    ) -> dict[Place, Evidence]:
+        """What speaks for each candidate. Notes which words of the question it has, and which has it word for word."""
+        query, units = self._request.query, self._question.units
+        language = language_of(query) or (ENGLISH if query.isascii() else None)
+        margin = margins(
+            {
+                (place, number): signal.meaning
+                for place, each in enumerate(found)
+                for number, signal in each.signals.items()
+                if signal.meaning is not None
+            }
+        )
+        frequencies = [sum(each) for each in zip(*(each.frequencies for each in self._words), strict=True)]
+        weights = rarity(frequencies, sum(each.sizes.memories for each in found))
+        for place, (source, words) in enumerate(zip(self._sources, self._words, strict=True)):
+            numbers = [number for own, number in signals if own == place]
+            if not numbers:
+                continue
+            matched = source.records.words_in(units, words.frequencies, numbers)
+            self._matched |= {(place, number): places for number, places in matched.items()}
+            whole = [number for number, places in matched.items() if len(places) == len(units)]
             if self._fragment and whole:
-                whole.sort(key=lambda number: -(each.signals[number].bm25 or 0.0))
-                texts = source.records.beginnings(whole[:ASIDE], COMPARED)
-                self._verbatim |= {(place, own) for own, text in texts.items() if self._fragment in word_for_word(text)}
-        self._frequencies = frequencies
-
-    def _estimated(self, ranked: Ranked, found: Sequence[Found], *, cut: bool) -> Ranked:
-        """The candidates with the probability that each answers; without the facts that hardly do, if `cut`.
-
-        Of what happened, and of longer texts, several answer together and each a little: there noise alone is left out.
-        """
-        query, units = self._request.query, self._units
-        guess = language_of(query)
-        language = guess or (ENGLISH if query.isascii() else None)
-        cosines = {
-            (place, number): signal.meaning
-            for place, each in enumerate(found)
-            for number, signal in each.signals.items()
-            if signal.meaning is not None
-        }
-        margin = margins(cosines)
-        languages: dict[Place, str | None] = {}
-        long: set[Place] = set()
-        for place, source in enumerate(self._sources):
-            numbers = [number for (own, number), _ in ranked if own == place]
-            near = sorted(found[place].facts, key=lambda number: -cosines.get((place, number), 0.0))
-            numbers += near[: max(0, ASIDE - len(numbers))]  # that of what was near at least
-            beginnings = source.records.beginnings(numbers[:ASIDE], SHORT + 1)
-            languages |= {(place, number): language_of(text) for number, text in beginnings.items()}
-            long |= {(place, number) for number, text in beginnings.items() if len(text) > SHORT}
-        weights = rarity(self._frequencies, sum(sum(each.sizes.values()) for each in found))
-        numbered = [place for place, phrases in enumerate(units) if any(map(str.isdigit, phrases[0].words))]
-        names = {place for place, phrases in enumerate(units) if len(phrases) > 1 or " " in phrases[0].words}
-        names.update(numbered)
-        cut = cut and len(units) <= ASKED
-        estimates: dict[Place, float] = {}
-        facts: dict[Place, float] = {}
-        for key, scores in ranked:
-            signal, fact, has = (
-                found[key[0]].signals[key[1]],
-                found[key[0]].facts[key[1]],
-                self._matched.get(key, set()),
-            )
-            evidence = self.evidence[key] = Evidence(
+                whole.sort(key=lambda number: -(found[place].signals[number].bm25 or 0.0))
+                for number, record in source.records.load(whole[:ASIDE], self._filters).items():
+                    if self._fragment in word_for_word(record.content[:COMPARED]):
+                        self._verbatim.add((place, number))
+        numbered = self._numbered()
+        nothing: set[int] = set()
+        evidence: dict[Place, Evidence] = {}
+        for key, signal in signals.items():
+            fact, has = facts[key], self._matched.get(key, nothing)
+            evidence[key] = Evidence(
                 signal.meaning,
                 margin.get(key, 0.0),
                 coverage(has, weights),
                 len(units),
                 sum(place not in has for place in numbered) / len(numbered) if numbered else 0.0,
-                None not in (language, languages.get(key)) and language != languages[key],
+                None not in (language, fact.language) and language != fact.language,
                 signal.head is not None,
                 fact.type == "episodic",
             )
-            estimates[key] = probability(evidence)
-            is_fact = key not in long and not evidence.is_long and not evidence.is_event
-            is_meant = not names.isdisjoint(has) or (scores.time or 0.0) >= WITHIN or key in self._verbatim
-            if is_fact and signal.meaning is not None and not is_meant:
-                facts[key] = estimates[key]
-        gone = unlikely(facts) if cut else set()
-        if cut and numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
-            gone |= {key for key in estimates if key not in self._matched}
-        self._below += len(gone)
-        self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
-        if guess is not None and max(estimates.values(), default=0.0) < SURE:
-            others = [each for each in languages.values() if each is not None]
-            if len(others) >= NEAR_BY and guess not in others:
-                text = f"The question seems to be in another language ({guess}) than what is remembered near it."
-                self.notices.append(
-                    Notice("other_language", f"{text} Such questions find little: ask in that language.")
-                )
-        return [
-            (key, msgspec.structs.replace(scores, probability=estimates[key]))
-            for key, scores in ranked
-            if key not in gone
-        ]
+        return evidence
+
+    def _numbered(self) -> list[int]:
+        """The question's units that are names with a number in them."""
+        return [place for place, each in enumerate(self._question.units) if any(map(str.isdigit, each[0].words))]
+
+    def _without_unlikely(self, ranked: Ranked) -> Ranked:
+        """The candidates without the facts that hardly answer.
+
+        Of what happened, and of longer texts, several answer together and each a little: there noise alone is left out.
+        """
+        units, numbered = self._question.units, self._numbered()
+        if self._cuts and len(units) <= ASKED:
+            names = {place for place, each in enumerate(units) if len(each) > 1 or " " in each[0].words}
+            names.update(numbered)
+            facts: dict[Place, float] = {}
+            for key, scores in ranked:
+                evidence, fact = self.evidence[key], self._found[key[0]].facts[key[1]]
+                is_fact = fact.characters <= SHORT and not evidence.is_long and not evidence.is_event
+                is_meant = key in self._verbatim or not names.isdisjoint(self._matched.get(key, ()))
+                if is_fact and not is_meant and evidence.cosine is not None and (scores.time or 0.0) < WITHIN:
+                    facts[key] = scores.probability or 0.0
+            gone = unlikely(facts)
+            if numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
+                gone |= {key for key, _ in ranked if key not in self._matched}
+            self._below += len(gone)
+            self._aside = [item for item in ranked if item[0] in gone][:ASIDE]
+        else:
+            gone = set()
+        self._note_language(ranked)
+        return [item for item in ranked if item[0] not in gone] if gone else ranked
+
+    def _note_language(self, ranked: Ranked) -> None:
+        """Say so if nothing is likely to answer and what is near the question is in another language."""
+        guess = language_of(self._request.query)
+        if guess is None or max((scores.probability or 0.0 for _, scores in ranked), default=0.0) >= SURE:
+            return
+        others: list[str] = []
+        for place, found in enumerate(self._found):
+            near = sorted(found.facts, key=lambda number: -(found.signals[number].meaning or 0.0))
+            numbers = [*(number for (own, number), _ in ranked if own == place), *near][:ASIDE]
+            others += [each for number in dict.fromkeys(numbers) if (each := found.facts[number].language)]
+        if len(others) >= NEAR_BY and guess not in others:
+            text = f"The question seems to be in another language ({guess}) than what is remembered near it."
+            self.notices.append(Notice("other_language", f"{text} Such questions find little: ask in that language."))
 
     def _words_tell(self, found: Sequence[Found]) -> bool:
         """Whether words may speak where nothing answers by meaning: one of the candidates must have most of them."""
@@ -484,7 +501,7 @@ class RunningRecall:
         for source, each in zip(self._sources, found, strict=True):
             hits = {number: each.signals[number].bm25 or 0.0 for number in each.facts if each.signals[number].bm25}
             if hits:
-                matched = source.records.words_in(groups, first_of(hits)).matched
+                matched = source.records.words_in(groups, source.records.frequencies(groups), first_of(hits))
                 if any(words_tell(len(places), len(groups)) for places in matched.values()):
                     return True
         return False

@@ -54,6 +54,12 @@ class ChromaIndex:
             )
         return ChromaCollection(found)
 
+    def prune(self, models: Sequence[str]) -> None:
+        with _as_lost():
+            for collection in self._client.list_collections():
+                if not collection.name.endswith(tuple(f".{model}" for model in models)):
+                    self._client.delete_collection(collection.name)
+
     def is_intact(self) -> bool:
         try:
             return self._database.stat().st_ino == self._inode

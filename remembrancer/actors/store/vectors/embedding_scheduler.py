@@ -1,4 +1,7 @@
-"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back to be kept."""
+"""Schedules the embedding of what is stored, and of questions: jobs go out on credit, vectors come back to be kept.
+
+Each model has its queue, workers and vectors (`models.py`). Questions are answered by one whose vectors are whole.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
+import msgspec
 import numpy as np
 
 from remembrancer.actors.store.committer import Committer
@@ -30,6 +34,8 @@ from remembrancer.actors.store.vectors.embedding_queue import (
     Job,
 )
 from remembrancer.actors.store.vectors.index_manager import IndexManager
+from remembrancer.actors.store.vectors.models import KnownModel, ModelState, ModelWork
+from remembrancer.config.settings import REMOTE_ENGINES
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import EmbeddingUnavailable, MemoryUnavailable, RemembrancerError
 from remembrancer.protocol.sockets import Peer
@@ -38,7 +44,9 @@ from remembrancer.protocol.work import (
     EmbedPassages,
     EmbedQuery,
     JobFailed,
+    ModelChoice,
     ModelIdentity,
+    ModelProgress,
     PassageJob,
     PassagesEmbedded,
     PassagesReranked,
@@ -55,6 +63,8 @@ SAVE_BATCH: Final = 64
 BYTES_UNDER_LOAD: Final = 5_000
 """Text in a worker's hands while clients are served: about 50 ms of its time, as `JOBS_UNDER_LOAD` are."""
 LEASE_CHECK_S: Final = 5.0
+PRUNE_BATCH: Final = 200
+"""Passages of models that are not needed any more, deleted in one transaction."""
 RETRY_S: Final = 1.0
 """Before the records are written again that could not be: a full disk, say."""
 DEADLY: Final = f"its text was alone in the hands of {MAX_DEATHS} embedders that died: it is found by its words"
@@ -75,12 +85,15 @@ class _Finished(NamedTuple):
 
     job: Job
     message: PassagesEmbedded
-    made_by: ModelIdentity
+    work: ModelWork
     digest: bytes
 
 
 class EmbeddingScheduler:
-    """Has the workers embed what is stored, and saves the vectors. `send` sends to a worker; False: it is gone."""
+    """Has the workers embed what is stored, and saves the vectors. `send` sends to a worker; False: it is gone.
+
+    The settings have `configured` a model; `fallbacks` stand in for one that is on another machine.
+    """
 
     def __init__(
         self,
@@ -90,6 +103,8 @@ class EmbeddingScheduler:
         threads: Executor,
         send: Callable[[Peer, ToWorker], asyncio.Future[bool]],
         gate: LoadGate,
+        configured: ModelChoice,
+        fallbacks: tuple[ModelChoice, ...] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
@@ -98,37 +113,141 @@ class EmbeddingScheduler:
         self._threads = threads
         self._send = send
         self._gate = gate
-        self.queue: EmbeddingQueue[Job, Peer] = EmbeddingQueue(secrets.randbits(FIRST_ID_BITS))
+        self._fallbacks = fallbacks
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._finished: list[_Finished] = []
         self._waiters: dict[Job, list[asyncio.Future[str | None]]] = {}
-        self._failures: dict[str, str] = {}  # by the worker's incarnation
+        self._failures: dict[str, WorkerFailed] = {}  # by the worker's incarnation
         self._clock = clock
         self._attended_at = clock()
-        self.dead_letters = DeadLetters()
-        self._unsaved: Counter[Job] = Counter()
-        self._digests: dict[int, bytes] = {}
-        """By job id, of the texts that were handed out: what the vectors that come back are made of."""
         self._handing = asyncio.Event()
         self._awaited = asyncio.Event()
         self._saving = asyncio.Event()
-        self._model_came = asyncio.Event()
-        self.identity: ModelIdentity | None = files.catalog.last_model()
+        self._looking = asyncio.Event()
+        self._deciding = asyncio.Event()
+        self.all_files_open = False
+        """Set when every project that is known has been opened: no model is whole before."""
+        self._state = ModelState.read(files.catalog.models(), configured)
+        self._works: list[ModelWork] = []
+        self._said: ModelWork | None = None
+        self._decide(self._state)
+
+    @property
+    def _all_fallbacks(self) -> tuple[ModelChoice, ...]:
+        active = self._state.active
+        in_use = {self._state.chosen.engine, *([active.choice.engine] if active else [])}
+        return self._fallbacks if in_use & REMOTE_ENGINES else ()
+
+    @property
+    def needed(self) -> tuple[ModelChoice, ...]:
+        """The models that workers are needed for, the chosen one first."""
+        return tuple(dict.fromkeys([self._state.chosen, *(work.choice for work in self._works)]))
+
+    @property
+    def answering(self) -> ModelWork:
+        """The model whose vectors are searched now: the active one; while that has no worker, one that has, and of
+        these one whose vectors are whole."""
+        attended = [work for work in self._works if work.identity is not None and work.queue.has_workers]
+        if self._is_active(self._works[0]) and self._works[0] in attended:
+            return self._works[0]
+        whole = [work for work in attended if work.is_whole]
+        return (whole or attended or self._works)[0]
+
+    @property
+    def identity(self) -> ModelIdentity | None:
+        """The model whose vectors are searched now."""
+        return self.answering.identity
+
+    @property
+    def workers(self) -> list[Peer]:
+        """All workers with a model."""
+        return [worker for work in self._works for worker in work.queue.workers]
 
     @property
     def pending(self) -> int:
         """Memories that wait for their vectors, to the moment in which these can be searched."""
-        return self.queue.pending + len(self._unsaved)
+        return self.answering.pending
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits for vectors of any model."""
+        return any(work.pending for work in self._works)
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """What has no vectors that can be searched."""
+        return self.answering.dead_letters
 
     @property
     def error(self) -> str | None:
         """Why there are no vectors: the last word of a worker that could not load its model, or that there is none."""
-        if self.queue.has_workers:
+        if self.answering.queue.has_workers:
             return None
         for failure in self._failures.values():
-            return failure
+            return failure.message
         return NO_WORKER if self._clock() - self._attended_at >= UNATTENDED_S else None
+
+    def models(self) -> tuple[ModelProgress, ...]:
+        """How far each model is."""
+        found = []
+        for work in self._works:
+            is_chosen = work.choice == self._state.chosen
+            failures = [each.message for each in self._failures.values() if each.choice == work.choice]
+            found.append(
+                ModelProgress(
+                    work.choice,
+                    "active" if self._is_active(work) else "next" if is_chosen else "fallback",
+                    work.identity.dimensions if work.identity else 0,
+                    len(work.queue.workers),
+                    work.pending,
+                    max(self._state.total, work.pending) if is_chosen and self._state.total else 0,
+                    work is self.answering and work.queue.has_workers,
+                    failures[0] if failures and not work.queue.has_workers else None,
+                )
+            )
+        return tuple(found)
+
+    async def choose(self, choice: ModelChoice | None) -> None:
+        """Have everything embedded by another model, and then answer by it; None: stay with the active one.
+
+        Raises:
+            RemembrancerError: that cannot be written down.
+        """
+        await self._committer.run(partial(self._files.catalog.note_models, self._state.choosing(choice).written()))
+        self._decide(self._state.choosing(choice))
+
+    def _is_active(self, work: ModelWork) -> bool:
+        active = self._state.active
+        return active is not None and work.choice == active.choice and work.identity == active.identity
+
+    def _decide(self, state: ModelState) -> None:
+        """This counts from now on: there is work for each model that it names, and for no other."""
+        self._state = state
+        before = self._works
+        self._works = []
+        for choice, identity in state.models(self._all_fallbacks):
+            fits = (work for work in before if work.choice == choice and work.identity in (identity, None))
+            work = next(fits, None) or ModelWork(choice, None, EmbeddingQueue(secrets.randbits(FIRST_ID_BITS)))
+            work.identity = identity
+            self._works.append(work)
+        for gone in (work for work in before if work not in self._works):
+            for worker in gone.queue.workers:
+                self._questions.worker_gone(worker)
+        active = state.active.identity if state.active else self._works[0].identity
+        identities = [work.identity for work in self._works if work.identity is not None]
+        self._index.use_models(identities, active, self._files.embedded())
+        self._note_answering()
+        self._looking.set()
+        self._deciding.set()
+        self._handing.set()
+
+    def _note_answering(self) -> None:
+        """Say in the log when questions are answered by another model than before."""
+        answering = self.answering
+        if answering is not self._said and answering.queue.has_workers:
+            self._said = answering
+            logger.warning("questions are answered by this model now", extra={"model": answering.choice.model})
 
     async def run(self) -> None:
         """Hand out jobs and save vectors until cancelled."""
@@ -136,29 +255,33 @@ class EmbeddingScheduler:
             tasks.start_soon(self._hand_out)
             tasks.start_soon(self._save)
             tasks.start_soon(self._catch_up)
+            tasks.start_soon(self._carry_out)
 
     def enqueue(self, name: str, numbers: Iterable[int]) -> None:
         """These memories of a file need vectors: they are new, or their content is another."""
         jobs = [(name, number) for number in numbers]
-        for job in jobs:
-            self.dead_letters.remove(job)
-        self.queue.enqueue(jobs)
+        for work in self._works:
+            for job in jobs:
+                work.dead_letters.remove(job)
+            work.queue.enqueue(jobs)
         self._handing.set()
 
-    async def embed_query(self, text: str, timeout_s: float) -> Vectors:
-        """The unit vector of a question, (dimensions,); recent ones are kept.
+    async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:
+        """The unit vector of a question, (dimensions,), of that model (None: of the one that answers now); recent ones
+        are kept.
 
         Raises:
-            EmbeddingUnavailable: no worker has a model, none answered within `timeout_s`, or the answer is no vector.
+            EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is no vector.
         """
-        identity = self.queue.identity
-        if identity is None:
+        work = next((work for work in self._works if model is not None and work.key == model), self.answering)
+        identity = work.identity
+        if identity is None or not work.queue.has_workers:
             raise EmbeddingUnavailable("no embedding worker has a model loaded")
         key = (identity.key, text)
         if (cached := self._query_vectors.get(key)) is not None:
             self._query_vectors.move_to_end(key)
             return cached
-        least_busy = sorted(self.queue.workers, key=lambda worker: len(self.queue.held_by(worker)))
+        least_busy = sorted(work.queue.workers, key=lambda worker: len(work.queue.held_by(worker)))
         asked = partial(EmbedQuery, text=text)
         answer = await self._questions.ask(asked, QueryEmbedded, least_busy, timeout_s)
         if not vectors_fit(answer.vector, 1, identity.dimensions):
@@ -176,7 +299,7 @@ class EmbeddingScheduler:
             EmbeddingUnavailable: there is no reranker yet, or it has not answered within `timeout_s`, or could not.
         """
         asked = partial(RerankPassages, query=query, passages=tuple(passages), answer_by=time.time() + timeout_s)
-        first = self.queue.workers[:1]  # always the same one: each that is asked loads the model
+        first = self.workers[:1]  # always the same one: each that is asked loads the model
         answer = await self._questions.ask(asked, PassagesReranked, first, timeout_s)
         if len(answer.scores) != len(passages) or not all(0.0 <= score <= 1.0 for score in answer.scores):
             raise EmbeddingUnavailable("the reranker's answer does not fit the question")
@@ -192,8 +315,8 @@ class EmbeddingScheduler:
                 with self._waiting_for(job) as news:
                     if self.is_embedded(records, number):
                         return True, None
-                    if job in self.dead_letters:
-                        return False, self.dead_letters.reason_of(job)
+                    if (reason := self.dead_letters.reason_of(job)) is not None:
+                        return False, reason
                     if self.error is not None:
                         return False, self.error
                     self._awaited.set()
@@ -216,117 +339,188 @@ class EmbeddingScheduler:
                 self._waiters.pop(job, None)
 
     def is_embedded(self, records: EmbeddedTexts, number: int) -> bool:
-        """Whether a memory has its vectors under the present model."""
-        return self.identity is not None and records.is_embedded(self.identity.key, number)
+        """Whether a memory has vectors that can be searched now."""
+        key = self.answering.key
+        return key is not None and records.is_embedded(key, number)
 
     def hear(self, worker: Peer, message: WorkerMessage) -> None:
         """What a worker says."""
         self._attended_at = self._clock()
         match message:
-            case WorkerReady(identity=identity, credit=credit):
+            case WorkerReady():
                 self._failures.pop(worker.incarnation, None)
-                self._welcome(worker, identity, credit)
-            case WorkerFailed(message=reason):
-                self._failures[worker.incarnation] = reason
+                self._welcome(worker, message)
+            case WorkerFailed():
+                self._failures[worker.incarnation] = message
                 self._lose(worker)
             case WorkerLeaving():
                 self._failures.pop(worker.incarnation, None)
                 self._lose(worker)
             case QueryEmbedded() | PassagesReranked():
                 self._questions.answered(worker, message)
-            case PassagesEmbedded() | JobFailed() if not self.queue.knows(worker):
-                asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
-            case PassagesEmbedded():
-                self._vectors_came(worker, message)
-            case JobFailed(job_id=job_id, message=reason):
-                self._job_failed(worker, job_id, reason)
+            case PassagesEmbedded() | JobFailed():
+                work = self._work_of(worker)
+                if work is None:
+                    asyncio.ensure_future(self._send(worker, WhoAreYou()))  # noqa: RUF006 - best effort
+                elif isinstance(message, PassagesEmbedded):
+                    self._vectors_came(work, worker, message)
+                else:
+                    self._job_failed(work, worker, message.job_id, message.message)
 
     def peer_gone(self, gone: PeerGone) -> None:
         """A process of the runtime has died. If it was a worker, its jobs go to another."""
         if gone.role == "embedder":
             self._attended_at = self._clock()
-        for worker in self.queue.workers:
+        for worker in self.workers:
             if worker.incarnation == gone.incarnation:
                 self._lose(worker, died=True)
         self._failures.pop(gone.incarnation, None)
 
+    def _work_of(self, worker: Peer) -> ModelWork | None:
+        return next((work for work in self._works if work.queue.knows(worker)), None)
+
     def _lose(self, worker: Peer, *, died: bool = False) -> None:
-        for job_id in self.queue.held_by(worker):
-            self._digests.pop(job_id, None)
+        self._questions.worker_gone(worker)
+        work = self._work_of(worker)
+        if work is None:
+            return
+        for job_id in work.queue.held_by(worker):
+            work.digests.pop(job_id, None)
         if died:
-            for job in self.queue.worker_died(worker):
+            for job in work.queue.worker_died(worker):
                 logger.error("a memory ends its embedders", extra={"file": job[0], "number": job[1]})
-                self.dead_letters.add(job, DEADLY, now=self._clock(), deadly=True)
+                work.dead_letters.add(job, DEADLY, now=self._clock(), deadly=True)
                 self._tell(job, DEADLY)
         else:
-            self.queue.worker_gone(worker)
-        self._questions.worker_gone(worker)
+            work.queue.worker_gone(worker)
+        self._note_answering()
         self._handing.set()
 
-    def _vectors_came(self, worker: Peer, message: PassagesEmbedded) -> None:
-        identity = self.identity
+    def _vectors_came(self, work: ModelWork, worker: Peer, message: PassagesEmbedded) -> None:
+        identity = work.identity
         if identity is None or not vectors_fit(message.vectors, len(message.passages), identity.dimensions):
-            self._job_failed(worker, message.job_id, "the worker's answer does not fit its model")
+            self._job_failed(work, worker, message.job_id, "the worker's answer does not fit its model")
             return
-        job = self.queue.finish(worker, message.job_id, self._clock())
-        digest = self._digests.pop(message.job_id, b"")
+        job = work.queue.finish(worker, message.job_id, self._clock())
+        digest = work.digests.pop(message.job_id, b"")
         if job is not None:
-            self._finished.append(_Finished(job, message, identity, digest))
-            self._unsaved[job] += 1
+            self._finished.append(_Finished(job, message, work, digest))
+            work.unsaved[job] += 1
             self._saving.set()
         self._handing.set()
 
-    def _welcome(self, worker: Peer, identity: ModelIdentity, credit: int) -> None:
-        """Let a worker in. One with another model than the others' is the new model: all is embedded again."""
-        present = self.queue.identity
-        if present is not None and present.key != identity.key:
-            for other in self.queue.workers:
-                self._lose(other)
-        self.identity = identity
-        self._index.use_model(identity, self._files.embedded())
-        self.queue.worker_ready(worker, identity, credit)
-        self._model_came.set()
+    def _welcome(self, worker: Peer, ready: WorkerReady) -> None:
+        """Let a worker in, if its model is one that is needed."""
+        self._lose(worker)
+        if ready.choice not in self.needed:
+            return  # the launcher is about to end it
+        known = KnownModel(ready.choice, ready.identity)
+        state = self._state.introduced(known)
+        if state.active is None and ready.choice == state.chosen and not any(each.is_whole for each in self._works):
+            state = state.swapped()
+        if state is not self._state:
+            self._decide(state)
+        work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
+        work.queue.worker_ready(worker, ready.identity, ready.credit)
+        work.arrivals += 1
+        self._note_answering()
+        self._looking.set()
         self._handing.set()
 
     async def _catch_up(self) -> None:
-        """After a worker's arrival, queue what has no vectors under its model."""
-        noted: str | None = None
+        """After a decision or a worker's arrival, queue what has no vectors."""
         while True:
-            await self._model_came.wait()
-            self._model_came.clear()
-            identity = self.identity
-            if identity is not None and identity.key != noted:
-                with contextlib.suppress(MemoryUnavailable):  # the store is stopping
-                    await self._committer.run(partial(self._files.catalog.note_model, identity))
-                noted = identity.key
-            for records in self._files.embedded():
-                await self.enqueue_missing(records)
+            await self._looking.wait()
+            self._looking.clear()
+            for work in [work for work in self._works if not work.is_counted]:
+                arrivals, all_files_open = work.arrivals, self.all_files_open
+                for records in self._files.embedded():
+                    await self._enqueue_missing(work, records)
+                work.counted_for = arrivals if all_files_open else -1
+                state = self._state
+                if work.is_counted and work.choice == state.chosen and not self._is_active(work) and not state.total:
+                    self._decide(msgspec.structs.replace(state, total=work.pending))
+                if self._may_take_over(work):
+                    logger.info("the model was changed", extra={"model": work.choice.model})
+                    self._decide(self._state.swapped())
+
+    def files_opened(self) -> None:
+        """Every project that is known has been opened."""
+        self.all_files_open = True
+        self._looking.set()
+        self._deciding.set()
+
+    def _may_take_over(self, work: ModelWork) -> bool:
+        """Whether all vectors of the chosen model are there, and in the index."""
+        is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
+        return is_next and work.is_whole and self._index.is_whole(work.key)
+
+    def _look_whether_whole(self) -> None:
+        """If the chosen model may take over, have everything looked through once more: then it does."""
+        for work in self._works:
+            if self._may_take_over(work):
+                work.counted_for = -1
+                self._looking.set()
+
+    async def _carry_out(self) -> None:
+        """Write down what was decided, again and again until it is written; then delete other models' vectors.
+
+        Before it is written they stay: a store that is killed meanwhile goes on with the decision that it finds.
+        """
+        while True:
+            await self._deciding.wait()
+            self._deciding.clear()
+            state = self._state
+            try:
+                await self._committer.run(partial(self._files.catalog.note_models, state.written()))
+                identities = [work.identity for work in self._works]
+                if state is self._state and self.all_files_open and state.active and None not in identities:
+                    await self._prune([identity.key for identity in identities if identity is not None])
+            except MemoryUnavailable:  # the store is stopping
+                return
+            except RemembrancerError as error:
+                logger.warning("the choice of a model is not written yet", extra={"reason": error.message})
+                self._deciding.set()
+                await anyio.sleep(RETRY_S)
+
+    async def _prune(self, kept: list[str]) -> None:
+        for records in self._files.embedded():
+            pruned = PRUNE_BATCH
+            while pruned >= PRUNE_BATCH and not self._deciding.is_set():
+                await anyio.sleep(self._gate.hold_s(now := time.monotonic(), now))
+                pruned = await self._committer.run(partial(records.prune_models, kept, PRUNE_BATCH))
+        if not self._deciding.is_set():
+            self._index.prune()
 
     async def enqueue_missing(self, records: EmbeddedTexts) -> None:
-        """Queue every memory of a file that has no vectors under the present model."""
-        identity = self.identity
+        """Queue every text of a file that has no vectors."""
+        for work in self._works:
+            await self._enqueue_missing(work, records)
+        self._deciding.set()
+
+    async def _enqueue_missing(self, work: ModelWork, records: EmbeddedTexts) -> None:
         try:
-            # On the writer's thread: what is not pending there any more is still among the unsaved here.
-            missing = await self._committer.run(partial(records.pending, None if identity is None else identity.key))
+            # On the writer's thread: what has vectors there by now is still among the unsaved here.
+            missing = await self._committer.run(partial(records.pending, work.key))
         except RemembrancerError as error:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
             return
         now, jobs = self._clock(), [(records.name, number) for number in missing]
-        self.queue.enqueue_missing(
-            job for job in jobs if job not in self._unsaved and self.dead_letters.try_again(job, now)
+        work.queue.enqueue_missing(
+            job for job in jobs if job not in work.unsaved and work.dead_letters.try_again(job, now)
         )
         self._handing.set()
 
-    def _job_failed(self, worker: Peer, job_id: int, reason: str) -> None:
-        failed = self.queue.fail(worker, job_id, self._clock())
-        self._digests.pop(job_id, None)
+    def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
+        failed = work.queue.fail(worker, job_id, self._clock())
+        work.digests.pop(job_id, None)
         self._handing.set()
         if failed is None:
             return
         (name, number), final = failed
         logger.warning("a memory could not be embedded", extra={"file": name, "number": number, "reason": reason})
         if final:
-            self.dead_letters.add((name, number), reason, now=self._clock())
+            work.dead_letters.add((name, number), reason, now=self._clock())
             self._tell((name, number), reason)
 
     async def _hand_out(self) -> None:
@@ -335,16 +529,20 @@ class EmbeddingScheduler:
                 await self._handing.wait()
             self._handing.clear()
             limit = await self._let_clients_pass()
-            hand_bytes = HAND_BYTES if limit is None else BYTES_UNDER_LOAD
-            tickets = self.queue.next_up(self._clock(), limit, hand_bytes)
-            texts = await self._texts_of([ticket.key for ticket in tickets])
-            sizes = [(each, len(texts[each.key].encode()) if each.key in texts else None) for each in tickets]
-            for worker, leases in self.queue.hand_out(sizes, self._clock(), hand_bytes).items():
-                jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases)
-                self._digests.update((job.job_id, digest_of(job.text)) for job in jobs)
-                if not await self._send(worker, EmbedPassages(jobs)):
-                    self._lose(worker)
+            for work in list(self._works):
+                await self._hand_out_of(work, limit, HAND_BYTES if limit is None else BYTES_UNDER_LOAD)
             self._index.nudge()
+            self._look_whether_whole()
+
+    async def _hand_out_of(self, work: ModelWork, limit: int | None, hand_bytes: int) -> None:
+        tickets = work.queue.next_up(self._clock(), limit, hand_bytes)
+        texts = await self._texts_of([ticket.key for ticket in tickets])
+        sizes = [(each, len(texts[each.key].encode()) if each.key in texts else None) for each in tickets]
+        for worker, leases in work.queue.hand_out(sizes, self._clock(), hand_bytes).items():
+            jobs = tuple(PassageJob(lease.job_id, texts[lease.key]) for lease in leases)
+            work.digests.update((job.job_id, digest_of(job.text)) for job in jobs)
+            if not await self._send(worker, EmbedPassages(jobs)):
+                self._lose(worker)
 
     async def _let_clients_pass(self) -> int | None:
         """Hold the jobs back while clients are served, unless one of them waits for its vector.
@@ -352,7 +550,7 @@ class EmbeddingScheduler:
         Returns how many may go out now; None: as many as the workers take.
         """
         began = time.monotonic()
-        while self.queue.has_queued and not self._waiters:
+        while any(work.queue.has_queued for work in self._works) and not self._waiters:
             hold_s = self._gate.hold_s(time.monotonic(), began)
             if hold_s <= 0:
                 return JOBS_UNDER_LOAD if self._gate.is_serving(time.monotonic()) else None
@@ -367,37 +565,34 @@ class EmbeddingScheduler:
             batch, self._finished = self._finished[:SAVE_BATCH], self._finished[SAVE_BATCH:]
             if not self._finished:
                 self._saving.clear()
-            for name in dict.fromkeys(each.job[0] for each in batch):
-                finished = [each for each in batch if each.job[0] == name]
+            for name, work in dict.fromkeys((each.job[0], each.work) for each in batch):
+                finished = [each for each in batch if each.job[0] == name and each.work is work]
                 try:
-                    await self._save_file(name, finished)
+                    await self._save_file(name, work, finished)
                 except RemembrancerError as error:
                     logger.warning("vectors cannot be saved yet", extra={"file": name, "reason": error.message})
                     self._finished.extend(finished)
                     self._saving.set()
                     await anyio.sleep(RETRY_S)
                 else:
-                    self._unsaved -= Counter(each.job for each in finished)
+                    work.unsaved -= Counter(each.job for each in finished)
+            self._look_whether_whole()
 
-    async def _save_file(self, name: str, finished: list[_Finished]) -> None:
-        """Save the present model's vectors of what the memories are now. The others are dropped, and made again.
-
-        (Of an earlier model's memories the welcome of the new one takes care.)
-        """
-        records, identity = self._files.embedded_file(name), self.identity
-        if records is None or identity is None:
+    async def _save_file(self, name: str, work: ModelWork, finished: list[_Finished]) -> None:
+        """Save a model's vectors of what the memories are now. The others are dropped, and made again."""
+        records, identity = self._files.embedded_file(name), work.identity
+        if records is None or identity is None or work not in self._works:
             return
         embedded = [
             EmbeddedMemory(job[1], digest, message.passages, vectors_of(message.vectors, identity.dimensions))
-            for job, message, made_by, digest in finished
-            if made_by.key == identity.key
+            for job, message, _, digest in finished
         ]
         saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
         self._index.add(name, identity.key, saved)
         for memory in embedded:
             if memory.number not in saved.outdated:
                 self._tell((name, memory.number), None)
-        self.queue.enqueue_missing((name, number) for number in saved.outdated)
+        work.queue.enqueue_missing((name, number) for number in saved.outdated)
         self._handing.set()
 
     async def _texts_of(self, jobs: list[Job]) -> dict[Job, str]:

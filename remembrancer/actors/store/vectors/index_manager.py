@@ -49,7 +49,7 @@ def open_chroma(folder: Path) -> VectorIndex:
 
 
 class IndexManager:
-    """The indexes of all open files under the present model. `busy` says whether embedding has work to do."""
+    """The indexes of all open files under each model. `busy` says whether embedding has work to do."""
 
     def __init__(
         self,
@@ -63,8 +63,11 @@ class IndexManager:
         self._busy = busy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
         self._index: VectorIndex | None = None
+        self._models: dict[str, ModelIdentity] = {}
         self._identity: ModelIdentity | None = None
-        self._files: dict[str, PassageIndex] = {}
+        self._files: dict[tuple[str, str], PassageIndex] = {}
+        """By file and model."""
+        self._unpruned = False
         self._wake = asyncio.Event()
         self._noting = asyncio.Lock()
         self._closing = False
@@ -75,50 +78,63 @@ class IndexManager:
         self.figures: tuple[IndexFigures, ...] = ()
         """Passages in the records and in the index, as counted last."""
 
-    @property
-    def ready(self) -> bool:
-        """Whether every open file can be searched whole."""
-        return self._index is not None and all(file.ready for file in self._files.values())
+    def is_whole(self, model: str | None) -> bool:
+        """Whether every open file can be searched whole by that model's vectors."""
+        return self._index is not None and all(file.ready for file in self._files.values() if file.model == model)
 
-    def searchable(self, name: str) -> PassageIndex | None:
-        """The passages of a file, when all of them can be found."""
-        file = self._files.get(name)
+    def searchable(self, name: str, model: str | None = None) -> PassageIndex | None:
+        """The passages of a file (None: of the active model), when all of them can be found."""
+        active = "" if self._identity is None else self._identity.key
+        file = self._files.get((name, model or active))
         return file if file is not None and file.ready else None
 
     def adopt(self, records: EmbeddedTexts) -> None:
         """Search this file too."""
-        if self._identity is not None and records.name not in self._files:
+        for key in self._models:
+            if (records.name, key) in self._files:
+                continue
             try:
-                self._files[records.name] = PassageIndex(records, self._identity.key)
+                file = self._files[records.name, key] = PassageIndex(records, key)
+                file.is_active = self._identity is not None and key == self._identity.key
             except RemembrancerError as error:
                 logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
             self._wake.set()
 
-    def use_model(self, identity: ModelIdentity, files: Sequence[EmbeddedTexts]) -> None:
-        """Search by this model's vectors from now on."""
-        if self._identity is None or identity.key != self._identity.key:
-            self._identity = identity
-            self._files = {}
+    def use_models(
+        self, models: Sequence[ModelIdentity], active: ModelIdentity | None, files: Sequence[EmbeddedTexts]
+    ) -> None:
+        """Keep the vectors of these models searchable. By those of the active one near-duplicates are looked for."""
+        self._models = {model.key: model for model in models}
+        self._identity = active
+        self._files = {place: file for place, file in self._files.items() if file.model in self._models}
+        for file in self._files.values():
+            file.is_active = active is not None and file.model == active.key
         for records in files:
             self.adopt(records)
+        self._wake.set()
+
+    def prune(self) -> None:
+        """Delete what there is of other models: it is not needed any more."""
+        self._unpruned = True
+        self._wake.set()
 
     def forget(self, name: str) -> None:
         """This file is not to be searched any more: it is gone, or is another one from now on."""
-        self._files.pop(name, None)
+        self._files = {place: file for place, file in self._files.items() if place[0] != name}
 
     def add(self, name: str, model: str, saved: SavedEmbeddings) -> None:
-        """New vectors of a model are in a file's records. Those of another model than the present one are not taken."""
-        file = self._files.get(name)
-        if file is not None and file.model == model:
+        """New vectors of a model are in a file's records. Those of a model that is not needed are not taken."""
+        file = self._files.get((name, model))
+        if file is not None:
             file.add(saved)
             self._wake.set()
 
     def remove(self, name: str, passages: Sequence[int]) -> None:
         """Passages are gone from a file's records: they are not to be found any more."""
-        file = self._files.get(name)
-        if file is not None:
-            file.remove(passages)
-            self._wake.set()
+        for key in self._models:
+            if (file := self._files.get((name, key))) is not None:
+                file.remove(passages)
+        self._wake.set()
 
     def nudge(self) -> None:
         """Something may have changed: look."""
@@ -129,8 +145,8 @@ class IndexManager:
 
         On other `threads` than the upkeep's own, which may take long to open an index.
         """
-        file = self._files.get(name)
-        if file is not None and file.ready:
+        file = self.searchable(name)
+        if file is not None:
             await self._note_duplicates(file, memory, threads)
 
     async def run(self) -> None:
@@ -216,13 +232,16 @@ class IndexManager:
             logger.warning("the vector index is made again", extra={"reason": why})
             await self._begin_anew()
         for file in list(self._files.values()):
-            if self._index is None or self._identity is None or self._files.get(file.records.name) is not file:
-                continue  # lost again, or of a model that is not the present one any more
+            if self._index is None or self._files.get((file.records.name, file.model)) is not file:
+                continue  # lost again, or of a model that is not needed any more
             try:
-                await self._tend_file(file, self._index, self._identity.dimensions)
+                await self._tend_file(file, self._index, self._models[file.model].dimensions)
             except RemembrancerError as error:
                 logger.warning("a file waits", extra={"file": file.records.name, "reason": error.message})
                 self._trouble = True
+        if self._unpruned and self._index is not None:
+            self._unpruned = False
+            await self._on_thread(partial(self._index.prune, list(self._models)))
         self.error = None
 
     async def _tend_file(self, file: PassageIndex, index: VectorIndex, dimensions: int) -> None:

@@ -65,6 +65,9 @@ class VectorIndex(Protocol):
     def collection(self, name: str, dimensions: int) -> Collection:
         """The collection `name`, made when it is missing. Raises `IndexLost`."""
 
+    def prune(self, models: Sequence[str]) -> None:
+        """Delete the collections whose names do not end with a point and one of these. Raises `IndexLost`."""
+
     def is_intact(self) -> bool:
         """Whether what is on disk is still what was opened (its folder may have been deleted under us)."""
 
@@ -169,6 +172,8 @@ class PassageIndex:
     def __init__(self, records: EmbeddedTexts, model: str) -> None:
         self.records = records
         self.model = model
+        self.is_active = True
+        """Whether near-duplicates are looked for by the vectors of this model."""
         self._collection: Collection | None = None
         self._all_are_newest = not records.passages(PassageFilter(model, vectors=False, limit=1)).numbers
         self._collection_is_filled = False
@@ -336,7 +341,7 @@ class PassageIndex:
         ]
 
     def _leave_unchecked(self, passages: PassageVectors) -> None:
-        if not self.records.links_duplicates:
+        if not (self.is_active and self.records.links_duplicates):
             return
         with self._lock:
             self._unchecked.extend(

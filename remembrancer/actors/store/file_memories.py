@@ -1,0 +1,113 @@
+"""What was read from a project's files, in the terms in which a recall looks for memories: each chunk is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexedChunk
+from remembrancer.actors.store.records.contract import (
+    Filters,
+    KeywordHit,
+    MemoryRecord,
+    NearDuplicate,
+    Neighbours,
+    Phrase,
+    RankingFacts,
+    Sizes,
+)
+from remembrancer.protocol.consolidation import FindNear
+from remembrancer.protocol.kinds import FileSource
+from remembrancer.protocol.reads import Order
+from remembrancer.protocol.writes import SourceRef
+
+IMPORTANCE = 0.5
+"""What a memory has of which nobody said anything else."""
+
+
+class FileMemories:
+    """`SearchedTexts` of one workspace. A filter by times goes by those of the files; others are of memories alone."""
+
+    links_duplicates = False
+
+    def __init__(self, index: FileIndex, root: str, sources: tuple[FileSource, ...]) -> None:
+        self.name = index.name
+        self._index = index
+        self._wanted = FileFilter(root, sources)
+        # What a recall asks of it just as it is.
+        self.texts = index.texts
+        self.pending = index.pending
+        self.save_embeddings = index.save_embeddings
+        self.prune_models = index.prune_models
+        self.passages = index.passages
+        self.is_embedded = index.is_embedded
+        self.frequencies = index.frequencies
+        self.words_in = index.words_in
+
+    def keyword_hits(
+        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+    ) -> list[list[KeywordHit]]:
+        hits = self._index.keyword_hits(phrases, self._within(filters), limit)
+        return [[], hits] if apart else [hits]
+
+    def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:
+        if isinstance(filters, FindNear) or filters.scopes == ("session",):
+            return []
+        if among is not None:
+            return list(self.ranking_facts(among, filters))
+        return self._index.matching(self._within(filters), limit)
+
+    def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
+        if filters.tags or files is not None:
+            return []
+        return self._index.latest(self._within(filters), limit)
+
+    def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
+        chunks = self._index.chunks(numbers, self._within(filters))
+        return {
+            chunk.text: RankingFacts(IMPORTANCE, chunk.mtime_ns / 1e9, characters=len(chunk.content))
+            for chunk in reversed(chunks)
+        }
+
+    def neighbours(self, numbers: Sequence[int], filters: Filters) -> Neighbours:
+        return Neighbours({}, {})
+
+    def load(self, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
+        wanted = self._wanted if filters is None else self._within(filters)
+        return {chunk.text: _record(chunk) for chunk in reversed(self._index.chunks(numbers, wanted))}
+
+    def sizes(self, *, on_disk: bool = False) -> Sizes:
+        size = self._index.size()
+        return Sizes({"project": size}, size, self._index.size_bytes() if on_disk else 0)
+
+    def number_of(self, memory_id: str) -> int | None:
+        return None
+
+    def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
+        return {}
+
+    def summaries_of(self, numbers: Sequence[int]) -> dict[int, list[int]]:
+        return {}
+
+    def link_similar(self, links: Sequence[NearDuplicate]) -> None:
+        raise AssertionError("near-duplicates of chunks are not looked for")
+
+    def _within(self, filters: Filters) -> FileFilter:
+        return self._wanted._replace(after=filters.after, before=filters.before)
+
+
+def _record(chunk: IndexedChunk) -> MemoryRecord:
+    """A chunk as it is shown among memories. Its id says where it is, and is none of a memory."""
+    at = chunk.mtime_ns / 1e9
+    return MemoryRecord(
+        number=chunk.text,
+        id=f"{chunk.path}#L{chunk.start_line}-{chunk.end_line}",
+        content=chunk.content,
+        type="semantic",
+        scope="project",
+        importance=IMPORTANCE,
+        source=SourceRef(file=chunk.path),
+        created_at=at,
+        updated_at=at,
+        origin=chunk.source,
+        lines=(chunk.start_line, chunk.end_line),
+    )

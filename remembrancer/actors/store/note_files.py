@@ -1,0 +1,356 @@
+"""Writing notes: Markdown files in a project's working tree, which people and other programs edit as well.
+
+A note is changed as it is on the disk at that moment, and replaced as a whole: a temporary file in the same directory,
+`fsync`, rename, `fsync` of the directory. While that goes on the directory is locked (`flock`) against another store;
+others take no lock, and are looked out for: a note that was saved after it was read is read again, and what was written
+into the replaced file at the very moment of the rename is taken over. What is left is an editor that puts another file
+in the note's place within the microseconds between our last look and the rename.
+
+Exactly once, also through `kill -9`, although a file and a database share no transaction:
+
+1. the temporary file, whose name is made from the operation's id, is complete and durable under that name;
+2. the records note the operation as begun, with its result;
+3. the temporary file is renamed to the note;
+4. the records note the operation as applied, and forget that it was begun.
+
+Between 2 and 4 nothing but the rename takes the temporary file away (a second version of it replaces the first by a
+rename as well). So whoever finds an operation begun, after a crash, knows what happened by looking for the file: where
+it is, the note is as it was, the operation is forgotten, and will be done from the start when it comes again; where it
+is not, the note has been written, and 4 is made up for. Nothing is begun before 2, and a temporary file without a
+beginning is overwritten, or deleted, by the next attempt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from remembrancer.actors.store.records.contract import Outcome, Records
+from remembrancer.memory.notes import MAX_FILE_BYTES, edited
+from remembrancer.memory.text import shown
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, RemembrancerError, StorageFull
+from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
+
+ATTEMPTS: Final = 20
+"""So often a note is read again because somebody saved it meanwhile."""
+LOCK_S: Final = 1.0
+"""How long another store may have the directory."""
+STILL_S: Final = 0.05
+"""What is being written into a replaced file is waited for until nothing has changed for so long,"""
+LONGEST_S: Final = 2.0
+"""or until so much time has passed."""
+NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
+
+logger = logging.getLogger(__name__)
+
+
+class NoteFiles:
+    """Writes the notes of one project; operations are committed to it as to its records. For the writer thread."""
+
+    def __init__(self, records: Records) -> None:
+        self._records = records
+
+    def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Write each in order, durably, and answer each."""
+        return [self._apply(operation) for operation in operations]
+
+    def _apply(self, operation: Operation) -> Outcome:
+        change = _change(operation)
+        try:
+            self.settle()
+            earlier = self._records.outcome_of(operation.operation_id)
+            return Outcome(earlier) if earlier is not None else self._write(operation, change)
+        except RemembrancerError as error:
+            return Outcome(error)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                return Outcome(StorageFull(f"there is no space for {change.path}: {error.strerror}"))
+            reason = error.strerror or str(error)
+            return Outcome(InvalidInput(f"{change.path} cannot be written: {reason}", field="path"))
+
+    def settle(self) -> None:
+        """Find out what became of the notes that were begun when a process died."""
+        for operation, result in self._records.notes_begun():
+            try:
+                target = _target(_change(operation))
+                temporary = target.with_name(_temporary(operation))
+                names = {each.name for each in target.parent.iterdir()}
+            except (RemembrancerError, OSError):  # the workspace is not there now: nobody can know yet
+                continue
+            if temporary.name in names:
+                self._records.forget_note(operation)
+                temporary.unlink()
+            elif target.name in names:
+                self._records.end_note(operation, result)
+
+    def _write(self, operation: Operation, change: WriteNote) -> Outcome:
+        target = _target(change)
+        _make_directory(target.parent)
+        ignored = _ignore(Path(change.root), change.ignore)
+        made: list[NoteWritten] = []
+        with _locked(target.parent) as directory:
+            note = _NoteFile(directory, target.name, _temporary(operation))
+
+            def edit(text: str) -> str:
+                done = edited(text, change.content, change.mode, change.heading)
+                made.append(NoteWritten(change.path, done.lines, done.replaced, ignored))
+                return done.text
+
+            try:
+                note.replace(edit, lambda: self._records.begin_note(operation, made[-1]))
+            except BaseException:
+                if note.is_prepared:  # before the file goes, which would say that the note is written
+                    self._records.forget_note(operation)
+                note.discard()
+                raise
+        return self._records.end_note(operation, made[-1])
+
+
+def _change(operation: Operation) -> WriteNote:
+    assert isinstance(operation.change, WriteNote)
+    return operation.change
+
+
+def _temporary(operation: Operation) -> str:
+    """The name of an operation's temporary file: hidden, and no Markdown, so that nobody reads it as a note."""
+    return f".note-{hashlib.sha256(operation.operation_id.encode()).hexdigest()[:16]}.tmp"
+
+
+def _target(change: WriteNote) -> Path:
+    """The file of a note, links resolved. Raises `InvalidInput` when links lead out of the workspace, or to no note."""
+    root = Path(os.path.realpath(change.root))
+    if not root.is_dir():
+        raise InvalidInput(f"the workspace {shown(change.root)} is not there", field="path")
+    target = Path(os.path.realpath(root / change.path))
+    if not target.is_relative_to(root):
+        raise InvalidInput(f"{change.path} is a link out of the workspace: give the path of a file in it", field="path")
+    if any(part.startswith(".") for part in target.relative_to(root).parts) or target.suffix.lower() != ".md":
+        raise InvalidInput(f"{change.path} is a link to what is no note: give another path", field="path")
+    return target
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory with those above it, durably."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[int]:
+    """The descriptor of a directory in which no other store writes meanwhile. `flock` ends with the process."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise MemoryUnavailable(f"another process is writing in {directory}: try again") from None
+                time.sleep(0.01)
+            except OSError:  # a file system without locks
+                break
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class _Version:
+    """What a file is at one moment; it stays open, so that what is written into it later can be seen."""
+
+    def __init__(self, directory: int, name: str) -> None:
+        self.mode: int | None = None
+        self._descriptor: int | None = None
+        with contextlib.suppress(FileNotFoundError):
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # not to wait for a pipe
+            self._descriptor = os.open(name, flags, dir_fd=directory)
+            about = os.fstat(self._descriptor)
+            self.mode = stat.S_IMODE(about.st_mode)
+            if not stat.S_ISREG(about.st_mode):
+                raise InvalidInput(f"{name} is not a file", field="path")
+            if about.st_size > MAX_FILE_BYTES:
+                raise InvalidInput(f"{name} has more than {MAX_FILE_BYTES} bytes: begin another note", field="path")
+        self.data = self._read()
+
+    def _read(self) -> bytes:
+        if self._descriptor is None:
+            return b""
+        parts, size = [], 0
+        while part := os.pread(self._descriptor, 1 << 20, size):
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts)
+
+    def is_at(self, directory: int, name: str) -> bool:
+        """Whether the file of that name is this one, and holds what was read."""
+        try:
+            there = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return self._descriptor is None
+        return self._descriptor is not None and os.path.samestat(there, os.fstat(self._descriptor)) and not self.changed
+
+    @property
+    def changed(self) -> bool:
+        """Whether somebody has written into it since it was read. By its content: a time may say too little."""
+        return self._read() != self.data
+
+    def settled(self) -> bytes:
+        """What it holds, once nobody is writing into it any more."""
+        held, until = self._read(), time.monotonic() + LONGEST_S
+        while time.monotonic() < until:
+            time.sleep(STILL_S)
+            held, before = self._read(), held
+            if held == before:
+                break
+        return held
+
+    def close(self) -> None:
+        """Let it go."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+class _NoteFile:
+    """A note in an open directory, and the temporary file that it is replaced by."""
+
+    def __init__(self, directory: int, name: str, temporary: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._temporary = temporary
+        self.is_prepared = False
+
+    def replace(self, edit: Callable[[str], str], begin: Callable[[], None]) -> None:
+        """Put what `edit` makes of the note in its place. `begin` is called when that is durable in the temporary file;
+        both are called again when the note has changed meanwhile."""
+        for _ in range(ATTEMPTS):
+            before = _Version(self._directory, self._name)
+            try:
+                data = _edited_bytes(before.data, edit, self._name)
+                self._prepare(self._temporary, data, before.mode)
+                self.is_prepared = True
+                begin()
+                if not before.is_at(self._directory, self._name):
+                    continue
+                self._rename(self._temporary, self._name)
+                self.is_prepared = False
+                os.fsync(self._directory)
+                if before.changed:
+                    self._take_over(before.data, before.settled(), data, edit)
+                return
+            finally:
+                before.close()
+        raise MemoryUnavailable(f"{self._name} is saved by somebody else all the time: try again")
+
+    def discard(self) -> None:
+        """Delete the temporary file."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary, dir_fd=self._directory)
+
+    def _rename(self, name: str, to: str) -> None:
+        os.rename(name, to, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+
+    def _prepare(self, temporary: str, data: bytes, mode: int | None) -> None:
+        """Make the temporary file, or put another in its place: it is never gone in between."""
+        name = f"{temporary}.new"
+        try:
+            self._put(name, os.O_CREAT | os.O_TRUNC, data, mode)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self._directory)
+            raise
+        self._rename(name, temporary)
+        os.fsync(self._directory)
+
+    def _put(self, name: str, flags: int, data: bytes, mode: int | None = None) -> None:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC | flags, 0o666, dir_fd=self._directory)
+        try:
+            if mode is not None:
+                os.fchmod(descriptor, mode)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _take_over(self, before: bytes, late: bytes, ours: bytes, edit: Callable[[str], str]) -> None:
+        """Somebody wrote into the file that was replaced, who had it open: what that came to is not lost.
+
+        What was appended there is appended here. What was written anew there is edited as if it had been read, if
+        nothing else has happened to the note since; otherwise it is kept in a file beside it.
+        """
+        if late.startswith(before):
+            self._put(self._name, os.O_APPEND, late[len(before) :])
+            return
+        temporary = f"{self._temporary}.late"  # without the other name, which says that the note is not written
+        now = _Version(self._directory, self._name)
+        try:
+            self._prepare(temporary, _edited_bytes(late, edit, self._name), now.mode)
+            if now.data == ours and now.is_at(self._directory, self._name):
+                self._rename(temporary, self._name)
+                return
+            beside = f"{self._name.removesuffix('.md')}.saved-{time.time_ns()}.md"
+            logger.warning("a note was saved twice at once", extra={"kept_in": beside})
+            self._rename(temporary, beside)
+        finally:
+            now.close()
+
+
+BOM: Final = b"\xef\xbb\xbf"
+
+
+def _edited_bytes(data: bytes, edit: Callable[[str], str], name: str) -> bytes:
+    mark = BOM if data.startswith(BOM) else b""
+    try:
+        text = data[len(mark) :].decode()
+    except UnicodeDecodeError as error:
+        message = f"{name} is not UTF-8 (byte {error.start}): it is not changed, for what it says would be lost"
+        raise InvalidInput(message, field="path") from error
+    return mark + edit(text).encode()
+
+
+def _ignore(root: Path, directories: Sequence[str]) -> tuple[str, ...]:
+    """Have git ignore directories that hold no note yet. Those that were added; a file that cannot be written says no.
+
+    What the file says of a directory already stands, also that it is not to be ignored.
+    """
+    if not os.path.lexists(root / ".git"):
+        return ()
+    new = [each for each in directories if not any((root / each).rglob("*.md"))]
+    file = root / ".gitignore"
+    try:
+        said = {line.strip().strip("!/") for line in file.read_text(errors="replace").splitlines()} if new else set()
+    except FileNotFoundError:
+        said = set()
+    missing = tuple(each for each in new if each.strip("/") not in said)
+    if missing:
+
+        def edit(text: str) -> str:
+            ends = not text or text.endswith("\n")
+            return text + ("" if ends else "\n") + "".join(f"/{each.strip('/')}/\n" for each in missing)
+
+        try:
+            with _locked(root) as directory:
+                _NoteFile(directory, file.name, ".gitignore.note.tmp").replace(edit, lambda: None)
+        except (OSError, RemembrancerError) as error:
+            logger.warning("git was not told to ignore notes", extra={"reason": str(error)})
+            return ()
+    return missing

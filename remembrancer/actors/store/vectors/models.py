@@ -1,0 +1,121 @@
+"""Which models there are: the one that answers questions, the one that is to follow it, and those that stand in.
+
+Pure. The catalogue keeps a `ModelState`, so that a change of the model goes on after any crash; what is done for each
+model is a `ModelWork`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import msgspec
+
+from remembrancer.actors.store.vectors.embedding_queue import DeadLetters, EmbeddingQueue, Job
+from remembrancer.protocol.sockets import Peer
+from remembrancer.protocol.work import ModelChoice, ModelIdentity
+
+
+class KnownModel(msgspec.Struct, frozen=True):
+    """A choice, and what a worker said that it is."""
+
+    choice: ModelChoice
+    identity: ModelIdentity
+
+
+class ModelState(msgspec.Struct, frozen=True):
+    """What has been decided. `configured` is what the settings said then: when they say something else, that counts.
+
+    `chosen` makes the vectors from now on, and `active` answers until those are whole (None: there is none yet).
+    `total` is how many texts the chosen one has to embed for that.
+    """
+
+    configured: ModelChoice
+    chosen: ModelChoice
+    active: KnownModel | None = None
+    known: tuple[KnownModel, ...] = ()
+    total: int = 0
+
+    @classmethod
+    def read(cls, written: bytes | None, configured: ModelChoice) -> ModelState:
+        """As it is when a store starts with these settings, and finds what was `written` last."""
+        try:
+            state = cls(configured, configured) if written is None else msgspec.msgpack.decode(written, type=cls)
+        except ValueError:  # of another release: the workers will say which models there are
+            state = cls(configured, configured)
+        return state.configured_as(configured)
+
+    def written(self) -> bytes:
+        """As the catalogue keeps it."""
+        return msgspec.msgpack.encode(self)
+
+    def configured_as(self, configured: ModelChoice) -> ModelState:
+        """The settings say this now."""
+        if configured == self.configured:
+            return self
+        return msgspec.structs.replace(self.choosing(configured), configured=configured)
+
+    def choosing(self, choice: ModelChoice | None) -> ModelState:
+        """Another one is chosen; None: the active one again."""
+        if choice is None:
+            choice = self.chosen if self.active is None else self.active.choice
+        return self if choice == self.chosen else msgspec.structs.replace(self, chosen=choice, total=0)
+
+    def introduced(self, known: KnownModel) -> ModelState:
+        """A worker has said what a choice is."""
+        others = tuple(each for each in self.known if each.choice != known.choice)
+        return self if known in self.known else msgspec.structs.replace(self, known=(*others, known))
+
+    def swapped(self) -> ModelState:
+        """The chosen one answers from now on."""
+        known = next((each for each in self.known if each.choice == self.chosen), self.active)
+        return msgspec.structs.replace(self, active=known, total=0)
+
+    def models(self, fallbacks: tuple[ModelChoice, ...]) -> list[tuple[ModelChoice, ModelIdentity | None]]:
+        """All that something is done for: the active one, the chosen one, and the fallbacks, each once."""
+        identities = {each.choice: each.identity for each in self.known}
+        found: list[tuple[ModelChoice, ModelIdentity | None]] = []
+        if self.active is not None:
+            found.append((self.active.choice, self.active.identity))
+        for choice in (self.chosen, *fallbacks):
+            if (model := (choice, identities.get(choice))) not in found:
+                found.append(model)
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class ModelWork:
+    """What is done for one model. `identity` is None until a worker has said what it is."""
+
+    choice: ModelChoice
+    identity: ModelIdentity | None
+    queue: EmbeddingQueue[Job, Peer]
+    dead_letters: DeadLetters = field(default_factory=DeadLetters)
+    unsaved: Counter[Job] = field(default_factory=Counter)
+    """Memories whose vectors have come and are not in the records yet."""
+    digests: dict[int, bytes] = field(default_factory=dict)
+    """By job id, of the texts that were handed out: what the vectors that come back are made of."""
+    arrivals: int = 0
+    """How many workers have come with this model."""
+    counted_for: int = -1
+    """At how many every file was looked through, last, for what has no vectors of this model."""
+
+    @property
+    def key(self) -> str | None:
+        """The name of its vectors."""
+        return None if self.identity is None else self.identity.key
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is known what has no vectors of this model."""
+        return self.counted_for == self.arrivals
+
+    @property
+    def pending(self) -> int:
+        """Texts that wait for their vectors, to the moment in which these can be searched."""
+        return self.queue.pending + len(self.unsaved)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything has its vectors, or cannot have any."""
+        return self.identity is not None and self.is_counted and not self.pending

@@ -1,0 +1,174 @@
+"""Notes: Markdown files that people edit as well. Which names they may have, and what a change makes of one. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import PurePosixPath
+from typing import Final, Literal, NamedTuple
+
+from remembrancer.memory.chunks import Heading, headings_of, line_starts
+from remembrancer.memory.text import check_text, shown
+from remembrancer.protocol.errors import InvalidInput, NotFound
+
+MAX_NOTE_BYTES: Final = 262_144
+MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+"""What is larger is no note: neither indexed nor written."""
+MAX_REPLACED: Final = 20_000
+"""Characters that one change may take away: they are in its answer, so that nothing is lost unseen."""
+_NOT_IN_NAMES: Final = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
+_RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?", re.IGNORECASE)
+"""Names that are devices where the files may be checked out one day (Windows)."""
+_ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
+_HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
+
+
+def daily_note(at: float, places: Sequence[str]) -> str:
+    """The log of the day of that moment (seconds since the epoch), in this machine's time, in the first directory.
+
+    Raises:
+        InvalidInput: there is no directory among the places.
+    """
+    directory = next((place for place in places if place.endswith("/")), None)
+    if directory is None:
+        raise InvalidInput(f"path is missing: it must be one of {', '.join(places)}", field="path")
+    return f"{directory}{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}.md"
+
+
+def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
+    """A note's path relative to its workspace, as `places` (files, and directories with a slash at the end) allow it.
+
+    Only the text is looked at: where links lead is for whoever opens the file.
+
+    Raises:
+        InvalidInput: it is no path of a note in there; the message says what would be one.
+    """
+    check_text(path, field="path", longest_bytes=1000)
+    inside = path.removeprefix(f"{root.rstrip('/')}/") if path.startswith("/") else path
+    pure = PurePosixPath(inside)
+    name = str(pure)
+    if pure.is_absolute() or ".." in pure.parts:
+        raise _refused(path, f"is outside of the workspace {root}: give a path relative to it", places)
+    for part in pure.parts:
+        if _NOT_IN_NAMES.search(part) or part.startswith(".") or part.endswith((".", " ")) or _RESERVED.fullmatch(part):
+            raise _refused(path, f"has a name that is not allowed: {shown(part)}", places)
+        if len(part.encode()) > 200:
+            raise _refused(path, "has a name of more than 200 bytes", places)
+    if pure.suffix.lower() != ".md":
+        raise _refused(path, "is no Markdown file: its name must end in .md", places)
+    if not any(name.startswith(f"{place.rstrip('/')}/") if place.endswith("/") else name == place for place in places):
+        raise _refused(path, "is none of the project's notes", places)
+    return name
+
+
+def _refused(path: str, why: str, places: Sequence[str]) -> InvalidInput:
+    allowed = ", ".join(f"{place}*.md" if place.endswith("/") else place for place in places)
+    return InvalidInput(f"{shown(path)} {why} (notes are {allowed})", field="path")
+
+
+class Edited(NamedTuple):
+    """A text after a change: what was taken away, and how many lines were put in."""
+
+    text: str
+    replaced: str
+    lines: int
+
+
+def edited(text: str, content: str, mode: Literal["append", "replace"], heading: str | None) -> Edited:
+    """A note after a change. Nothing of it changes but what is put in, what that replaces, and the blank lines between.
+
+    Appended is at the end of the text, or of what stands directly under a heading (made at the end if there is none).
+    Replaced is all of the text, or all that stands under a heading, with the sections in that one.
+
+    Raises:
+        NotFound: there is no such heading to replace what is under it.
+        InvalidInput: several headings are meant, or more would be taken away than an answer can show.
+    """
+    newline = "\r\n" if "\r\n" in text else "\n"
+    block = re.sub(r"\r\n?|\n", newline, content.strip("\r\n")).rstrip()
+    lines = len(line_starts(block)) - 1
+    if heading is None:
+        if mode == "append":
+            return Edited(_joined(text, block, "", newline), "", lines)
+        return Edited(f"{block}{newline}", _taken(text), lines)
+    headings = headings_of(text)
+    found = _find(headings, heading)
+    if found is None:
+        if mode == "replace":
+            raise NotFound(_unknown(heading, headings), field="heading")
+        level, title = _asked(heading)
+        return Edited(
+            _joined(text, f"{'#' * (level or 2)} {title}{newline}{newline}{block}", "", newline), "", lines + 2
+        )
+    starts = line_starts(text)
+    own = headings[found]
+    following = [each for each in headings[found + 1 :] if mode == "append" or each.level <= own.level]
+    begin = starts[own.end]
+    end = starts[following[0].first] if following else len(text)
+    if mode == "append":
+        return Edited(_joined(text[:end], block, text[end:], newline), "", lines)
+    first, _, rest = block.partition(newline)
+    if _asked(first) == (own.level, own.title):
+        block = rest.strip("\r\n")
+        lines = len(line_starts(block)) - 1 if block else 0
+    return Edited(_joined(text[:begin], block, text[end:], newline), _taken(text[begin:end]), lines)
+
+
+def _taken(text: str) -> str:
+    if len(text) > MAX_REPLACED:
+        raise InvalidInput(
+            f"that would take {len(text)} characters away, and an answer can show {MAX_REPLACED}: "
+            "replace a smaller section, by its heading, or append",
+            field="mode",
+        )
+    return text.strip()
+
+
+def _joined(before: str, block: str, after: str, newline: str) -> str:
+    """The three with a blank line between them; items of a list go on without one."""
+    if before and not before.endswith(("\r", "\n")):
+        before += newline
+    if before.strip():
+        if after.strip():  # the blank lines before the next heading come after what is put in
+            before = before.rstrip("\r\n") + newline
+        last = before.rstrip().rpartition("\n")[2]
+        gap = 1 if _ITEM.match(last) and _ITEM.match(block) else 2
+        ends = len(before) - len(before.rstrip("\r\n"))
+        before += newline * max(0, gap - before[len(before) - ends :].count("\n"))
+    return f"{before}{block}{newline}{newline if after.strip() else ''}{after}"
+
+
+def _asked(heading: str) -> tuple[int, str]:
+    """The level (0: none) and the title of a heading as it was asked for."""
+    marked = _HEADING.match(heading.strip())
+    return (len(marked[1]), marked[2]) if marked else (0, heading.strip())
+
+
+def _find(headings: Sequence[Heading], heading: str) -> int | None:
+    """The place of the heading that is meant: by its path or by its title, whatever the capitals."""
+    level, title = _asked(heading)
+    wanted = " ".join(title.split()).casefold()
+    if not wanted or "\n" in title or "\r" in title:
+        raise InvalidInput("heading must be one line with the text of a heading", field="heading")
+    for names in ([each.path for each in headings], [each.title for each in headings]):
+        found = [
+            place
+            for place, name in enumerate(names)
+            if name.casefold() == wanted and level in (0, headings[place].level)
+        ]
+        if len(found) > 1:
+            paths = ", ".join(headings[place].path for place in found)
+            message = f"{len(found)} headings are {shown(title)}: name one with those above it, of {paths}"
+            raise InvalidInput(message, field="heading")
+        if found:
+            return found[0]
+    return None
+
+
+def _unknown(heading: str, headings: Sequence[Heading]) -> str:
+    known = [each.path for each in headings]
+    near = difflib.get_close_matches(heading, known, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known[:20]) or 'none'}"
+    return f"there is no heading {shown(heading)}: {hint}"

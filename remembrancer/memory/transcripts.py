@@ -1,0 +1,258 @@
+"""Transcripts of sessions, read as they grow: what was said, without what only a program needs to know. Pure.
+
+Two formats, told apart line by line. Claude Code writes a JSON object a line into `~/.claude/projects/<project>/
+<session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`; Codex into `~/.codex/sessions/**/
+rollout-*.jsonl`, with `timestamp`, `type` and `payload`. Both append; a session that is resumed may copy what was said
+before into a new file, under the same `uuid`s.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Container, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from remembrancer.memory.chunks import Chunk, chunks_of
+from remembrancer.memory.credentials import masked
+from remembrancer.memory.limits import moment
+from remembrancer.memory.tokens import estimate_tokens
+
+TAIL_BYTES: Final = 256
+"""So much of what was read is kept, to see whether a file goes on where it ended."""
+RESULT_CHARACTERS: Final = 400
+"""Of what a tool gave; the beginning says what it was, the end how it went."""
+CALL_CHARACTERS: Final = 200
+LOOKED_AT: Final = 8_000
+"""Characters at either end of such a text that are looked at before it is shortened."""
+LONGEST_TURN: Final = 60_000
+"""Characters of one turn: a file that somebody has pasted is no conversation."""
+_NOT_SAID: Final = re.compile(
+    r"<(system-reminder|environment_context|user_instructions|local-command-\w+|ide_\w+)>.*?(?:</\1>|\Z)", re.DOTALL
+)
+"""What a client puts into a message that the user has not written."""
+_COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
+
+Role = Literal["user", "assistant"]
+
+
+class Turn(NamedTuple):
+    """What was said at one time: its number in the transcript (from 1), and when (seconds since the epoch)."""
+
+    number: int
+    role: Role
+    text: str
+    at: float | None
+    uuid: str
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a transcript has been read. `tail` are the last bytes before `offset`.
+
+    `session_id` and `directory` (where the session worked) are known from its first lines on.
+    """
+
+    offset: int = 0
+    turns: int = 0
+    tail: bytes = b""
+    session_id: str = ""
+    directory: str = ""
+
+    @property
+    def start(self) -> int:
+        """From where on the file is to be read."""
+        return self.offset - len(self.tail)
+
+
+START: Final = Position()
+
+
+def read_turns(
+    data: bytes, position: Position = START, seen: Container[str] = frozenset()
+) -> tuple[list[Turn], Position] | None:
+    """What a transcript says after a position, and the next one. `data` is the file from `position.start` on.
+
+    A last line without an end is left for the next time. Turns whose `uuid` is in `seen`, or came before in `data`, are
+    left out. None when the file does not hold what was read of it: it has been written anew, and is to be read from
+    its start.
+    """
+    if not data.startswith(position.tail):
+        return None
+    end = data.rfind(b"\n") + 1
+    turns: list[Turn] = []
+    session_id, directory = position.session_id, position.directory
+    known: set[str] = set()
+    for line in data[len(position.tail) : end].split(b"\n"):
+        record = _decoded(line)
+        if record is None:
+            continue
+        about = record.get("payload") if isinstance(record.get("payload"), dict) else record
+        session_id = session_id or _text_of(record, "sessionId") or _session_meta(record)
+        directory = directory or _text_of(about, "cwd")
+        said = _said(record)
+        if said is None:
+            continue
+        role, text = said
+        uuid = _text_of(record, "uuid") or hashlib.sha256(line).hexdigest()[:32]
+        if text and uuid not in known and uuid not in seen:
+            known.add(uuid)
+            turns.append(Turn(position.turns + len(turns) + 1, role, text, _time_of(record), uuid))
+    read = position.start + max(end, len(position.tail))
+    tail = data[max(0, end - TAIL_BYTES) : end] if end > len(position.tail) else position.tail
+    return turns, Position(read, position.turns + len(turns), tail, session_id, directory)
+
+
+def chunks_of_turns(turns: Sequence[Turn], tokens: int = 400, overlap: int = 80) -> list[Chunk]:
+    """Turns packed into chunks, whose lines are numbers of turns and whose heading is the day; a long turn is cut.
+
+    A chunk begins with the last turns of the one before it, as far as `overlap` tokens go.
+    """
+    return list(_pack(turns, tokens, overlap))
+
+
+def _pack(turns: Sequence[Turn], tokens: int, overlap: int) -> Iterator[Chunk]:
+    held: list[tuple[Turn, str, int]] = []
+    fresh = 0  # of those held, how many no chunk has yet
+    for turn in turns:
+        text = f"{turn.role.capitalize()}: {turn.text}"
+        size = estimate_tokens(text) + 1  # with the line that separates it from the next
+        if fresh and (size > tokens or sum(each[2] for each in held) + size > tokens):
+            yield _chunk(held)
+            fresh = 0
+        if not fresh:
+            room = min(overlap, tokens - size)
+            while held and sum(each[2] for each in held) > room:
+                del held[0]
+        if size > tokens:
+            for piece in chunks_of(text, tokens, overlap):
+                yield Chunk(turn.number, turn.number, _day(turn), piece.text)
+            held = []
+            continue
+        held.append((turn, text, size))
+        fresh += 1
+    if fresh:
+        yield _chunk(held)
+
+
+def _chunk(held: Sequence[tuple[Turn, str, int]]) -> Chunk:
+    first, last = held[0][0], held[-1][0]
+    return Chunk(first.number, last.number, _day(first), "\n\n".join(text for _, text, _ in held))
+
+
+def _day(turn: Turn) -> str:
+    return "" if turn.at is None else f"{moment(turn.at):%Y-%m-%d}"
+
+
+def _decoded(line: bytes) -> dict[str, Any] | None:
+    if not line.strip():
+        return None
+    try:
+        record = msgspec.json.decode(line)
+    except (ValueError, RecursionError):  # a damaged line, or one that is no JSON: the others are read all the same
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _text_of(record: Any, name: str) -> str:
+    value = record.get(name) if isinstance(record, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def _session_meta(record: dict[str, Any]) -> str:
+    return _text_of(record.get("payload"), "id") if record.get("type") == "session_meta" else ""
+
+
+def _time_of(record: dict[str, Any]) -> float | None:
+    try:
+        at = datetime.fromisoformat(_text_of(record, "timestamp"))
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _said(record: dict[str, Any]) -> tuple[Role, str] | None:
+    """Who said what in a line; None where nobody did, or not in this conversation."""
+    payload = record.get("payload")
+    if record.get("type") == "response_item" and isinstance(payload, dict):
+        return _said_in_codex(payload)
+    role, message = record.get("type"), record.get("message")
+    if role not in ("user", "assistant") or not isinstance(message, dict):
+        return None
+    if any(record.get(name) for name in ("isSidechain", "isMeta", "isCompactSummary")):
+        return None
+    content = message.get("content")
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(blocks, list):
+        return None
+    parts, is_result = [], False
+    for block in blocks:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind == "text":
+            parts.append(_spoken(_text_of(block, "text")))
+        elif kind == "tool_use":
+            parts.append(_call(_text_of(block, "name"), block.get("input")))
+        elif kind == "tool_result":
+            is_result = True
+            parts.append(_result(_joined(block.get("content"))))
+    # What a tool gave comes under the user's name, who has not said it.
+    speaker: Role = "assistant" if is_result or role == "assistant" else "user"
+    return speaker, _cleaned(parts)
+
+
+def _said_in_codex(payload: dict[str, Any]) -> tuple[Role, str] | None:
+    match payload.get("type"):
+        case "message" if payload.get("role") in ("user", "assistant"):
+            return payload["role"], _cleaned([_spoken(_joined(payload.get("content")))])
+        case "function_call" | "custom_tool_call":
+            given = payload.get("arguments") or payload.get("input")
+            return "assistant", _cleaned([_call(_text_of(payload, "name"), given)])
+        case "function_call_output" | "custom_tool_call_output":
+            return "assistant", _cleaned([_result(_joined(payload.get("output")))])
+    return None
+
+
+def _joined(content: Any) -> str:
+    """The texts of a content: a text, blocks with texts, or an object with one."""
+    match content:
+        case str():
+            return content
+        case list():
+            return "\n".join(filter(None, map(_joined, content)))
+        case {"text": str() as text} | {"content": str() as text} | {"output": str() as text}:
+            return text
+    return ""
+
+
+def _spoken(text: str) -> str:
+    return "" if _COMMAND.match(text) else _NOT_SAID.sub("", text).strip()
+
+
+def _call(name: str, given: Any) -> str:
+    """A tool's call in a line."""
+    values = given.values() if isinstance(given, dict) else [given]
+    told = " ".join(" ".join(value.split()) for value in values if isinstance(value, str))
+    return f"[{name or 'tool'}: {_shortened(told, CALL_CHARACTERS)}]"
+
+
+def _result(text: str) -> str:
+    return f"[result: {_shortened(text.strip(), RESULT_CHARACTERS)}]" if text.strip() else ""
+
+
+def _shortened(text: str, characters: int) -> str:
+    """The beginning and the end of a text. Credentials go first: half of one could not be told from other words."""
+    if len(text) > 2 * LOOKED_AT:
+        text = f"{text[:LOOKED_AT]} … {text[-LOOKED_AT:]}"
+    text = masked(text)
+    if len(text) <= characters:
+        return text
+    end = characters // 4
+    return f"{text[: characters - end].rstrip()} … {text[-end:].lstrip()}"
+
+
+def _cleaned(parts: Sequence[str]) -> str:
+    """What is kept of a turn, without half characters and with every credential blotted out."""
+    text = "\n".join(part for part in parts if part)
+    return masked(text[: LONGEST_TURN + LOOKED_AT].encode("utf-8", "replace").decode())[:LONGEST_TURN].strip()

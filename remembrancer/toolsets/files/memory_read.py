@@ -1,0 +1,126 @@
+"""The tool `memory_read`."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.config.settings import Settings
+from remembrancer.config.sources import is_of_workspace, transcript_paths, turns_after
+from remembrancer.memory.chunks import line_starts
+from remembrancer.memory.notes import MAX_FILE_BYTES, clean_note_path
+from remembrancer.memory.text import shown
+from remembrancer.memory.tokens import whole_characters
+from remembrancer.memory.transcripts import START
+from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
+from remembrancer.toolsets.files.memory_search import workspace_of
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+LINES: Final = 50
+MAX_CHARACTERS: Final = 40_000
+"""Of one answer; whoever wants more reads on from the line after its last."""
+
+
+class MemoryReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+    path: str
+    from_line: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    lines: Annotated[int, Meta(ge=1, le=5000)] | UnsetType = UNSET
+
+
+@tool("Read lines of a note.", read_only=True)
+async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
+    """Lines of a note as it is on the disk now, whether the index has it or not; turns of a transcript."""
+    settings = call.service.settings
+    root = workspace_of(call).root
+    first, count = given(arguments.from_line, 1), given(arguments.lines, LINES)
+
+    def read() -> Answer:
+        if settings.transcripts and arguments.path.endswith(".jsonl"):
+            return _shown(_turns_of(arguments.path, Path(root), settings), arguments.path, first, count)
+        text = _read(_file_of(arguments.path, root, settings), arguments.path)
+        starts = line_starts(text) if text else [0]
+        lines = [text[start:end] for start, end in itertools.pairwise(starts)]
+        return _shown(lines, arguments.path, first, count)
+
+    with anyio.move_on_after(settings.read_budget_s):  # a disk may hang; its thread is left to it
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
+    raise DeadlineExceeded(f"{shown(arguments.path)} could not be read in time: try again")
+
+
+def _file_of(path: str, root: str, settings: Settings) -> Path:
+    """The file that a path of a search's result means, links resolved.
+
+    Raises:
+        InvalidInput: it is none of the notes.
+    """
+    for extra in settings.notes_extra_paths:
+        place = Path(root, extra).expanduser()
+        named = Path(root, path)
+        if named == place or named.is_relative_to(place):
+            real = Path(os.path.realpath(named))
+            if real.is_relative_to(os.path.realpath(place)) and real.suffix.lower() in (".md", ".markdown"):
+                return real
+    real = Path(os.path.realpath(Path(root, clean_note_path(path, root, settings.notes_paths))))
+    if not real.is_relative_to(os.path.realpath(root)) or real.suffix.lower() != ".md":
+        raise InvalidInput(f"{shown(path)} is a link to what is no note of this workspace", field="path")
+    return real
+
+
+def _read(file: Path, path: str) -> str:
+    try:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotFound(f"there is no note {shown(path)}: memory_search finds notes", field="path") from None
+    except OSError as error:
+        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+    with os.fdopen(descriptor, "rb") as note:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_FILE_BYTES:
+            raise InvalidInput(f"{shown(path)} is no file of {MAX_FILE_BYTES} bytes at most", field="path")
+        data = note.read(MAX_FILE_BYTES + 1)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{shown(path)} is not UTF-8 (byte {error.start})", field="path") from error
+
+
+def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
+    """The turns of a transcript, each as a line is of a note: the lines of a search's result are their numbers."""
+    unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
+    file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
+    if file is None:
+        raise unknown
+    try:
+        with file.open("rb") as transcript:
+            turns, position = turns_after(transcript, START) or ([], START)
+    except OSError as error:
+        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+    if not is_of_workspace(position.directory, file, root):
+        raise unknown
+    return [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
+
+
+def _shown(lines: Sequence[str], path: str, first: int, count: int) -> Answer:
+    total = len(lines)
+    if first > max(1, total):
+        raise InvalidInput(f"{shown(path)} has {total} lines, and fromLine is {first}", field="fromLine")
+    asked = lines[first - 1 : first - 1 + count]
+    sizes = itertools.accumulate(map(len, asked))
+    fit = max(1, sum(size <= MAX_CHARACTERS for size in sizes))
+    content = "".join(asked[:fit])
+    end = whole_characters(content, min(len(content), MAX_CHARACTERS))
+    answer: Answer = {"path": path, "content": content[:end].rstrip("\r\n")}
+    answer |= {"fromLine": first, "toLine": min(total, first - 1 + fit), "totalLines": total}
+    if end < len(content):
+        answer["cut"] = True
+    return answer

@@ -1,0 +1,67 @@
+"""The tool `memory_store`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.notes import MAX_NOTE_BYTES, clean_note_path, daily_note, edited
+from remembrancer.memory.text import check_text
+from remembrancer.protocol.errors import InvalidInput, RemembrancerError
+from remembrancer.protocol.files import SyncFiles
+from remembrancer.protocol.writes import NoteWritten, WriteNote
+from remembrancer.toolsets.files.memory_search import workspace_of
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+INDEXED_WITHIN_S: Final = 0.5
+"""How long is waited for the note to be found by its words: it is stored all the same."""
+
+
+class MemoryStoreArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    content: Annotated[str, Meta(description="Markdown")]
+    mode: Literal["append", "replace"] | UnsetType = UNSET
+    path: Annotated[str, Meta(description="Today's memory/YYYY-MM-DD.md if left out")] | UnsetType = UNSET
+    heading: (
+        Annotated[str, Meta(description="Append under it, or replace its section; else the file's end, or all of it")]
+        | UnsetType
+    ) = UNSET
+
+
+@tool("Write into the project's notes. Appends unless told to replace.", destructive=True)
+async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
+    """Change a note as it is on the disk by then, once. What a replacement takes away is in the answer."""
+    settings = call.service.settings
+    if not settings.notes:
+        raise InvalidInput("notes are switched off here: the setting notes is false")
+    check_text(arguments.content, field="content", longest_bytes=MAX_NOTE_BYTES)
+    workspace = workspace_of(call)
+    path = clean_note_path(
+        given(arguments.path, "") or daily_note(call.received_at, settings.notes_paths),
+        workspace.root,
+        settings.notes_paths,
+    )
+    heading = None if arguments.heading is UNSET else arguments.heading
+    mode: Literal["append", "replace"] = given(arguments.mode, "append")
+    directories = tuple(place for place in settings.notes_paths if place.endswith("/"))
+    ignore = directories if settings.notes_ignored_by_git else ()
+    change = WriteNote(workspace.root, path, arguments.content, mode, heading, ignore)
+    written = await call.submit(change)
+    result = written.result
+    if not isinstance(result, NoteWritten):
+        lines = edited("", arguments.content, "append", heading).lines
+        answer: Answer = {"path": path, "linesWritten": lines, "indexed": False}
+        return with_caveats(answer, written.notices, degraded=written.degraded)
+    try:
+        await call.service.require(SyncFiles(workspace, source="notes"), INDEXED_WITHIN_S)
+        indexed = True
+    except RemembrancerError:  # it is on its way
+        indexed = False
+    answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
+    if result.replaced:
+        answer["replaced"] = result.replaced
+    if result.ignored:
+        answer["addedToGitignore"] = list(result.ignored)
+    return answer

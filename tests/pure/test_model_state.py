@@ -1,0 +1,46 @@
+"""What is decided about models, and what a store that is started again goes on with."""
+
+from __future__ import annotations
+
+from remembrancer.actors.store.vectors.models import KnownModel, ModelState
+from remembrancer.protocol.work import ModelChoice, ModelIdentity
+
+OLD, NEW, LOCAL = ModelChoice("onnx", "old"), ModelChoice("voyage", "new"), ModelChoice("onnx", "local")
+
+
+def known(choice: ModelChoice, revision: str = "1") -> KnownModel:
+    return KnownModel(choice, ModelIdentity(choice.engine, choice.model, revision, "int8", 4, 256))
+
+
+def changing() -> ModelState:
+    """A store that answers by the old model and was told to change to the new one."""
+    return ModelState(OLD, OLD).introduced(known(OLD)).swapped().choosing(NEW)
+
+
+def test_the_old_model_is_kept_until_the_new_one_has_taken_over() -> None:
+    state = changing()
+    assert state.models((LOCAL,)) == [(OLD, known(OLD).identity), (NEW, None), (LOCAL, None)]
+    state = state.introduced(known(NEW))
+    assert state.active == known(OLD)
+    state = state.swapped()
+    assert state.active == known(NEW)
+    assert state.models(()) == [(NEW, known(NEW).identity)]
+
+
+def test_a_change_goes_on_after_a_restart_and_what_the_settings_say_newly_counts_more() -> None:
+    state = changing()
+    assert ModelState.read(state.written(), OLD) == state, "the settings are those of before"
+    other = ModelState.read(state.written(), LOCAL)
+    assert (other.chosen, other.active) == (LOCAL, known(OLD))
+    assert ModelState.read(b"\xc1", OLD) == ModelState.read(None, OLD) == ModelState(OLD, OLD)
+
+
+def test_a_change_that_is_called_off_leaves_the_old_model_alone() -> None:
+    assert changing().choosing(None).models(()) == [(OLD, known(OLD).identity)]
+    assert ModelState(OLD, NEW).choosing(None).chosen == NEW, "nothing answers that one could stay with"
+
+
+def test_other_weights_of_the_same_model_are_another_model() -> None:
+    state = ModelState(OLD, OLD).introduced(known(OLD)).swapped().introduced(known(OLD, "2"))
+    assert state.models(()) == [(OLD, known(OLD).identity), (OLD, known(OLD, "2").identity)]
+    assert state.swapped().models(()) == [(OLD, known(OLD, "2").identity)]

@@ -1,0 +1,244 @@
+"""Transcripts are read as they grow: each turn once, shortened, without secrets, and no half line."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remembrancer.memory.chunks import Chunk
+from remembrancer.memory.tokens import estimate_tokens
+from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns, read_turns
+
+AT = 1_771_243_200.0  # 2026-02-16T12:00:00Z
+TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+
+
+def said(role: str, content: Any, number: int = 1, **fields: Any) -> dict[str, Any]:
+    """A line of Claude Code's."""
+    return {
+        "parentUuid": None,
+        "isSidechain": False,
+        "cwd": "/code/app",
+        "sessionId": "5e55",
+        "version": "2.0.1",
+        "gitBranch": "main",
+        "type": role,
+        "message": {"role": role, "content": content},
+        "uuid": f"uuid-{number}",
+        "timestamp": f"2026-02-16T12:00:{number % 60:02}.000Z",
+        **fields,
+    }
+
+
+def lines(*records: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def turns_in(data: bytes, position: Position = START, **options: Any) -> list[Turn]:
+    read = read_turns(data, position, **options)
+    assert read is not None
+    return read[0]
+
+
+SESSION = lines(
+    {"type": "summary", "summary": "Choosing a database", "leafUuid": "uuid-0"},
+    {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+    said("user", "Which database do we use?", 1),
+    said(
+        "assistant",
+        [
+            {"type": "thinking", "thinking": "Let me look.", "signature": "x"},
+            {"type": "text", "text": "I look it up."},
+            {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "cat\nREADME.md", "timeout": 5}},
+        ],
+        2,
+    ),
+    said(
+        "user",
+        [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "PostgreSQL 16"}]}],
+        3,
+    ),
+    said("assistant", [{"type": "text", "text": "PostgreSQL 16."}], 4),
+    said("user", "Run the agents.", 5, isSidechain=True),
+    said("user", "<command-name>/compact</command-name>", 6),
+    {"type": "system", "subtype": "compact_boundary", "content": "Conversation compacted", "uuid": "uuid-7"},
+    said("user", "This session is being continued …", 8, isCompactSummary=True),
+    said("user", "<system-reminder>Be brief.</system-reminder>Thanks!", 9),
+    said("user", "Caveat", 10, isMeta=True),
+)
+
+
+def test_what_was_said_is_read_and_what_only_a_program_needs_is_not() -> None:
+    read = read_turns(SESSION)
+    assert read is not None
+    turns, position = read
+    assert turns == [
+        Turn(1, "user", "Which database do we use?", AT + 1, "uuid-1"),
+        Turn(2, "assistant", "I look it up.\n[Bash: cat README.md]", AT + 2, "uuid-2"),
+        Turn(3, "assistant", "[result: PostgreSQL 16]", AT + 3, "uuid-3"),
+        Turn(4, "assistant", "PostgreSQL 16.", AT + 4, "uuid-4"),
+        Turn(5, "user", "Thanks!", AT + 9, "uuid-9"),
+    ]
+    assert (position.offset, position.turns) == (len(SESSION), 5)
+    assert (position.session_id, position.directory) == ("5e55", "/code/app")
+
+
+def test_codex_is_read_as_well() -> None:
+    def line(kind: str, **payload: Any) -> dict[str, Any]:
+        return {"timestamp": "2026-02-16T12:00:00Z", "type": kind, "payload": payload}
+
+    def message(role: str, kind: str, text: str) -> dict[str, Any]:
+        return line("response_item", type="message", role=role, content=[{"type": kind, "text": text}])
+
+    read = read_turns(
+        lines(
+            line("session_meta", id="c0de", cwd="/code/app", cli_version="0.65.0"),
+            message("developer", "input_text", "You are Codex."),
+            message("user", "input_text", "<environment_context>linux</environment_context>"),
+            message("user", "input_text", "Does it build?"),
+            line("event_msg", type="user_message", message="Does it build?"),
+            line("response_item", type="reasoning", summary=[]),
+            line("response_item", type="function_call", name="shell", arguments='{"command":["make"]}', call_id="1"),
+            line("response_item", type="function_call_output", call_id="1", output="ok"),
+            message("assistant", "output_text", "It does."),
+        )
+    )
+    assert read is not None
+    turns, position = read
+    assert [(turn.number, turn.role, turn.text) for turn in turns] == [
+        (1, "user", "Does it build?"),
+        (2, "assistant", '[shell: {"command":["make"]}]'),
+        (3, "assistant", "[result: ok]"),
+        (4, "assistant", "It does."),
+    ]
+    assert (position.session_id, position.directory) == ("c0de", "/code/app")
+    assert len({turn.uuid for turn in turns}) == 4
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(0, len(SESSION)), max_size=6))
+def test_a_file_that_grows_gives_the_same_turns_wherever_it_is_cut(cuts: list[int]) -> None:
+    position, turns = START, []
+    for size in [*sorted(cuts), len(SESSION)]:
+        read = read_turns(SESSION[position.start : size], position)
+        assert read is not None
+        more, position = read
+        turns += more
+    assert turns == turns_in(SESSION)
+    assert position.offset == len(SESSION)
+
+
+def test_half_a_line_is_left_for_the_next_time() -> None:
+    read = read_turns(SESSION[:-5])
+    assert read is not None
+    assert SESSION[read[1].offset :].startswith(b'{"parentUuid": null')
+    assert read_turns(b"") == ([], START)
+
+
+def test_a_file_that_was_written_anew_is_noticed() -> None:
+    _, position = read_turns(SESSION) or ([], START)
+    assert read_turns(lines(said("user", "Another")), position) is None
+    assert read_turns(b"", position) is None
+    assert read_turns(SESSION[position.start :], position) == ([], position)
+
+
+def test_what_is_known_by_its_uuid_is_no_double() -> None:
+    copied = SESSION + lines(said("user", "Which database do we use?", 1), said("user", "And the cache?", 20))
+    assert [turn.text for turn in turns_in(copied)][-2:] == ["Thanks!", "And the cache?"]
+    known = {turn.uuid for turn in turns_in(SESSION)}
+    (new,) = turns_in(copied, seen=known)
+    assert (new.number, new.text) == (1, "And the cache?")
+
+
+def test_long_results_are_shortened_and_secrets_blotted_out() -> None:
+    result = f"begin {'x' * 5000} token {TOKEN} {'y' * 5000} end"
+    text = turns_in(
+        lines(
+            said("user", [{"type": "tool_result", "tool_use_id": "t", "content": result}]),
+            said("user", f"use {TOKEN}", 2),
+        )
+    )
+    assert text[0].text.startswith("[result: begin xxx")
+    assert text[0].text.endswith("yyy end]")
+    assert len(text[0].text) < 500
+    assert TOKEN not in str(text)
+    assert "hidden]" in text[1].text
+    for place in range(260, 330):  # where it would be cut in the middle
+        (cut,) = turns_in(
+            lines(said("user", [{"type": "tool_result", "content": f"{'x ' * (place // 2)}{TOKEN} {'y' * 900}"}]))
+        )
+        assert "ghp_" not in cut.text
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.recursive(
+                st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+                lambda inner: (
+                    st.lists(inner, max_size=3)
+                    | st.dictionaries(
+                        st.sampled_from(
+                            ["type", "message", "content", "payload", "text", "uuid", "cwd", "timestamp", "role"]
+                        ),
+                        inner
+                        | st.sampled_from(["user", "assistant", "response_item", "message", "tool_result", "text"]),
+                        max_size=5,
+                    )
+                ),
+                max_leaves=12,
+            ).map(lambda value: json.dumps(value).encode()),
+        ),
+        max_size=8,
+    )
+)
+def test_no_line_is_so_strange_that_the_others_are_not_read(strange: list[bytes]) -> None:
+    data = b"".join(line.replace(b"\n", b" ") + b"\n" for line in strange) + lines(said("user", "Here.", 50))
+    assert turns_in(data)[-1].text == "Here."
+
+
+def turn(number: int, text: str, role: Any = "user") -> Turn:
+    return Turn(number, role, text, AT, str(number))
+
+
+def test_turns_are_packed_and_the_next_chunk_begins_with_the_last_of_them() -> None:
+    turns = [turn(number, f"We talk about lantern number {number}, and about the harbour.") for number in range(1, 101)]
+    chunks = chunks_of_turns(turns, 200, 40)
+    assert chunks[0].heading == "2026-02-16"
+    assert (chunks[0].start_line, chunks[-1].end_line) == (1, 100)
+    for before, after in pairwise(chunks):
+        assert before.start_line < after.start_line <= before.end_line < after.end_line
+    assert all(estimate_tokens(chunk.text) <= 200 for chunk in chunks)
+
+
+def test_a_long_turn_is_cut_and_a_short_talk_is_one_chunk() -> None:
+    chunks = chunks_of_turns([turn(1, "Hello."), turn(2, "word " * 900, "assistant"), turn(3, "Bye.")], 200, 40)
+    assert [(chunk.start_line, chunk.end_line) for chunk in chunks] == [(1, 1), *[(2, 2)] * (len(chunks) - 2), (3, 3)]
+    assert len(chunks) > 5
+    assert chunks_of_turns([turn(1, "Hello."), turn(2, "Good day.", "assistant")]) == [
+        Chunk(1, 2, "2026-02-16", "User: Hello.\n\nAssistant: Good day.")
+    ]
+    assert chunks_of_turns([]) == []
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(max_size=300), max_size=20), st.sampled_from([(32, 0), (32, 16), (100, 20), (400, 80)]))
+def test_every_turn_is_in_a_chunk_and_none_is_too_long(texts: list[str], size: tuple[int, int]) -> None:
+    turns = [turn(number, text) for number, text in enumerate(texts, 1)]
+    chunks = chunks_of_turns(turns, *size)
+    covered = {number for chunk in chunks for number in range(chunk.start_line, chunk.end_line + 1)}
+    assert covered == set(range(1, len(texts) + 1))
+    assert all(estimate_tokens(chunk.text) <= size[0] for chunk in chunks)
+
+
+@pytest.mark.parametrize("timestamp", ["", "yesterday", 5, None, "2026-02-16T12:00:00", "2026-02-16T13:00:00+01:00"])
+def test_a_time_that_cannot_be_read_is_none(timestamp: Any) -> None:
+    (only,) = turns_in(lines(said("user", "Hello.", timestamp=timestamp)))
+    assert only.at == (AT if str(timestamp).startswith("2026") else None)
