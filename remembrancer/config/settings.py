@@ -120,7 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
     http_certificate: Text | None = None
     """The file of a TLS certificate; None: no TLS."""
-    http_certificate_key: Text | None = None
+    http_key_file: Text | None = None
     """The file of its key, if that is another."""
     notes: bool = True
     """Whether the Markdown notes of a session's working tree are indexed and searched."""
