@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import time
@@ -45,6 +46,7 @@ def up(argv: list[str], command: Command = actor_command) -> int:
         help="serve MCP over HTTP as well (default: 127.0.0.1:8080)",
     )
     parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--secrets-on-stdin", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     home = locate(os.environ)
     address = None if arguments.http is None else _address(arguments.http)
@@ -54,6 +56,7 @@ def up(argv: list[str], command: Command = actor_command) -> int:
         RuntimePaths(home.directory),
         lambda: _load_configuration(arguments.embedders, address),
         environ=os.environ,
+        secrets=json.load(sys.stdin.buffer) if arguments.secrets_on_stdin else None,
         command=command,
         for_sessions=arguments.for_sessions,
         in_memory=home.in_memory,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from bench.client import StdioClient
@@ -228,6 +231,61 @@ async def test_each_worktree_has_the_notes_of_its_own_files(home: Path, patient:
         await there.call("memory_store", content="There.", path="MEMORY.md")
     assert (workspace / "MEMORY.md").read_text() == "Here.\n"
     assert (other / "MEMORY.md").read_text() == "There.\n"
+
+
+async def test_files_are_cut_anew_when_the_settings_say_other_chunks(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    (workspace / "MEMORY.md").write_text("\n\n".join(f"The ferry {n} leaves for island {n}." for n in range(40)))
+    chunks = []
+    for tokens in ("400", "64"):
+        async with session(home, workspace, chunk_tokens=tokens, chunk_overlap="8") as client:
+            await client.call("memory_sync")
+            chunks.append((await client.call("memory_status"))["totalChunks"])
+            found = await client.call("memory_search", query="ferry 39 island", minScore=0)
+            assert "ferry 39" in found["results"][0]["snippet"]
+    assert chunks[0] < 3 < 8 < chunks[1]
+
+
+async def test_notes_are_written_once_however_often_processes_are_killed(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    runtime = Runtime(home)
+    log = workspace / "memory" / "log.md"
+    stored: list[str] = []
+    async with session(home, workspace) as one, session(home, workspace, is_last=False) as two:
+        done = anyio.Event()
+
+        async def store(client: StdioClient, name: str) -> None:
+            for number in range(25):
+                text = f"- {name} {number}"
+                answer = await client.call_or_error("memory_store", content=text, path="memory/log.md")
+                if "error" not in answer:
+                    stored.append(text)
+
+        async def kill() -> None:
+            for role in itertools.cycle(("store", "gateway", "store", "indexer")):
+                await anyio.sleep(0.7)
+                if done.is_set():
+                    return
+                with contextlib.suppress(AssertionError, StopIteration, psutil.NoSuchProcess):  # it is being started
+                    runtime.kill(role)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill)
+            async with anyio.create_task_group() as writers:
+                writers.start_soon(store, one, "one")
+                writers.start_soon(store, two, "two")
+            done.set()
+
+        async def is_all_there() -> bool:
+            return set(stored) <= set(log.read_text().splitlines())
+
+        await until(is_all_there)
+        await anyio.sleep(1)  # in which a repetition would come
+    lines_there = log.read_text().splitlines()
+    assert len(lines_there) == len(set(lines_there))
+    assert len(stored) > 20
 
 
 async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(

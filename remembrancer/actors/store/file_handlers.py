@@ -312,7 +312,9 @@ class FileHandlers:
 
     async def _open_index(self, path: Path, project_id: str) -> FileIndex:
         name = f"{project_id}.files"
-        index = await self._committer.run(partial(FileIndex, path, name, self._settings.embedding_cache_entries))
+        settings = self._settings
+        cut = f"{settings.chunk_tokens} {settings.chunk_overlap} {settings.chunk_at_boundaries}"
+        index = await self._committer.run(partial(FileIndex, path, name, settings.embedding_cache_entries, cut))
         self._open[project_id] = self._files.indexes[name] = index
         self._on_open(index)
         return index

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -138,14 +139,16 @@ class FileIndex(SqlitePassages, SqliteWords):
     """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from the writer thread.
 
     A file that cannot be read, or of a newer release, is thrown away and made anew. Of the texts that have gone the
-    vectors of the last `cached` are kept.
+    vectors of the last `cached` are kept. `cut` says how files are cut into chunks now.
     """
 
     links_duplicates = False
     _table = "texts"
     _words = "words"
 
-    def __init__(self, path: Path, name: str, cached: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, name: str, cached: int, cut: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
         self.name = name
         self._cached = cached
         self._path = path
@@ -158,8 +161,18 @@ class FileIndex(SqlitePassages, SqliteWords):
                 path.with_name(path.name + ending).unlink(missing_ok=True)
             self._file = _opened(path)
         self._inode = path.stat().st_ino
+        self._note_cut(cut)
 
     # --- Files.
+
+    def _note_cut(self, cut: str) -> None:
+        """Files that were cut by other settings count as changed. Until they are read, they are as they were."""
+        mark = zlib.crc32(cut.encode()) & 0x7FFF_FFFF  # SQLite keeps 32 bits with a sign
+        with self._file.transaction() as connection:
+            ((before,),) = connection.execute("PRAGMA application_id").fetchall()
+            if before != mark:
+                connection.execute("UPDATE files SET mtime_ns = 0, digest = x''")
+                connection.execute(f"PRAGMA application_id = {mark}")
 
     def states(self, root: str, after: str = "") -> list[FileState]:
         """The files of a workspace after that path, `PAGE` at the most, in the order of their paths."""
