@@ -141,9 +141,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     http_origins: Names = ()
     """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
     http_certificate: Text | None = None
-    """The file of a TLS certificate; None: no TLS."""
-    http_key_file: Text | None = None
-    """The file of its key, if that is another."""
+    """The PEM file of a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
     """Whether the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")

@@ -199,7 +199,6 @@ class HttpServer:
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=int(STOP_S),
             ssl_certfile=self._settings.http_certificate,
-            ssl_keyfile=self._settings.http_key_file,
         )
         self._server = _QuietServer(config)
         async with self._manager.run():
