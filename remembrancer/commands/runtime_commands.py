@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import time
@@ -38,12 +39,14 @@ def up(argv: list[str], command: Command = actor_command) -> int:
     )
     parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
     parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--secrets-on-stdin", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     home = locate(os.environ)
     runtime = Runtime(
         RuntimePaths(home.directory),
         lambda: _load_configuration(arguments.embedders),
         environ=os.environ,
+        secrets=json.load(sys.stdin.buffer) if arguments.secrets_on_stdin else None,
         command=command,
         for_sessions=arguments.for_sessions,
         in_memory=home.in_memory,

@@ -366,6 +366,7 @@ def _is_text(value: str) -> bool:
 
 HIDDEN: Final = "***"
 _SECRET_NAME: Final = re.compile("pass|secret|token(?!s)|keys?(?![a-z])", re.IGNORECASE)
+_VARIABLE: Final = re.compile(r"\$\{\w+\}")
 _HARMLESS_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^@?#]*", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -382,6 +383,8 @@ def holds_secret(name: str, value: object) -> bool:
 
 def shown(name: str, value: object) -> str:
     """A setting's value as it may be printed: no secret, and no address that has a user, a password or a query."""
+    if isinstance(value, str) and _VARIABLE.fullmatch(value):
+        return value
     if is_secret(name) or isinstance(value, dict):  # which may hold anything
         return HIDDEN
     if isinstance(value, list | tuple):

@@ -430,8 +430,20 @@ def test_what_is_wrong_with_yaml_is_said_without_quoting_it(tmp_path: Path, valu
     assert "hunter" not in problem
 
 
-def test_no_setting_of_ours_is_taken_for_a_secret() -> None:
-    assert not [field.name for field in msgspec.structs.fields(Settings) if is_secret(field.name)]
+def test_no_setting_of_ours_holds_a_secret_only_the_name_of_its_variable() -> None:
+    fields = msgspec.structs.fields(Settings)
+    secret = {field.name for field in fields if is_secret(field.name)}
+    assert secret == {"voyage_key_from", "openai_key_from"}
+    for name in secret:
+        assert shown(name, "${MY_KEY}") == "${MY_KEY}", "which names a variable"
+        assert shown(name, "sk-0123456789") == "***"
+
+
+@pytest.mark.parametrize("name", ["voyage_key_from", "openai_key_from"])
+def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
+    (problem,) = read(tmp_path, "c.toml", f'{name} = "sk-0123456789"').problems
+    assert "it must be the name of a variable, as ${OPENAI_API_KEY}" in problem
+    assert "0123456789" not in problem
 
 
 def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp_path: Path) -> None:
