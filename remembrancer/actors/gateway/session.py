@@ -208,12 +208,12 @@ class Session:
         project = await anyio.to_thread.run_sync(project_of, directory)
         tree = await anyio.to_thread.run_sync(working_tree_of, directory)
         before = self._caller
-        if roots is not self._roots or (before is not None and before.project.id == project.id):
-            return
         known = ProjectRef(project.id, _as_text(project.path))
-        self._caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
-        self.directory = _as_text(str(tree))
-        if before is not None:
+        caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
+        if roots is not self._roots or caller == before:
+            return
+        self._caller, self.directory = caller, caller.directory
+        if before is not None and before.project != known:
             text = (
                 f"The client has named its directory late, or another one: from now on this session works in "
                 f"{known.path}. What it did until now belongs to {before.project.path}."

@@ -131,6 +131,11 @@ class SessionRegistry:
 
     def _connected(self, session: Conversation, caller: Caller) -> None:
         before = self._callers.get(session.key)
+        if before is not None and before.project == caller.project:  # another worktree: its memory is the same
+            self._callers[session.key] = caller
+            self._connection.set()
+            self._connection = anyio.Event()
+            return
         if before is not None and self._attendance.leave(session.key, has_said_end=True):  # it works elsewhere now
             self._put(self._operation(session, before, EndSession(before.session_id)), None)
         self._callers[session.key] = caller
