@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 
-from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold
+from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
 from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
@@ -186,3 +186,17 @@ async def test_a_question_is_never_answered_by_another_models_vectors(rig: Store
         new.announce()
         await rig.gateway.until(lambda now: now.embedding.model == "better words")
         changed.set()
+
+
+async def test_a_new_model_whose_vectors_are_not_whole_never_answers_for_the_old_one(rig: StoreRig) -> None:
+    old = await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
+        new.announce()
+        await until(lambda: new.jobs)
+        old.say(WorkerLeaving())
+        await rig.gateway.until(lambda now: now.embedding.models[0].workers == 0)
+        answer = await rig.gateway.recall("word3 of the harbour chronicle")
+        assert (answer.memories[0].id, [notice.code for notice in answer.notices]) == (ids[3], ["embedding_failed"])
+        assert not new.questions
