@@ -132,6 +132,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For so long can be undone what the consolidator did."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
     """The longest context that a hook gives an assistant; 0: none."""
+    http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """Where MCP is served over HTTP; 0: nowhere."""
+    http_host: Text = "127.0.0.1"
+    """The address to listen on. Another than this machine's own needs a token."""
+    http_hosts: Names = ()
+    """Names under which the server may be asked for, beside those of this machine."""
+    http_origins: Names = ()
+    """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
+    http_certificate: Text | None = None
+    """The PEM file of a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
     """Whether the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")

@@ -75,12 +75,11 @@ async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the
         new.announce()
         await until(lambda: len(new.jobs) >= 10)
         new.answer(new.jobs[:10])
-        await until(lambda: len(models_recorded(rig)) == 2)
+        await rig.gateway.until(lambda now: now.embedding.models[-1].pending == MANY - 10)
         await assert_found_by_meaning(rig, ids)
         assert not new.questions, "the old model answers"
         progress = (await models(rig))["next"]
-        assert (progress.choice, progress.total) == (OTHER, MANY)
-        assert 0 < progress.pending <= MANY - 10
+        assert (progress.choice, progress.total, progress.pending) == (OTHER, MANY, MANY - 10)
         late = await rig.gateway.store("word777 of the harbour chronicle")
         assert (await rig.gateway.embedding_of(late)).embedded, "new memories are found by the old model as well"
         await rig.restart()
@@ -137,3 +136,53 @@ async def test_a_model_that_cannot_be_loaded_changes_nothing(rig: StoreRig) -> N
         await assert_found_by_meaning(rig, ids)
         assert (await models(rig))["next"].error == "there is no such model"
         assert (await rig.gateway.describe()).embedding.error is None
+
+
+async def test_a_store_that_is_killed_before_the_change_is_written_down_still_has_the_old_vectors(
+    rig: StoreRig,
+) -> None:
+    old = await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True, credit=2 * MANY) as new:
+        new.announce()
+        await until(lambda: len(new.jobs) == MANY)
+        with closing(sqlite3.connect(rig.paths.catalog, isolation_level=None)) as another:
+            await rig.gateway.until(lambda now: bool(now.embedding.models[-1].total))
+            another.execute("BEGIN IMMEDIATE")  # nobody else can write
+            new.answer(new.jobs)
+            await rig.gateway.until(lambda now: now.embedding.model == "better words")
+            await assert_found_by_meaning(rig, ids)
+            await rig.store.kill()
+            assert models_recorded(rig) == {IDENTITY.key, BETTER.key}
+        await rig.start()
+        await announce_again(rig, old)
+        await rig.gateway.until_embedded()
+        await assert_found_by_meaning(rig, ids)
+        await announce_again(rig, new)
+        await rig.gateway.until(lambda now: now.embedding.model == "better words")
+        await until(lambda: models_recorded(rig) == {BETTER.key})
+        assert len(new.jobs) == MANY, "nothing was embedded twice"
+
+
+async def test_a_question_is_never_answered_by_another_models_vectors(rig: StoreRig) -> None:
+    """Two models of the same dimensions, which share no direction: mixed up, they would find the wrong memories."""
+    await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER) as new, anyio.create_task_group() as tasks:
+        changed = anyio.Event()
+
+        async def ask(first: int) -> None:
+            asked = 0
+            while not changed.is_set() or asked < 20:
+                place, asked = (first + 3 * asked) % MANY, asked + 1
+                answer = await rig.gateway.recall(f"word{place} of the harbour chronicle, {asked}", strategy="vector")
+                if not answer.notices:
+                    assert answer.memories[0].id == ids[place]
+
+        for first in range(3):
+            tasks.start_soon(ask, first)
+        new.announce()
+        await rig.gateway.until(lambda now: now.embedding.model == "better words")
+        changed.set()

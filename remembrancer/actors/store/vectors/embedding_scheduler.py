@@ -273,9 +273,9 @@ class EmbeddingScheduler:
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is no vector.
         """
-        work = next((work for work in self._works if model is not None and work.key == model), self.answering)
-        identity = work.identity
-        if identity is None or not work.queue.has_workers:
+        work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
+        identity = None if work is None else work.identity
+        if work is None or identity is None or not work.queue.has_workers:
             raise EmbeddingUnavailable("no embedding worker has a model loaded")
         key = (identity.key, text)
         if (cached := self._query_vectors.get(key)) is not None:
