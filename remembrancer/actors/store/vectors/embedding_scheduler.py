@@ -176,6 +176,12 @@ class EmbeddingScheduler:
         return self.answering.pending
 
     @property
+    def missing(self) -> int:
+        """How much cannot be found by meaning because the model that answers is new, and the old one is lost."""
+        work = self.answering
+        return 0 if self._state.active is None or self._is_active(work) or work.is_whole else work.pending
+
+    @property
     def is_busy(self) -> bool:
         """Whether anything waits for vectors of any model."""
         return any(work.pending for work in self._works)
