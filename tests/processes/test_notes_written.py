@@ -320,6 +320,10 @@ async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_as
         assert "Aurora" in hit["snippet"]
         assert token not in str(hit)
         assert await search("ferry to Helsinki", sources=["memory"]) == []
+        recalled = await client.call("recall_memories", query="ferry to Helsinki", sources=["memory", "sessions"])
+        (memory,) = recalled["memories"]
+        assert memory["path"] == str(transcript)
+        assert (memory["source"], memory["lines"]) == ("sessions", [1, 2])
         read = await client.call("memory_read", path=hit["path"], fromLine=2)
         assert (read["content"], read["fromLine"], read["totalLines"]) == ("Assistant: The Aurora, at seven.", 2, 2)
         refused = await client.call("memory_read", path=str(other))

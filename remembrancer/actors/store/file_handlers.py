@@ -36,6 +36,7 @@ from remembrancer.protocol.errors import (
     InvalidInput,
     MemoryUnavailable,
     RecordsUnusable,
+    RemembrancerError,
 )
 from remembrancer.protocol.files import (
     AskedSync,
@@ -290,6 +291,14 @@ class FileHandlers:
         return None if index is None else await self._read(partial(index.indexed_at, workspace.root))
 
     # --- The indexes.
+
+    async def open_all(self) -> None:
+        """Open every index that there is: of projects that nobody has used since the start, too."""
+        for project in self._files.catalog.projects():
+            try:
+                await self._index_of(project, make=False)
+            except RemembrancerError as error:
+                logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project: ProjectRef, *, make: bool = True) -> FileIndex | None:
         """The index of a project's files, opened; None where there is none and none is to be made.
