@@ -35,6 +35,7 @@ from remembrancer.protocol.errors import (
     EmbeddingUnavailable,
     InvalidInput,
     MemoryUnavailable,
+    RemembrancerError,
 )
 from remembrancer.protocol.files import (
     AskedSync,
@@ -286,6 +287,14 @@ class FileHandlers:
         return self._done[workspace][1] if workspace in self._done else indexed_at
 
     # --- The indexes.
+
+    async def open_all(self) -> None:
+        """Open every index that there is: of projects that nobody has used since the start, too."""
+        for project in self._files.catalog.projects():
+            try:
+                await self._index_of(project, make=False)
+            except RemembrancerError as error:
+                logger.warning("an index stays closed", extra={"project": project.id, "reason": error.message})
 
     async def _index_of(self, project: ProjectRef, *, make: bool = True) -> FileIndex | None:
         """The index of a project's files, opened; None where there is none and none is to be made.

@@ -167,7 +167,13 @@ class ReadHandlers:
             return answer
 
         with self._gate.serving():
-            return with_notices(*await answered(in_scope, search))
+            answer = with_notices(*await answered(in_scope, search))
+            if (missing := self._scheduler.missing) and request.strategy != "keyword":
+                text = (
+                    f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
+                )
+                answer = with_notices(answer, (Notice("partial_results", text),))
+            return answer
 
     def _reranking_within(self, context: RequestContext) -> Reranking | None:
         """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
