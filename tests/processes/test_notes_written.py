@@ -265,7 +265,8 @@ async def test_notes_are_written_once_however_often_processes_are_killed(
 
         async def kill() -> None:
             for role in itertools.cycle(("store", "gateway", "store", "indexer")):
-                await anyio.sleep(0.7)
+                await anyio.sleep(0.5)
+                await until(runtime.is_ready)  # or a busy machine would never have one that is
                 if done.is_set():
                     return
                 with contextlib.suppress(AssertionError, StopIteration, psutil.NoSuchProcess):  # it is being started
@@ -279,13 +280,13 @@ async def test_notes_are_written_once_however_often_processes_are_killed(
             done.set()
 
         async def is_all_there() -> bool:
-            return set(stored) <= set(log.read_text().splitlines())
+            return log.exists() and set(stored) <= set(log.read_text().splitlines())
 
         await until(is_all_there)
         await anyio.sleep(1)  # in which a repetition would come
     lines_there = log.read_text().splitlines()
     assert len(lines_there) == len(set(lines_there))
-    assert len(stored) > 20
+    assert len(stored) > 10
 
 
 async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(
