@@ -43,6 +43,7 @@ COMMANDS = {
     "config": ("remembrancer.commands.config", "the settings that count, and where each comes from"),
     "setup": ("remembrancer.commands.setup", "have an assistant's client start it: setup claude-code"),
     "doctor": ("remembrancer.commands.doctor", "look for what is wrong, and say what to do"),
+    "token": ("remembrancer.commands.token", "who may come over HTTP: token create NAME --project DIR"),
     "projects": ("remembrancer.commands.projects", "which projects are remembered, and when each was last used"),
     "backup": ("remembrancer.commands.backup", "write everything that cannot be made again into one file"),
     "export": ("remembrancer.commands.export", "write memories as JSON Lines"),

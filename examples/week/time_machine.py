@@ -49,7 +49,7 @@ RECORDS: Final[Columns] = {
     "topics": ("found_at",),
     "maintenance": ("done_at",),
 }
-CATALOG: Final[Columns] = {"projects": ("created_at", "last_used_at"), "models": ("last_used_at",)}
+CATALOG: Final[Columns] = {"projects": ("created_at", "last_used_at")}
 QUEUE: Final[Columns] = {"queued": ("queued_at",), "rejected": ("queued_at", "rejected_at")}
 NO_TIMES: Final[Columns] = {
     "memories": ("importance", "confidence"),

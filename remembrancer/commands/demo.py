@@ -1,8 +1,8 @@
 """`remembrancer demo`: what it does, on real text and in homes of its own, as an MCP client sees it.
 
 Four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows in the
-background, memories are changed and had back, a second embedder comes in, the store and the gateway are killed, and all
-that was acknowledged is there.
+background, memories are changed and had back, notes and an earlier session are found, a second embedder comes in, the
+store and the gateway are killed, and all that was acknowledged is there.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from remembrancer.protocol.paths import RuntimePaths
 SESSIONS: Final = 4
 BULK: Final = 2000
 PROJECT: Final = "project"
+TRANSCRIPTS: Final = "transcripts"
 DURING_OUTAGE: Final = 200
 MANY: Final = 100
 """Pending embeddings from which a rate says something."""
@@ -167,6 +168,7 @@ async def show_system(home: Path, console: Console) -> bool:
         await demo.remember()
         await demo.ask()
         await demo.change_their_minds()
+        await demo.read_what_is_in_files()
         await demo.embed()
         await demo.lose_the_store()
         await demo.lose_the_gateway()
@@ -190,7 +192,14 @@ class Demo:
         project.mkdir()
         for number in range(SESSIONS):
             began = time.perf_counter()
-            self.clients.append(await stack.enter_async_context(Client(server(self.home, project))))
+            session = server(
+                self.home,
+                project,
+                REMEMBRANCER_TOOLSETS="memory,files",
+                REMEMBRANCER_TRANSCRIPTS="true",
+                REMEMBRANCER_TRANSCRIPTS_PATH=str(self.home / TRANSCRIPTS / "*.jsonl"),
+            )
+            self.clients.append(await stack.enter_async_context(Client(session)))
             took_ms = (time.perf_counter() - began) * 1000
             self.console.print(f"  session {number + 1} is connected after {took_ms:,.0f} ms")
 
@@ -291,6 +300,32 @@ class Demo:
         used = context["tokens_used"]
         self._promise(f"the context has {used} tokens of {CONTEXT_TOKENS} allowed", used <= CONTEXT_TOKENS)
 
+    async def read_what_is_in_files(self) -> None:
+        """A note that is edited by hand is found, and one that an assistant appends to; so is an earlier session."""
+        self.console.rule("[bold]A note by hand, and an earlier session")
+        note = self.home / PROJECT / "memory" / "deployment.md"
+        note.parent.mkdir()
+        note.write_text("# Deployment\n\nThe canary runs for one hour before we roll out.\n")
+        question = "how long does the canary run?"
+        await self._promise_found("a note that was written by hand is found", question, "one hour")
+        note.write_text(note.read_text().replace("one hour", "two days"))
+        await self._promise_found("and so is what it says after it was edited", question, "two days")
+        await call(
+            self.clients[1], "memory_store", path="memory/deployment.md", content="- It may be cut short by Ana."
+        )
+        whole = "# Deployment\n\nThe canary runs for two days before we roll out.\n\n- It may be cut short by Ana.\n"
+        self._promise("what an assistant appends is in the file, beside what a person wrote", note.read_text() == whole)
+        transcript = self.home / TRANSCRIPTS / "yesterday.jsonl"
+        transcript.parent.mkdir()
+        about = {"cwd": str(note.parent.parent), "sessionId": "yesterday", "timestamp": "2026-01-05T09:00:00Z"}
+        said = (("user", "Why is the export slow?"), ("assistant", "It reads every invoice twice: the cache is cold."))
+        lines = [
+            {"type": role, "uuid": role, "message": {"role": role, "content": text}, **about} for role, text in said
+        ]
+        transcript.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        await call(self.clients[0], "memory_sync", source="sessions")
+        await self._promise_found("what was said in an earlier session is found", "slow export", "the cache is cold")
+
     async def embed(self) -> None:
         """The rate of one embedder, and of two when the second comes while the first is at work."""
         self.console.rule("[bold]A second embedder under load")
@@ -380,6 +415,21 @@ class Demo:
         self.console.print(f"  {'[green]✓' if kept else '[red]✗'}[/] {text}")
         if not kept:
             self.broken.append(text)
+
+    async def _promise_found(self, text: str, question: str, said: str) -> None:
+        """That a search of the files finds it, and how soon."""
+        began = time.perf_counter()
+
+        async def found() -> bool:
+            answer = await call(self.clients[2], "memory_search", query=question)
+            return any(said in each["snippet"] for each in answer.get("results", ()))
+
+        kept = True
+        try:
+            await until(found)
+        except TimeoutError:
+            kept = False
+        self._promise(f"{text}, after {time.perf_counter() - began:.1f} s", kept)
 
     async def _store(
         self,

@@ -33,7 +33,7 @@ from remembrancer.commands.runtime_client import ask_status, paths_here
 from remembrancer.commands.setup import probe
 from remembrancer.commands.status import NEARLY_FULL_BYTES, find_problems
 from remembrancer.config.reading import load_configuration
-from remembrancer.config.settings import Settings, model_choices
+from remembrancer.config.settings import REMOTE_ENGINES, Settings, model_choices
 from remembrancer.protocol.control import RuntimeStatus
 from remembrancer.protocol.errors import (
     ConfigurationError,
@@ -45,6 +45,7 @@ from remembrancer.protocol.errors import (
     is_disk_full,
 )
 from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.work import ModelChoice
 
 Status = Literal["ok", "warning", "problem"]
 MARKS: Final[dict[Status, str]] = {
@@ -226,14 +227,16 @@ def check_model(at: Examination) -> Finding:
     from remembrancer.actors.embedder.workers import load_engine
     from remembrancer.actors.store.vectors.models import ModelState
 
-    last_key = None
+    state = ModelState.read(None, model_choices(at.settings)[0])
     if at.paths.catalog.exists():
         with suppress(sqlite3.Error), opened(at.paths.catalog) as connection:  # the records' own check tells of that
             row = connection.execute("SELECT state FROM models").fetchone()
-            active = ModelState.read(row and row[0], model_choices(at.settings)[0]).active
-            last_key = active and active.identity.key
+            state = ModelState.read(row and row[0], state.configured)
+    choice, last_key = state.chosen, state.active and state.active.identity.key
+    if choice.engine in REMOTE_ENGINES:
+        return _check_provider(at, choice)
     try:
-        model = load_engine(at.settings, 1).identity
+        model = load_engine(msgspec.structs.replace(at.settings, engine=choice.engine, model=choice.model), 1).identity
     except ModelUnusable as error:
         return Finding("problem", error.message, "until it is mended, search is by keyword only")
     found = f"{model.model} by {model.engine}, {model.dimensions} dimensions: the weights are there, and can be loaded"
@@ -241,6 +244,18 @@ def check_model(at: Examination) -> Finding:
         advice = "nothing to do: everything is embedded again in the background"
         return Finding("warning", f"{found}; the present vectors are of {last_key}", advice)
     return Finding("ok", found)
+
+
+def _check_provider(at: Examination, choice: ModelChoice) -> Finding:
+    """What the runtime says of a provider: its key is not for this process to have."""
+    models = at.runtime.store.embedding.models if at.runtime is not None and at.runtime.store is not None else ()
+    model = next((each for each in models if each.choice == choice), None)
+    name = f"{choice.model} by {choice.engine}"
+    if model is None:
+        return Finding("ok", f"{name}: a runtime that is up says whether it answers")
+    if model.error is not None:
+        return Finding("problem", f"{name}: {model.error}", "until it is mended, the fallback answers")
+    return Finding("ok", f"{name}, {model.dimensions} dimensions: it answers")
 
 
 # --- the home ---

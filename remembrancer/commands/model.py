@@ -82,5 +82,5 @@ def describe(model: ModelProgress) -> str:
     if model.answers and model.role != "active":
         parts.append("answers questions meanwhile")
     if not model.workers:
-        parts.append(model.error or "no worker")
+        parts.append(model.error or "no worker yet")
     return ", ".join(parts)

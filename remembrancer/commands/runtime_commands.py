@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from remembrancer.actors.launcher.children import Command, actor_command
@@ -37,13 +38,25 @@ def up(argv: list[str], command: Command = actor_command) -> int:
         epilog="exit status: 0 stopped in order, 5 up already, 6 the home cannot be used, 7 a setting is wrong",
     )
     parser.add_argument("--embedders", type=int, metavar="N", help="embedding workers at the start (0 to 64)")
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const=_default_address(os.environ),
+        metavar="[HOST:]PORT",
+        help="serve MCP over HTTP as well (default: 127.0.0.1:8080)",
+    )
     parser.add_argument("--for-sessions", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--secrets-on-stdin", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
     home = locate(os.environ)
+    address = None if arguments.http is None else _address(arguments.http)
+    if address is not None:
+        _prepare_tokens(home, address[0], os.environ.get("FLOOD_MEMORY_AUTH_TOKEN"))
     runtime = Runtime(
         RuntimePaths(home.directory),
-        lambda: _load_configuration(arguments.embedders),
+        lambda: _load_configuration(arguments.embedders, address),
         environ=os.environ,
+        secrets=json.load(sys.stdin.buffer) if arguments.secrets_on_stdin else None,
         command=command,
         for_sessions=arguments.for_sessions,
         in_memory=home.in_memory,
@@ -56,16 +69,51 @@ def up(argv: list[str], command: Command = actor_command) -> int:
     return exit_codes.OK
 
 
-def _load_configuration(embedders: int | None) -> Configuration:
+def _default_address(environ: Mapping[str, str]) -> str:
+    return f"{environ.get('FLOOD_MEMORY_HOST', '127.0.0.1')}:{environ.get('FLOOD_MEMORY_PORT', '8080')}"
+
+
+def _address(text: str) -> tuple[str, int]:
+    """A host and a port. Raises `InvalidInput`."""
+    from remembrancer.protocol.errors import InvalidInput
+
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InvalidInput(f"--http wants [HOST:]PORT with a port from 1 to 65535, not {text[:60]!r}")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def _prepare_tokens(home: Home, host: str, token: str | None) -> None:
+    """Take in the token that a variable gives. Raises `InvalidInput` where others could come and none is needed."""
+    from remembrancer.config.tokens import LOOPBACK, Tokens
+    from remembrancer.protocol.errors import InvalidInput
+
+    tokens = Tokens(home.directory)
+    if token:
+        tokens.create("FLOOD_MEMORY_AUTH_TOKEN", (str(home.directory),), time.time(), token=token, replace=True)
+    if not tokens.all():
+        if host not in LOOPBACK:
+            raise InvalidInput(
+                f"{host} can be reached from elsewhere, and nobody would need a token: "
+                "'remembrancer token create NAME' makes one; or listen on 127.0.0.1"
+            )
+        print(
+            "There is no token: every program of this machine may come ('remembrancer token create').", file=sys.stderr
+        )
+
+
+def _load_configuration(embedders: int | None, address: tuple[str, int] | None) -> Configuration:
     import msgspec
 
     from remembrancer.actors.launcher.supervision import check_embedders
     from remembrancer.config.reading import load_configuration
 
     configuration = load_configuration(os.environ)
-    if embedders is None:
-        return configuration
-    settings = msgspec.structs.replace(configuration.settings, embedders=check_embedders(embedders))
+    settings = configuration.settings
+    if embedders is not None:
+        settings = msgspec.structs.replace(settings, embedders=check_embedders(embedders))
+    if address is not None:
+        settings = msgspec.structs.replace(settings, http_host=address[0], http_port=address[1])
     return configuration._replace(settings=settings)
 
 

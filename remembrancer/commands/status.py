@@ -45,7 +45,7 @@ ADVICE: Final = {
 }
 """By the state of a process."""
 PROCESS_FIELDS: Final = ("role", "name", "pid", "state", "restarts", "uptime_s", "rss_bytes", "error")
-GATEWAY_FIELDS: Final = ("sessions", "store", "store_attempts", "store_next_attempt_s")
+GATEWAY_FIELDS: Final = ("sessions", "http", "store", "store_attempts", "store_next_attempt_s")
 CONSOLIDATOR_FIELDS: Final = ("job", "finished", "failed", "error")
 INDEXER_FIELDS: Final = ("workspaces", "files", "syncs", "watching", "error")
 COLOURS: Final[dict[ProcessState, str]] = {"ready": "green", "starting": "cyan", "failed": "red", "unresponsive": "red"}
@@ -141,6 +141,10 @@ def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
             whose = "the user's memory" if lane == "user" else f"the project {lane}"
             found.append(
                 Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
+            )
+        if gateway.http_error is not None:
+            found.append(
+                Problem(gateway.http_error, "mend that, and start the runtime anew; sessions are served meanwhile")
             )
         if gateway.queue_damage is not None:
             found.append(Problem(gateway.queue_damage, "delete the file set aside when it is not needed"))
@@ -259,6 +263,8 @@ def _work(status: RuntimeStatus) -> list[str]:
             lines.append(f"            {embedding.dead_letters} without vectors: {embedding.dead_letter_error or ''}")
     if status.gateway is not None:
         rejected = f", {status.gateway.queue_rejected} rejected" if status.gateway.queue_rejected else ""
+        if status.gateway.http is not None:
+            lines.append(f"http        {status.gateway.http}")
         lines.append(f"sessions    {status.gateway.sessions}; writes queued: {status.gateway.queue_depth}{rejected}")
     if status.consolidator is not None:
         health = status.consolidator

@@ -67,6 +67,11 @@ FOREIGN_KEYS: Final = {
     "sync.intervalMinutes": "sync_interval_s",
     "store.path": "index_file",
     "store.cache.maxEntries": "embedding_cache_entries",
+    "embedding.model": "model",
+    "embedding.batch.maxTokens": "provider_batch_tokens",
+    "embedding.batch.concurrency": "provider_requests",
+    "secrets.VOYAGE_API_KEY": "voyage_key_from",
+    "secrets.OPENAI_API_KEY": "openai_key_from",
 }
 """In a file, to our setting. A dot stands between the name of a section and a name in it."""
 SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
@@ -74,14 +79,22 @@ SECONDS: Final = {"sync.watchDebounceMs": 0.001, "sync.intervalMinutes": 60.0}
 CACHE_SWITCH: Final = "store.cache.enabled"
 EXTENSION: Final = "store.vectorExtensionPath"
 _INDEX_NAME: Final = re.compile(r"(?!memory\.db)[\w-][\w.-]{0,60}", re.ASCII)
-SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, CACHE_SWITCH, EXTENSION})
+PROVIDERS: Final = {
+    "embedding.provider": ("engine", "model"),
+    "embedding.fallback": ("fallback_engine", "fallback_model"),
+}
+"""Which say what makes the vectors, to our settings of the engine and of its model."""
+REMOTE: Final = ("voyage", "openai")
+LOCAL: Final = "local"
+LOCAL_MODEL: Final = "embedding.local.model"
+BATCH_SWITCH: Final = "embedding.batch.enabled"
+SWITCHES: Final = (CACHE_SWITCH, BATCH_SWITCH)
+SECTION_KEYS: Final = frozenset({*FOREIGN_KEYS, *PROVIDERS, *SWITCHES, EXTENSION, LOCAL_MODEL})
 DB_PATH: Final = "db_path"
 DIMENSIONS: Final = "embedding_dimensions"
 KNOWN_DIMENSIONS: Final = {"all-MiniLM-L6-v2": 384}
 
-UNUSED_KEYS: Final = frozenset(
-    {"namespace", "database", "remote_url", "remote_user", "remote_pass", "embedding", "secrets"}
-)
+UNUSED_KEYS: Final = frozenset({"namespace", "database", "remote_url", "remote_user", "remote_pass"})
 """In a file: accepted with any value, and without effect in this release."""
 
 SYNONYMS: Final = {"log_level": {"warn": "warning"}}
@@ -179,10 +192,36 @@ class _Reader:
         for name, value in content.items():
             if name not in ours:
                 self._take_foreign_key(name, value, Origin(name, file))
-        for name, value in ours.items():
-            self._take(name, value, Origin(name, file), strict=True)
         if content.get(CACHE_SWITCH) is False:
             self._take(FOREIGN_KEYS["store.cache.maxEntries"], 0, Origin(CACHE_SWITCH, file), strict=True)
+        self._take_local_model(content.get(LOCAL_MODEL), content, file)
+        for name, value in ours.items():
+            self._take(name, value, Origin(name, file), strict=True)
+
+    def _take_local_model(self, model: object, content: Mapping[str, object], file: Path) -> None:
+        """Which engine `local` is follows from its model; where nothing is `local`, only the default can be one."""
+        origin = Origin(LOCAL_MODEL, file)
+        default = DEFAULT_MODELS[_FIELDS["engine"].default]
+        if not isinstance(model, str | None) or (model is not None and not _is_text(model)):
+            self.problems.append(f"{origin} has a value that is not allowed: it must be the name of a model")
+            return
+        if model is not None and model.lower().endswith(".gguf"):
+            self.problems.append(
+                f"{origin} is a GGUF file, which no engine here runs: name {default}, or a model of the "
+                "sentence-transformers library"
+            )
+            return
+        users = [name for name in PROVIDERS if content.get(name) == LOCAL]
+        if model not in (None, default) and not users:
+            self.problems.append(f"{origin} would not be used: the last resort is {default}, unless fallback is local")
+        for name in users:
+            engine, its_model = PROVIDERS[name]
+            local = "onnx" if model in (None, default) else "sentence-transformers"
+            self._take(engine, local, Origin(name, file), strict=True)
+            self._values.pop(its_model, None)  # embedding.model is the one of a remote provider
+            self._origins.pop(its_model, None)
+            if model is not None:
+                self._take(its_model, model, origin, strict=True)
 
     def _without_sections(self, file: Path, content: Mapping[str, object], section: str = "") -> dict[str, object]:
         """The names and values of a file, those in the sections of another server under names with dots."""
@@ -265,9 +304,19 @@ class _Reader:
             if name in SECONDS and isinstance(value, int | float) and not isinstance(value, bool):
                 value *= SECONDS[name]
             self._take(FOREIGN_KEYS[name], value, origin, strict=True)
-        elif name == CACHE_SWITCH:
+        elif name in PROVIDERS:
+            if value in REMOTE:
+                self._take(PROVIDERS[name][0], value, origin, strict=True)
+            elif value != LOCAL and not (value is None and name != "embedding.provider"):
+                allowed_here = ", ".join((*REMOTE, LOCAL))
+                self.problems.append(f"{origin} has a value that is not allowed: it must be one of {allowed_here}")
+        elif name in SWITCHES:
             if not isinstance(value, bool):
                 self.problems.append(f"{origin} has a value that is not allowed: it must be true or false")
+            elif name == BATCH_SWITCH and not value:
+                self.problems.append(f"{origin} must be true: make batches small with embedding.batch.maxTokens")
+        elif name == LOCAL_MODEL:
+            return  # with the others
         elif name == EXTENSION:
             if value is not None:
                 self.problems.append(
@@ -366,6 +415,7 @@ def _is_text(value: str) -> bool:
 
 HIDDEN: Final = "***"
 _SECRET_NAME: Final = re.compile("pass|secret|token(?!s)|keys?(?![a-z])", re.IGNORECASE)
+_VARIABLE: Final = re.compile(r"\$\{\w+\}")
 _HARMLESS_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^@?#]*", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 
@@ -382,6 +432,8 @@ def holds_secret(name: str, value: object) -> bool:
 
 def shown(name: str, value: object) -> str:
     """A setting's value as it may be printed: no secret, and no address that has a user, a password or a query."""
+    if isinstance(value, str) and _VARIABLE.fullmatch(value):
+        return value
     if is_secret(name) or isinstance(value, dict):  # which may hold anything
         return HIDDEN
     if isinstance(value, list | tuple):

@@ -13,6 +13,7 @@ from msgspec import Meta
 from remembrancer.memory.decay import DEFAULT_MAINTENANCE, ArchiveRule, MaintenanceRules
 from remembrancer.memory.promotion import DEFAULT_PROMOTION, PromotionRules
 from remembrancer.memory.tokens import LEAST_CHUNK_TOKENS
+from remembrancer.protocol.paths import NETWORK_VARIABLES
 from remembrancer.protocol.work import ModelChoice
 
 PREFIX: Final = "REMEMBRANCER_"
@@ -23,6 +24,9 @@ Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 LongSeconds = Annotated[float, Meta(gt=0, le=3_153_600_000)]
 Weight = Annotated[float, Meta(ge=0, le=1)]
 Text = Annotated[str, Meta(min_length=1, pattern=r"^[^\0]+$")]
+Url = Annotated[str, Meta(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
+Variable = Annotated[str, Meta(pattern=r"^\$\{[A-Za-z_][A-Za-z0-9_]*\}$")]
+"""The name of a variable with a secret, never the secret."""
 Names = tuple[Text, ...]
 """In a variable they are separated by commas."""
 
@@ -34,10 +38,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Whether the home is on disk, or in memory and gone with the runtime."""
     embedders: Annotated[int, Meta(ge=0, le=64)] = 1
     """Embedding workers at the start."""
-    engine: Literal["onnx", "sentence-transformers"] = "onnx"
-    """What makes the vectors; `sentence-transformers` is an extra."""
+    engine: Literal["onnx", "sentence-transformers", "voyage", "openai"] = "onnx"
+    """What makes the vectors; `sentence-transformers` is an extra, and the last two send texts to a provider."""
     model: str | None = None
     """The model's name, or the absolute path of a directory with it; None: the engine's own."""
+    fallback_engine: Literal["onnx", "sentence-transformers", "voyage", "openai"] | None = None
+    """What answers while a provider cannot; after it, and without it, the default model does."""
+    fallback_model: Text | None = None
+    """The fallback's model; None: that engine's own."""
+    voyage_url: Url = "https://api.voyageai.com/v1"
+    """Where Voyage's API is."""
+    voyage_key_from: Variable = "${VOYAGE_API_KEY}"
+    """The variable that holds the key."""
+    openai_url: Url = "https://api.openai.com/v1"
+    """Where OpenAI's API is, or one like it: of Ollama, LM Studio, vLLM or TEI."""
+    openai_key_from: Variable = "${OPENAI_API_KEY}"
+    """The variable that holds the key, where one is needed."""
+    provider_batch_tokens: Annotated[int, Meta(ge=512, le=100_000)] = 8000
+    """Tokens of one request to a provider."""
+    provider_requests: Annotated[int, Meta(ge=1, le=32)] = 4
+    """Requests to a provider at once."""
+    provider_timeout_s: Seconds = 30.0
+    """How long one request for passages may take."""
     embedder_threads: Annotated[int, Meta(ge=0, le=256)] = 0
     """Threads of one worker; 0 shares out the machine's cores."""
     idle_timeout_s: Seconds = 300.0
@@ -110,6 +132,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """For so long can be undone what the consolidator did."""
     hook_context_length: Annotated[int, Meta(ge=0, le=8000)] = 1000
     """The longest context that a hook gives an assistant; 0: none."""
+    http_port: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """Where MCP is served over HTTP; 0: nowhere."""
+    http_host: Text = "127.0.0.1"
+    """The address to listen on. Another than this machine's own needs a token."""
+    http_hosts: Names = ()
+    """Names under which the server may be asked for, beside those of this machine."""
+    http_origins: Names = ()
+    """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
+    http_certificate: Text | None = None
+    """The PEM file of a TLS certificate and its private key; None: no TLS."""
     notes: bool = True
     """Whether the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
@@ -127,7 +159,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     transcripts_delta_bytes: Annotated[int, Meta(ge=1)] = 100_000
     """A transcript is read again when it has grown by so much,"""
     transcripts_delta_messages: Annotated[int, Meta(ge=1)] = 50
-    """or by so many lines, or when its session is over."""
+    """or by so many lines, or when nothing has come for five minutes."""
     chunk_tokens: Annotated[int, Meta(ge=LEAST_CHUNK_TOKENS, le=8000)] = 400
     """Tokens of a chunk of a file, at most."""
     chunk_overlap: Annotated[int, Meta(ge=0, le=4000)] = 80
@@ -164,6 +196,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 DEFAULT_MODELS: Final = {
     "onnx": "all-MiniLM-L6-v2",
     "sentence-transformers": "all-MiniLM-L6-v2",
+    "voyage": "voyage-3-large",
+    "openai": "text-embedding-3-small",
 }
 """By engine."""
 REMOTE_ENGINES: Final = frozenset({"voyage", "openai"})
@@ -219,7 +253,22 @@ def maintenance_rules(settings: Settings) -> MaintenanceRules:
 
 def model_choices(settings: Settings) -> tuple[ModelChoice, tuple[ModelChoice, ...]]:
     """The model that the settings ask for, and those that stand in where that is a provider's."""
-    return ModelChoice(settings.engine, settings.model or DEFAULT_MODELS[settings.engine]), ()
+    fallbacks = [ModelChoice("onnx", DEFAULT_MODELS["onnx"])]
+    if (engine := settings.fallback_engine) is not None:
+        fallbacks.insert(0, ModelChoice(engine, settings.fallback_model or DEFAULT_MODELS[engine]))
+    return ModelChoice(settings.engine, settings.model or DEFAULT_MODELS[settings.engine]), tuple(fallbacks)
+
+
+def key_variable(settings: Settings, engine: str) -> str:
+    """The variable with a provider's key, as it is written in the settings; empty for an engine without one."""
+    return {"voyage": settings.voyage_key_from, "openai": settings.openai_key_from}.get(engine, "")
+
+
+def secret_variables(settings: Settings, engine: str) -> frozenset[str]:
+    """The variables that a worker with that engine gets, and no other process: the key, and the way out."""
+    if engine not in REMOTE_ENGINES:
+        return frozenset()
+    return NETWORK_VARIABLES | {key_variable(settings, engine).strip("${}")}
 
 
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(Settings)}
@@ -239,7 +288,10 @@ def _in_words(schema: dict[str, Any]) -> str:
     if kind == "array":
         return "texts (in a variable separated by commas)"
     if kind not in ("integer", "number"):
-        return {"boolean": "true or false", "null": "none"}.get(kind, "a text")
+        pattern = schema.get("pattern", "")
+        patterns = {"^https?": "a URL without a user", "^\\$": "the name of a variable, as ${OPENAI_API_KEY}"}
+        text = next((words for begin, words in patterns.items() if pattern.startswith(begin)), "a text")
+        return {"boolean": "true or false", "null": "none"}.get(kind, text)
     noun = "a whole number" if kind == "integer" else "a number"
     low, above, high = (schema.get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))
     if above is not None:

@@ -1,20 +1,26 @@
-"""Which files of a workspace are read, by the settings: the notes of a project. Looks at the disk, writes nothing."""
+"""Which files are read for a workspace, by the settings: its notes, and the transcripts of sessions in it."""
 
 from __future__ import annotations
 
+import glob
 import os
+import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
+from remembrancer.memory.transcripts import Position, Turn, read_turns
 from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
+MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
+PIECE_BYTES: Final = 4 * 1024 * 1024
+"""So much of a transcript is read at once."""
 MOST_SKIPPED: Final = 100
 """Files that are named as passed over; there may be more."""
 
@@ -44,7 +50,57 @@ def workspace_root(directory: str, settings: Settings) -> str:
 
 def has_files(root: Path, settings: Settings) -> bool:
     """Whether a workspace has anything that could be read: a few questions to the disk."""
-    return any(path.exists() for path in note_paths(root, settings))
+    return any(path.exists() for path in note_paths(root, settings)) or any(transcript_paths(root, settings))
+
+
+def transcript_paths(root: Path, settings: Settings) -> Iterator[Path]:
+    """The transcripts that may be of sessions in a workspace. Which are, `is_of_workspace` says of what is in them."""
+    if not settings.transcripts:
+        return
+    name = _folder_name(root)
+    for found in glob.iglob(str(Path(settings.transcripts_path).expanduser()), recursive=True):  # noqa: PTH207 - absolute
+        path = Path(found)
+        folders = [part for part in path.parts if part.startswith("-")]
+        if folders and not any(folder == name or folder.startswith(f"{name}-") for folder in folders):
+            continue
+        if path.is_dir():
+            yield from sorted(path.glob("*.jsonl"))
+        elif path.suffix == ".jsonl":
+            yield path
+
+
+def _folder_name(root: Path) -> str:
+    """The folder in which Claude Code keeps the transcripts of sessions in a directory."""
+    return re.sub(r"[^A-Za-z0-9]", "-", str(root))
+
+
+def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
+    """Whether the session of a transcript worked in a workspace, by the directory that it says, or else its folder."""
+    if directory:
+        return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
+    return _folder_name(root) in transcript.parts
+
+
+def turns_after(
+    transcript: BinaryIO, position: Position, seen: Collection[str] = ()
+) -> tuple[list[Turn], Position] | None:
+    """What a transcript says after a position, as `read_turns`, and read in pieces: it may be large."""
+    turns: list[Turn] = []
+    known = set(seen)
+    size = PIECE_BYTES
+    while True:
+        transcript.seek(position.start)
+        data = transcript.read(size)
+        read = read_turns(data, position, known)
+        if read is None:
+            return None
+        more, after = read
+        turns += more
+        known |= {turn.uuid for turn in more}
+        if len(data) < size:
+            return turns, after
+        size = 2 * size if after.offset == position.offset else PIECE_BYTES  # a line longer than a piece
+        position = after
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:
@@ -55,33 +111,37 @@ def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedF
     found: dict[tuple[int, int], FoundFile] = {}
     skipped: list[SkippedFile] = []
     real_root = Path(os.path.realpath(root))
-    for start in note_paths(root, settings):
-        for path in _files_below(start):
-            shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-            reason = None
-            try:
-                shown.encode()
-                about = path.stat()
-                outside = path.is_relative_to(root) and not Path(os.path.realpath(path)).is_relative_to(real_root)
-                if outside:
-                    reason = "a link out of the workspace"
-                elif not stat.S_ISREG(about.st_mode):
-                    reason = "no ordinary file"
-                elif about.st_size > MAX_FILE_BYTES:
-                    reason = f"larger than {MAX_FILE_BYTES // 1024 // 1024} MB"
-            except FileNotFoundError:
-                if path.is_symlink():
-                    skipped.append(SkippedFile(shown, "a link to nothing"))
-                continue
-            except UnicodeEncodeError:
-                shown, reason = shown.encode(errors="replace").decode(), "its name is not UTF-8"
-            except OSError as error:
-                reason = f"it cannot be read: {error.strerror}"
-            if reason is not None:
-                skipped.append(SkippedFile(shown, reason))
-            else:
-                key = (about.st_dev, about.st_ino)
-                found.setdefault(key, FoundFile(shown, path, "notes", about.st_mtime_ns, about.st_size))
+    notes = (path for start in note_paths(root, settings) for path in _files_below(start))
+    sources: list[tuple[FileSource, Iterator[Path], int]] = [
+        ("notes", notes, MAX_FILE_BYTES),
+        ("sessions", transcript_paths(root, settings), MAX_TRANSCRIPT_BYTES),
+    ]
+    for source, path, most in ((source, path, most) for source, paths, most in sources for path in paths):
+        shown = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+        reason = None
+        try:
+            shown.encode()
+            about = path.stat()
+            outside = path.is_relative_to(root) and not Path(os.path.realpath(path)).is_relative_to(real_root)
+            if outside:
+                reason = "a link out of the workspace"
+            elif not stat.S_ISREG(about.st_mode):
+                reason = "no ordinary file"
+            elif about.st_size > most:
+                reason = f"larger than {most // 1024 // 1024} MB"
+        except FileNotFoundError:
+            if path.is_symlink():
+                skipped.append(SkippedFile(shown, "a link to nothing"))
+            continue
+        except UnicodeEncodeError:
+            shown, reason = shown.encode(errors="replace").decode(), "its name is not UTF-8"
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror}"
+        if reason is not None:
+            skipped.append(SkippedFile(shown, reason))
+        else:
+            key = (about.st_dev, about.st_ino)
+            found.setdefault(key, FoundFile(shown, path, source, about.st_mtime_ns, about.st_size))
     return sorted(found.values(), key=lambda file: file.shown), skipped[:MOST_SKIPPED]
 
 

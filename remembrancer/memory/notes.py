@@ -25,20 +25,27 @@ _ITEM: Final = re.compile(r"\s*(?:[-*+]|\d{1,9}[.)])\s")
 _HEADING: Final = re.compile(r"(#{1,6})(?:[ \t]+|$)(.*?)[ \t#]*$")
 
 
+def directories_of(places: Sequence[str]) -> tuple[str, ...]:
+    """The directories among the places of notes, each with one slash at its end: all that are no Markdown file."""
+    return tuple(
+        f"{PurePosixPath(place)}/" for place in places if place.endswith("/") or not place.lower().endswith(".md")
+    )
+
+
 def daily_note(at: float, places: Sequence[str]) -> str:
     """The log of the day of that moment (seconds since the epoch), in this machine's time, in the first directory.
 
     Raises:
         InvalidInput: there is no directory among the places.
     """
-    directory = next((place for place in places if place.endswith("/")), None)
-    if directory is None:
+    directories = directories_of(places)
+    if not directories:
         raise InvalidInput(f"path is missing: it must be one of {', '.join(places)}", field="path")
-    return f"{directory}{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}.md"
+    return f"{directories[0]}{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}.md"
 
 
 def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
-    """A note's path relative to its workspace, as `places` (files, and directories with a slash at the end) allow it.
+    """A note's path relative to its workspace, as `places` (files and directories) allow it.
 
     Only the text is looked at: where links lead is for whoever opens the file.
 
@@ -58,13 +65,15 @@ def clean_note_path(path: str, root: str, places: Sequence[str]) -> str:
             raise _refused(path, "has a name of more than 200 bytes", places)
     if pure.suffix.lower() != ".md":
         raise _refused(path, "is no Markdown file: its name must end in .md", places)
-    if not any(name.startswith(f"{place.rstrip('/')}/") if place.endswith("/") else name == place for place in places):
+    if not (name.startswith(directories_of(places)) or name in {str(PurePosixPath(place)) for place in places}):
         raise _refused(path, "is none of the project's notes", places)
     return name
 
 
 def _refused(path: str, why: str, places: Sequence[str]) -> InvalidInput:
-    allowed = ", ".join(f"{place}*.md" if place.endswith("/") else place for place in places)
+    directories = directories_of(places)
+    files = [place for place in places if f"{PurePosixPath(place)}/" not in directories]
+    allowed = ", ".join([*files, *(f"{directory}*.md" for directory in directories)])
     return InvalidInput(f"{shown(path)} {why} (notes are {allowed})", field="path")
 
 

@@ -85,7 +85,10 @@ _DATES: Final = words(
     "sundays january february march april may june july august september october november december daily weekly "
     "monthly hourly nightly yearly first second third fourth fifth sixth seventh eighth ninth tenth morning evening"
 )
-_NUMBERED: Final = words("issue pr ticket bug task step phase stage chapter part section case sprint milestone level")
+_NUMBERED: Final = words(
+    "issue pr ticket bug task step phase stage chapter part section case sprint milestone level note item entry line "
+    "message question lesson experiment attempt run round page figure table example"
+)
 """A number after one of these names a thing."""
 _MANY: Final = words("depend rely consist subscribe react lik love enjoy support speak")
 """Stems of what takes several values beside one another."""
@@ -125,6 +128,8 @@ class _Said:
 
 
 Listed = TypeVar("Listed", bound=ListedMemory)
+NAMED: Final = 3
+"""Ids of newer memories that an answer names with an older one, the newest first."""
 
 
 def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
@@ -134,17 +139,19 @@ def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
     What happened once is not replaced by what happened later.
     """
     marked: dict[str, Listed] = {}
+    behind: dict[str, tuple[str, ...]] = {}
     for memory in memories:
         newer = [
             other.id
-            for other in memories
+            for other in sorted(memories, key=lambda each: -each.happened_at)
             if other.happened_at > memory.happened_at
             and memory.type != "episodic"
             and (other.scope == "user") == (memory.scope == "user")
             and other.id not in memory.superseded_by + memory.possibly_superseded_by
             and replaces(other.content, memory.content)
         ]
-        told = (*memory.possibly_superseded_by, *newer)
+        behind[memory.id] = (*memory.superseded_by, *memory.possibly_superseded_by, *newer)
+        told = (*memory.possibly_superseded_by, *newer)[:NAMED]
         marked[memory.id] = msgspec.structs.replace(memory, possibly_superseded_by=told) if newer else memory
     ordered: dict[str, Listed] = {}
     waiting: set[str] = set()
@@ -153,7 +160,7 @@ def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
         if memory.id in ordered or memory.id in waiting:
             return
         waiting.add(memory.id)
-        for newer in (*memory.superseded_by, *memory.possibly_superseded_by):
+        for newer in behind[memory.id]:
             if newer in marked:
                 place(marked[newer])
         ordered[memory.id] = memory

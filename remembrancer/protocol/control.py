@@ -94,6 +94,10 @@ class GatewayHealth(msgspec.Struct, frozen=True, tag=True):
     """The projects (or `user`) whose oldest queued write is refused at the moment, and why."""
     queue_damage: str | None = None
     """What was found wrong with the queue's file at the start."""
+    http: str | None = None
+    """Where MCP is served over HTTP."""
+    http_error: str | None = None
+    """Why it is not, though it is asked for."""
 
 
 class EmbedderHealth(msgspec.Struct, frozen=True, tag=True):

@@ -27,6 +27,12 @@ _INHERITED_PREFIXES: Final = (
 _SECRET_ENDINGS: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASS")
 
 
+_NETWORK: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR")
+NETWORK_VARIABLES: Final = frozenset([*_NETWORK, *map(str.lower, _NETWORK)])
+"""How a provider is reached. A proxy's address may have a password in it."""
+PROVIDER_KEYS: Final = frozenset({"VOYAGE_API_KEY", "OPENAI_API_KEY"})
+
+
 def runtime_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What a runtime is given of the environment of the session that starts it: what it knows, and nobody's secrets.
 

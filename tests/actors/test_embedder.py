@@ -219,6 +219,8 @@ async def test_a_missing_model_is_reported_and_used_as_soon_as_it_is_there(home:
 class Brittle:
     """The default model, which fails over any text that holds a certain word."""
 
+    batch_tokens = None
+
     def __init__(self) -> None:
         self._engine = load_onnx("all-MiniLM-L6-v2", 2)
         self.tokenizer = self._engine.tokenizer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -366,6 +367,36 @@ async def test_roots_that_come_late_or_change_move_the_session_and_it_is_told(ri
     assert projects["before"] == project_of(rig.paths.home)
     assert projects["after"] == project_of(late)
     assert projects["elsewhere"] == project_of(other)
+
+
+async def test_another_worktree_of_the_same_repository_has_other_notes_and_the_same_memory(
+    rig: Rig, tmp_path: Path
+) -> None:
+    main, other = tmp_path / "main", tmp_path / "other"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "init", "-q", str(main)], check=True)  # noqa: ASYNC221
+    subprocess.run([*git, "-C", str(main), "commit", "-q", "--allow-empty", "-m", "x"], check=True)  # noqa: ASYNC221
+    subprocess.run([*git, "-C", str(main), "worktree", "add", "-q", str(other)], check=True)  # noqa: ASYNC221
+    for tree in (main, other):
+        (tree / "MEMORY.md").write_text(f"Notes of {tree.name}.\n")
+    files = {"REMEMBRANCER_TOOLSETS": "files"}
+    async with PlayedStore(rig.paths).open() as store, rig.running(), rig.client(environment=files) as client:
+        client.answers_roots = [main.as_uri()]
+        await client.initialize(roots={"listChanged": True})
+        assert (await client.call("memory_read", path="MEMORY.md"))["content"] == "Notes of main."
+        client.answers_roots = [other.as_uri()]
+        await client.send(method="notifications/roots/list_changed")
+
+        async def read() -> str:
+            answer = await client.call("memory_read", path="MEMORY.md")
+            assert "warnings" not in answer, "its project is the same"
+            return str(answer["content"])
+
+        with anyio.fail_after(PATIENCE_S):
+            while await read() != "Notes of other.":  # noqa: ASYNC110 - the client is not told
+                await anyio.sleep(0.01)
+        await until(lambda: str(other) in str(store.present[-1].directories))
+        assert [type(change).__name__ for change in store.life] == ["StartSession"]
 
 
 async def test_a_message_of_millions_of_values_is_refused_under_its_id_at_once(rig: Rig) -> None:

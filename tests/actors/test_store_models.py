@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 
 import anyio
 import msgspec
 import pytest
 
-from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
 from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
@@ -75,12 +76,11 @@ async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the
         new.announce()
         await until(lambda: len(new.jobs) >= 10)
         new.answer(new.jobs[:10])
-        await until(lambda: len(models_recorded(rig)) == 2)
+        await rig.gateway.until(lambda now: now.embedding.models[-1].pending == MANY - 10)
         await assert_found_by_meaning(rig, ids)
         assert not new.questions, "the old model answers"
         progress = (await models(rig))["next"]
-        assert (progress.choice, progress.total) == (OTHER, MANY)
-        assert 0 < progress.pending <= MANY - 10
+        assert (progress.choice, progress.total, progress.pending) == (OTHER, MANY, MANY - 10)
         late = await rig.gateway.store("word777 of the harbour chronicle")
         assert (await rig.gateway.embedding_of(late)).embedded, "new memories are found by the old model as well"
         await rig.restart()
@@ -137,3 +137,124 @@ async def test_a_model_that_cannot_be_loaded_changes_nothing(rig: StoreRig) -> N
         await assert_found_by_meaning(rig, ids)
         assert (await models(rig))["next"].error == "there is no such model"
         assert (await rig.gateway.describe()).embedding.error is None
+
+
+async def test_a_store_that_is_killed_before_the_change_is_written_down_still_has_the_old_vectors(
+    rig: StoreRig,
+) -> None:
+    old = await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True, credit=2 * MANY) as new:
+        new.announce()
+        await until(lambda: len(new.jobs) == MANY)
+        with closing(sqlite3.connect(rig.paths.catalog, isolation_level=None)) as another:
+            await rig.gateway.until(lambda now: bool(now.embedding.models[-1].total))
+            another.execute("BEGIN IMMEDIATE")  # nobody else can write
+            new.answer(new.jobs)
+            await rig.gateway.until(lambda now: now.embedding.model == "better words")
+            await assert_found_by_meaning(rig, ids)
+            await rig.store.kill()
+            assert models_recorded(rig) == {IDENTITY.key, BETTER.key}
+        await rig.start()
+        await announce_again(rig, old)
+        await rig.gateway.until_embedded()
+        await assert_found_by_meaning(rig, ids)
+        await announce_again(rig, new)
+        await rig.gateway.until(lambda now: now.embedding.model == "better words")
+        await until(lambda: models_recorded(rig) == {BETTER.key})
+        assert len(new.jobs) == MANY, "nothing was embedded twice"
+
+
+async def test_a_question_is_never_answered_by_another_models_vectors(rig: StoreRig) -> None:
+    """Two models of the same dimensions, which share no direction: mixed up, they would find the wrong memories."""
+    await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER) as new, anyio.create_task_group() as tasks:
+        changed = anyio.Event()
+
+        async def ask(first: int) -> None:
+            asked = 0
+            while not changed.is_set() or asked < 20:
+                place, asked = (first + 3 * asked) % MANY, asked + 1
+                answer = await rig.gateway.recall(f"word{place} of the harbour chronicle, {asked}", strategy="vector")
+                if not answer.notices:
+                    assert answer.memories[0].id == ids[place]
+
+        for first in range(3):
+            tasks.start_soon(ask, first)
+        new.announce()
+        await rig.gateway.until(lambda now: now.embedding.model == "better words")
+        changed.set()
+
+
+async def test_a_new_model_whose_vectors_are_not_whole_never_answers_for_the_old_one(rig: StoreRig) -> None:
+    old = await rig.worker()
+    ids = await fill(rig)
+    await choose(rig, OTHER)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, choice=OTHER, holds=True) as new:
+        new.announce()
+        await until(lambda: new.jobs)
+        old.say(WorkerLeaving())
+        await rig.gateway.until(lambda now: now.embedding.models[0].workers == 0)
+        answer = await rig.gateway.recall("word3 of the harbour chronicle")
+        assert (answer.memories[0].id, [notice.code for notice in answer.notices]) == (ids[3], ["embedding_failed"])
+        assert not new.questions
+
+
+async def test_while_the_weights_are_others_than_before_an_answer_says_what_is_missing_from_it(rig: StoreRig) -> None:
+    old = await rig.worker()
+    ids = await fill(rig)
+    old.say(WorkerLeaving())
+    await rig.gateway.until(lambda now: now.embedding.workers == 0)
+    async with Worker(rig.home, "embedder-2", identity=BETTER, holds=True) as new:
+        new.announce()
+        await until(lambda: len(new.jobs) >= 10)
+        new.answer(new.jobs[:10])
+        await rig.gateway.until(lambda now: now.embedding.pending == MANY - 10)
+        answer = await rig.gateway.recall("word3 of the harbour chronicle")
+        assert answer.memories[0].id == ids[3]
+        (notice,) = answer.notices
+        assert notice.code == "partial_results"
+        assert f"{MANY - 10} texts" in notice.message
+        assert new.questions
+
+
+async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_both(home: Path) -> None:
+    names = {"voyage": "voyage-3-large", "openai": "text-embedding-3-small", "onnx": "all-MiniLM-L6-v2"}
+    async with store_rig(home, started=False) as rig, AsyncExitStack() as stack:
+        rig.settings = Settings(engine="voyage", fallback_engine="openai")
+        await rig.start()
+        workers = {}
+        for number, (engine, model) in enumerate(names.items(), 1):
+            identity = msgspec.structs.replace(IDENTITY, engine=engine, model=model)
+            worker = Worker(home, f"embedder-{number}", identity=identity, choice=ModelChoice(engine, model))
+            workers[model] = await stack.enter_async_context(worker)
+            worker.announce()
+        ids = await fill(rig)
+
+        async def answers(model: str, *, without: tuple[str, ...] = ()) -> None:
+            for name in workers:
+                if name in without:
+                    workers[name].fail(f"{name} is away")
+                else:
+                    workers[name].announce()
+            await rig.gateway.until(
+                lambda now: now.embedding.model == model and not any(each.pending for each in now.embedding.models)
+            )
+            told = {each.choice.model: each for each in (await rig.gateway.describe()).embedding.models}
+            assert [name for name, each in told.items() if each.answers] == [model]
+            assert {name: each.error for name, each in told.items() if each.error} == {
+                name: f"{name} is away" for name in without
+            }
+            await assert_found_by_meaning(rig, ids)
+
+        voyage, openai, local = names.values()
+        await answers(voyage)
+        await answers(openai, without=(voyage,))
+        await answers(local, without=(voyage, openai))
+        assert len(models_recorded(rig)) == 3
+        await answers(openai, without=(voyage,))
+        await answers(voyage)
+        assert [len(worker.jobs) for worker in workers.values()] == [MANY] * 3, "each has embedded everything once"

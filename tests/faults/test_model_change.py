@@ -38,7 +38,7 @@ def copied_model(home: Path) -> Path:
 
 def models_recorded(home: Path) -> set[str]:
     found = set()
-    for path in home.glob("**/memory.db"):
+    for path in (*home.glob("**/memory.db"), *home.glob("**/index.db")):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
             found |= {row[0].split(".")[0] for row in connection.execute("SELECT DISTINCT model FROM passages")}
     return found
@@ -52,11 +52,15 @@ async def told(home: Path, *arguments: str) -> dict[str, dict[str, Any]]:
 
 
 async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_killed_it_comes_to_its_end(
-    home: Path,
+    home: Path, tmp_path: Path
 ) -> None:
     other = copied_model(home)
     runtime = Runtime(home)
-    async with StdioClient(home) as client:
+    note = tmp_path / "shop" / "memory" / "decisions.md"
+    note.parent.mkdir(parents=True)
+    note.write_text("# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service.\n")
+    environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
+    async with StdioClient(home, cwd=note.parent.parent, environ=environ) as client:
         ids = {query: (await client.store(text))["memory_id"] for query, text in TOPICS.items()}
         for number in range(300):
             await client.store(f"Minutes of meeting {number}. {FILLER}")
@@ -71,9 +75,15 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
                 if "memories" in answer and not codes:
                     assert answer["memories"][0]["id"] == memory_id, answer
                 complete = complete and "memories" in answer and not codes
+            answer = await client.call_or_error("memory_search", query="which database holds the bills?")
+            if answer.get("searchMode") == "hybrid" and not answer.get("warnings"):
+                assert [each["path"] for each in answer["results"]] == ["memory/decisions.md"]
+            else:
+                complete = False
             return complete
 
-        assert await by_meaning()
+        await until(by_meaning)
+
         before = await told(home, "use", "onnx", str(other))
         assert set(before) == {"active", "next"}
 
@@ -105,7 +115,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
         assert [each["name"] for each in status["processes"] if each["role"] == "embedder"] != []
         assert len([each for each in status["processes"] if each["role"] == "embedder"]) == 1
     await runtime.down()
-    async with StdioClient(home) as client:
+    async with StdioClient(home, cwd=note.parent.parent, environ=environ) as client:
         await until(runtime.is_ready)
         answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
         assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]

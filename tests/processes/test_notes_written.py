@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 from bench.client import StdioClient
+from tests.pure.test_transcripts import lines, said
 from tests.runtime import Runtime, until
 
 pytestmark = pytest.mark.anyio
@@ -226,3 +231,110 @@ async def test_each_worktree_has_the_notes_of_its_own_files(home: Path, patient:
         await there.call("memory_store", content="There.", path="MEMORY.md")
     assert (workspace / "MEMORY.md").read_text() == "Here.\n"
     assert (other / "MEMORY.md").read_text() == "There.\n"
+
+
+async def test_files_are_cut_anew_when_the_settings_say_other_chunks(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    (workspace / "MEMORY.md").write_text("\n\n".join(f"The ferry {n} leaves for island {n}." for n in range(40)))
+    chunks = []
+    for tokens in ("400", "64"):
+        async with session(home, workspace, chunk_tokens=tokens, chunk_overlap="8") as client:
+            await client.call("memory_sync")
+            chunks.append((await client.call("memory_status"))["totalChunks"])
+            found = await client.call("memory_search", query="ferry 39 island", minScore=0)
+            assert "ferry 39" in found["results"][0]["snippet"]
+    assert chunks[0] < 3 < 8 < chunks[1]
+
+
+async def test_notes_are_written_once_however_often_processes_are_killed(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    runtime = Runtime(home)
+    log = workspace / "memory" / "log.md"
+    stored: list[str] = []
+    async with session(home, workspace) as one, session(home, workspace, is_last=False) as two:
+        done = anyio.Event()
+
+        async def store(client: StdioClient, name: str) -> None:
+            for number in range(25):
+                text = f"- {name} {number}"
+                answer = await client.call_or_error("memory_store", content=text, path="memory/log.md")
+                if "error" not in answer:
+                    stored.append(text)
+
+        async def kill() -> None:
+            for role in itertools.cycle(("store", "gateway", "store", "indexer")):
+                await anyio.sleep(0.5)
+                await until(runtime.is_ready)  # or a busy machine would never have one that is
+                if done.is_set():
+                    return
+                with contextlib.suppress(AssertionError, StopIteration, psutil.NoSuchProcess):  # it is being started
+                    runtime.kill(role)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(kill)
+            async with anyio.create_task_group() as writers:
+                writers.start_soon(store, one, "one")
+                writers.start_soon(store, two, "two")
+            done.set()
+
+        async def is_all_there() -> bool:
+            return log.exists() and set(stored) <= set(log.read_text().splitlines())
+
+        await until(is_all_there)
+        await anyio.sleep(1)  # in which a repetition would come
+    lines_there = log.read_text().splitlines()
+    assert len(lines_there) == len(set(lines_there))
+    assert len(stored) > 10
+
+
+async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_asked_for(
+    home: Path, patient: None, workspace: Path, tmp_path: Path
+) -> None:
+    folder = "".join(each if each.isalnum() else "-" for each in str(workspace))
+    token = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    transcript = tmp_path / "projects" / folder / "5e55.jsonl"
+    other = tmp_path / "projects" / "-other" / "0741.jsonl"
+    for path, place in ((transcript, workspace), (other, tmp_path / "other")):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(
+            lines(
+                said("user", f"Which ferry did we take to Helsinki? {token}", 1, cwd=str(place)),
+                said("assistant", [{"type": "text", "text": "The Aurora, at seven."}], 2, cwd=str(place)),
+            )
+        )
+    pattern = f"{tmp_path}/projects/*/*.jsonl"
+    async with session(home, workspace, transcripts="true", transcripts_path=pattern) as client:
+
+        async def search(query: str, **arguments: Any) -> list[dict[str, Any]]:
+            found = await client.call("memory_search", query=query, minScore=0, **arguments)
+            results: list[dict[str, Any]] = found["results"]
+            return results
+
+        async def is_found() -> bool:
+            return len(await search("ferry to Helsinki")) == 1
+
+        await until(is_found)
+        (hit,) = await search("ferry to Helsinki", sources=["sessions"])
+        assert (hit["path"], hit["source"], hit["startLine"], hit["endLine"]) == (str(transcript), "sessions", 1, 2)
+        assert "Aurora" in hit["snippet"]
+        assert token not in str(hit)
+        assert await search("ferry to Helsinki", sources=["memory"]) == []
+        recalled = await client.call("recall_memories", query="ferry to Helsinki", sources=["memory", "sessions"])
+        (memory,) = recalled["memories"]
+        assert memory["path"] == str(transcript)
+        assert (memory["source"], memory["lines"]) == ("sessions", [1, 2])
+        read = await client.call("memory_read", path=hit["path"], fromLine=2)
+        assert (read["content"], read["fromLine"], read["totalLines"]) == ("Assistant: The Aurora, at seven.", 2, 2)
+        refused = await client.call("memory_read", path=str(other))
+        assert refused["error"] == "not_found"
+        with transcript.open("ab") as file:
+            file.write(lines(said("user", "And back we took the Borealis.", 3, cwd=str(workspace))))
+        await client.call("memory_sync", source="sessions")
+
+        async def has_grown() -> bool:
+            return "Borealis" in str(await search("Borealis"))
+
+        await until(has_grown)
+        assert len(await search("ferry to Helsinki")) == 1

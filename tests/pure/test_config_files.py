@@ -64,6 +64,13 @@ SECOND_SEED: dict[str, Any] = {
             "syncThreshold": {"deltaBytes": 100000, "deltaMessages": 50},
         },
     },
+    "embedding": {
+        "provider": "voyage",
+        "model": "voyage-3-large",
+        "fallback": "openai",
+        "batch": {"enabled": True, "maxTokens": 8000, "concurrency": 4},
+    },
+    "secrets": {"VOYAGE_API_KEY": "${VOYAGE_API_KEY}", "OPENAI_API_KEY": "${OPENAI_API_KEY}"},
     "chunking": {"tokens": 400, "overlap": 80, "boundaryAware": True},
     "search": {
         "maxResults": 8,
@@ -73,6 +80,8 @@ SECOND_SEED: dict[str, Any] = {
     "sync": {"watchEnabled": True, "watchDebounceMs": 2000, "intervalMinutes": 0},
     "store": {"path": "memory.sqlite", "vectorExtensionPath": None, "cache": {"enabled": True, "maxEntries": 10000}},
 }
+MINILM = Settings(engine="onnx", model="all-MiniLM-L6-v2")
+BGE = Settings(engine="sentence-transformers", model="BAAI/bge-m3")
 ALIKE = {
     "c.toml": 'embedders = 3\nidle_timeout_s = 60\nlog_level = "warn"\n',
     "c.json": '{"embedders": 3, "idle_timeout_s": 60, "log_level": "warn"}',
@@ -132,6 +141,9 @@ def test_a_file_of_a_server_that_indexes_sources_is_read_as_it_stands(tmp_path: 
         workspace="/home/user/projects/my-app",
         transcripts_path="~/.claude/projects/*/sessions/",
         index_file="memory.sqlite",
+        engine="voyage",
+        model="voyage-3-large",
+        fallback_engine="openai",
     )
     assert str(read_in.origins["chunk_overlap"]) == f"chunking.overlap in {tmp_path / 'memory.config.json'}"
 
@@ -159,11 +171,20 @@ OTHER_VALUES = [
     ("store.path", "other.sqlite", "index_file", "other.sqlite"),
     ("store.cache.maxEntries", 5, "embedding_cache_entries", 5),
     ("store.cache.enabled", False, "embedding_cache_entries", 0),
+    ("embedding.provider", "openai", "engine", "openai"),
+    ("embedding.model", "voyage-code-3", "model", "voyage-code-3"),
+    ("embedding.fallback", "voyage", "fallback_engine", "voyage"),
+    ("embedding.fallback", "local", "fallback_engine", "onnx"),
+    ("embedding.batch.maxTokens", 4000, "provider_batch_tokens", 4000),
+    ("embedding.batch.concurrency", 2, "provider_requests", 2),
+    ("secrets.VOYAGE_API_KEY", "${MY_KEY}", "voyage_key_from", "${MY_KEY}"),
+    ("secrets.OPENAI_API_KEY", "${MY_KEY}", "openai_key_from", "${MY_KEY}"),
 ]
 
 
 def test_every_name_in_a_section_is_tried() -> None:
-    assert {name for name, *_ in OTHER_VALUES} == SECTION_KEYS - {"embedding_model", "store.vectorExtensionPath"}
+    of_several = {"store.vectorExtensionPath", "embedding.local.model", "embedding.batch.enabled"}
+    assert {name for name, *_ in OTHER_VALUES} == SECTION_KEYS - {"embedding_model"} - of_several
 
 
 @pytest.mark.parametrize(("name", "value", "setting", "meant"), OTHER_VALUES)
@@ -206,6 +227,18 @@ def section(name: str, value: object) -> dict[str, Any]:
             "store.vectorExtensionPath in .* must be null: vectors are kept by Chroma",
         ),
         ("store.cache.enabled", 1, "store.cache.enabled in .* not allowed: it must be true or false"),
+        ("embedding.provider", "cohere", "embedding.provider in .* it must be one of voyage, openai, local"),
+        ("embedding.provider", None, "embedding.provider in .* it must be one of voyage, openai, local"),
+        (
+            "embedding.local.model",
+            "nomic-embed-text-v1.5.Q8_0.gguf",
+            "embedding.local.model in .* GGUF .* name all-Mini",
+        ),
+        ("embedding.local.model", "BAAI/bge-m3", "embedding.local.model in .* would not be used"),
+        ("embedding.local.model", 3, "embedding.local.model in .* must be the name of a model"),
+        ("embedding.batch.enabled", False, "embedding.batch.enabled in .* must be true"),
+        ("embedding.batch.concurency", 4, "unknown name embedding.batch.concurency: did you mean embedding.batch.conc"),
+        ("secrets.COHERE_API_KEY", "${X}", "unknown name secrets.COHERE_API_KEY: did you mean secrets."),
         ("workspace", "my-app", "workspace in .* not allowed: it must be the absolute path of a directory"),
     ],
 )
@@ -218,13 +251,42 @@ def test_what_is_wrong_in_a_section_is_said_with_its_name(
     assert read_in.settings == Settings()
 
 
-def test_what_waits_for_its_settings_has_no_effect(tmp_path: Path) -> None:
-    text = json.dumps({"embedding": {"provider": "voyage"}, "secrets": {"VOYAGE_API_KEY": "hunter2"}})
-    read_in = read(tmp_path, "c.json", text)
-    assert [(unused.origin.name, unused.value) for unused in read_in.unused] == [
-        ("embedding", HIDDEN),
-        ("secrets", HIDDEN),
-    ]
+@pytest.mark.parametrize(
+    ("embedding", "meant"),
+    [
+        ({"provider": "local"}, Settings(engine="onnx")),
+        ({"provider": "local", "model": "voyage-3-large", "local": {"model": "all-MiniLM-L6-v2"}}, MINILM),
+        ({"provider": "local", "local": {"model": "BAAI/bge-m3"}}, BGE),
+        (
+            {"provider": "voyage", "fallback": "local", "local": {"model": "BAAI/bge-m3"}},
+            Settings(engine="voyage", fallback_engine="sentence-transformers", fallback_model="BAAI/bge-m3"),
+        ),
+        ({"provider": "openai", "fallback": None, "local": {"model": "all-MiniLM-L6-v2"}}, Settings(engine="openai")),
+    ],
+)
+def test_which_engine_is_local_follows_from_its_model(tmp_path: Path, embedding: Any, meant: Settings) -> None:
+    read_in = read(tmp_path, "c.json", json.dumps({"embedding": {**embedding, "batch": {"enabled": True}}}))
+    assert (read_in.problems, read_in.settings) == ((), meant)
+
+
+def test_our_own_names_count_more_than_those_in_sections(tmp_path: Path) -> None:
+    text = json.dumps(
+        {
+            "embedding": {"provider": "local"},
+            "engine": "openai",
+            "store": {"cache": {"enabled": False}},
+            "embedding_cache_entries": 7,
+        }
+    )
+    assert read(tmp_path, "c.json", text).settings == Settings(engine="openai", embedding_cache_entries=7)
+
+
+def test_a_key_in_the_place_of_its_variable_is_refused_and_never_shown(tmp_path: Path) -> None:
+    read_in = read(tmp_path, "c.json", json.dumps({"secrets": {"VOYAGE_API_KEY": "hunter2"}}))
+    [problem] = read_in.problems
+    assert "secrets.VOYAGE_API_KEY" in problem
+    assert "${" in problem
+    assert "hunter2" not in str(read_in)
 
 
 @pytest.mark.parametrize("count", range(5))
@@ -430,8 +492,20 @@ def test_what_is_wrong_with_yaml_is_said_without_quoting_it(tmp_path: Path, valu
     assert "hunter" not in problem
 
 
-def test_no_setting_of_ours_is_taken_for_a_secret() -> None:
-    assert not [field.name for field in msgspec.structs.fields(Settings) if is_secret(field.name)]
+def test_no_setting_of_ours_holds_a_secret_only_the_name_of_its_variable() -> None:
+    fields = msgspec.structs.fields(Settings)
+    secret = {field.name for field in fields if is_secret(field.name)}
+    assert secret == {"voyage_key_from", "openai_key_from"}
+    for name in secret:
+        assert shown(name, "${MY_KEY}") == "${MY_KEY}", "which names a variable"
+        assert shown(name, "sk-0123456789") == "***"
+
+
+@pytest.mark.parametrize("name", ["voyage_key_from", "openai_key_from"])
+def test_a_key_in_place_of_the_name_of_its_variable_is_refused_and_not_repeated(tmp_path: Path, name: str) -> None:
+    (problem,) = read(tmp_path, "c.toml", f'{name} = "sk-0123456789"').problems
+    assert "it must be the name of a variable, as ${OPENAI_API_KEY}" in problem
+    assert "0123456789" not in problem
 
 
 def test_a_session_is_told_where_its_configuration_differs_from_the_runtimes(tmp_path: Path) -> None:

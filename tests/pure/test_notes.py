@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remembrancer.memory.notes import MAX_REPLACED, clean_note_path, daily_note, edited
+from remembrancer.memory.notes import MAX_REPLACED, clean_note_path, daily_note, directories_of, edited
 from remembrancer.protocol.errors import InvalidInput, NotFound
 
 ROOT = "/home/me/app"
@@ -70,6 +70,17 @@ def test_no_path_leads_out(path: str) -> None:
         return
     assert name.startswith("memory/")
     assert not {"..", ".", ""} & set(name.split("/"))
+
+
+def test_a_place_that_is_no_markdown_file_is_a_directory() -> None:
+    places = ("NOTES.md", "docs/notes", "./log/")
+    assert directories_of(places) == ("docs/notes/", "log/")
+    for path in ("NOTES.md", "docs/notes/a.md", "log/b/c.md"):
+        assert clean_note_path(path, ROOT, places) == path
+    for path in ("docs/notes.md", "docs/notesy/a.md", "other.md"):
+        with pytest.raises(InvalidInput, match=r"notes are NOTES\.md, docs/notes/\*\.md, log/\*\.md"):
+            clean_note_path(path, ROOT, places)
+    assert daily_note(0.0, places).startswith("docs/notes/19")
 
 
 def test_a_note_that_names_no_file_goes_into_the_log_of_its_day() -> None:

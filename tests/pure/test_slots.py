@@ -62,6 +62,15 @@ def test_what_is_replaced_is_marked_and_right_behind_what_replaces_it() -> None:
     assert [(each.id, each.possibly_superseded_by) for each in ordered] == [("b", ()), ("a", ("b",)), ("other", ())]
 
 
+def test_of_many_newer_values_the_newest_three_are_named() -> None:
+    values = [listed(name, f"The pool has {number + 4} threads", number * 10.0) for number, name in enumerate("abcde")]
+    ordered = in_force_first(values)
+    assert [each.id for each in ordered] == ["e", "d", "c", "b", "a"]
+    assert ordered[-1].possibly_superseded_by == ("e", "d", "c")
+    notes = [listed(name, f"note {number} of the export", number * 10.0) for number, name in enumerate("ab")]
+    assert in_force_first(notes) == notes, "two notes"
+
+
 def test_links_decide_the_order_whatever_was_stored_first_and_a_circle_of_them_ends() -> None:
     chain = [
         listed("a", "x", 3.0, superseded_by=("b",)),

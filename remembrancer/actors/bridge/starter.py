@@ -1,8 +1,9 @@
 """Starting a runtime when none is there: by one bridge at a time, and not again and again when it fails."""
 
-# ruff: noqa: PTH103, PTH108, PTH118
+# ruff: noqa: PTH103, PTH108, PTH118, PTH123
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -153,14 +154,33 @@ class Starter:
         self._forget_said()
         self._said = _nameless_file(os.path.join(self._places.home, "start.err"))
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions"],
-            stdin=subprocess.DEVNULL,
+            [sys.executable, "-P", "-m", "remembrancer", "up", "--for-sessions", "--secrets-on-stdin"],
+            stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=self._said,
             cwd="/",
             env=environ,
             start_new_session=True,
         )
+        assert self._child.stdin is not None
+        with contextlib.suppress(OSError):  # it has ended already, and `_ended` says why
+            self._child.stdin.write(self._secrets())
+            self._child.stdin.close()
+
+    def _secrets(self) -> bytes:
+        """The variables of this session that embedders may need, as JSON: the runtime's own environment has none."""
+        import json
+        import re
+
+        from remembrancer.protocol.paths import NETWORK_VARIABLES, PROVIDER_KEYS
+
+        settings = [value for name, value in self._environ.items() if name.startswith("REMEMBRANCER_")]
+        if self._places.config is not None:
+            with contextlib.suppress(OSError), open(self._places.config, encoding="utf-8", errors="replace") as file:
+                settings.append(file.read())
+        named = re.findall(r"\$\{(\w+)\}", "\n".join(settings))
+        names = {*named, *PROVIDER_KEYS, *NETWORK_VARIABLES}
+        return json.dumps({name: value for name, value in self._environ.items() if name in names}).encode()
 
     def _ended(self, status: int, now: float) -> None:
         from pathlib import Path

@@ -173,14 +173,17 @@ class EmbedderActor(Actor):
             case Loaded(engine=engine):
                 logger.info("model loaded", extra={"model": engine.identity.key})
                 self._engine, self._error = engine, None
-                self._questions = QuestionThread(engine, self._post)
+                self._questions = QuestionThread(engine, self._post, self._passages.give_up)
                 self._questions.start()
                 if self._leaving:
                     self._questions.finish()
                 self._announce()
             case Unusable(message=reason):
                 logger.error("no model", extra={"reason": reason})
-                self._error = reason
+                self._engine, self._error = None, reason
+                if self._questions is not None:
+                    self._questions.finish()
+                    self._questions = None
                 self._announce()
             case Answers(generation=generation, messages=messages):
                 for message in messages if generation == self._generation else ():  # or else of a store that is gone

@@ -41,8 +41,16 @@ class Engine(Protocol):
     def passage_budget(self) -> int:
         """The most tokens that a passage may have, without the marks (and the prompt) that go around it."""
 
+    @property
+    def batch_tokens(self) -> int | None:
+        """How many tokens a batch should have; None: as many as take a moment."""
+
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """One row of unit length for each text, in the order given. What does not fit the window is left out."""
+        """One row of unit length for each text, in the order given. What does not fit the window is left out.
+
+        Raises:
+            ModelUnusable: the engine can make no vectors for the time being.
+        """
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """The same for questions: some models want another prompt before those."""

@@ -55,6 +55,8 @@ class _Files(NamedTuple):
 class OnnxEngine:
     """A BERT-like encoder with mean pooling. onnxruntime's `run` may be called from several threads at once."""
 
+    batch_tokens = None
+
     def __init__(self, files: _Files, session: Any) -> None:
         self._session = session
         self._inputs = {each.name for each in session.get_inputs()}

@@ -33,6 +33,8 @@ _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin")
 class SentenceTransformerEngine:
     """A model of the library, with the prompts that it was trained with, if it names any."""
 
+    batch_tokens = None
+
     def __init__(self, name: str, model: Any, revision: str) -> None:
         self._model = model
         self._turns = _Turns()

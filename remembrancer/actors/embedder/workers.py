@@ -61,6 +61,10 @@ def load_engine(settings: Settings, threads: int) -> Engine:
             from remembrancer.actors.embedder.sentence_transformers import load_sentence_transformer
 
             return load_sentence_transformer(choice.model, threads)
+        case "voyage" | "openai":
+            from remembrancer.actors.embedder.providers import load_provider
+
+            return load_provider(choice, settings)
         case _:
             raise ModelUnusable(f"there is no engine {choice.engine}")
 
@@ -72,7 +76,7 @@ class Loaded(NamedTuple):
 
 
 class Unusable(NamedTuple):
-    """The model cannot be loaded now. Another attempt follows."""
+    """The model cannot be loaded, or used, now. Another attempt follows."""
 
     message: str
 
@@ -144,8 +148,8 @@ class WorkThread(threading.Thread, Generic[Item]):
         return None
 
 
-class PassageThread(WorkThread["tuple[PassageJob, ...] | int"]):
-    """Loads the model, then embeds the jobs that it is given."""
+class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
+    """Loads the model, then embeds the jobs that it is given; loads it anew when it has become unusable."""
 
     def __init__(self, load: Callable[[], Engine], post: Post) -> None:
         super().__init__("passages", post)
@@ -164,13 +168,36 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int"]):
         """Drop what is in hand: the store that gave it is gone. What follows is of this generation."""
         self._inbox.put(generation)
 
+    def give_up(self, reason: str) -> None:
+        """A question has found the model unusable: drop what is in hand, and load it anew."""
+        self._inbox.put(reason)
+
     def work(self) -> None:
         """See `WorkThread`."""
         yield_to_others()
-        engine = self.load_until_possible(self._load, lambda reason: self._post(Unusable(reason)))
-        if engine is None:
-            return
-        self._post(Loaded(engine))
+        while True:
+            engine = self.load_until_possible(self._load, lambda reason: self._post(Unusable(reason)))
+            if engine is None:
+                return
+            self._drop_old()
+            self._post(Loaded(engine))
+            try:
+                self._embed_by(engine)
+            except ModelUnusable as error:
+                self._post(Unusable(error.message))
+                self._finished.wait(FIRST_RETRY_S)
+            if self._finished.is_set():
+                return
+
+    def _drop_old(self) -> None:
+        """Forget what was given before the model was there: the store gives it to others, or anew."""
+        self._unsplit.clear()
+        self._jobs.clear()
+        while not self._inbox.empty():
+            if isinstance(item := self._inbox.get(), int):
+                self._generation = item
+
+    def _embed_by(self, engine: Engine) -> None:
         worked = True
         while not self._finished.is_set():
             if self._jobs or self._unsplit:
@@ -187,7 +214,9 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int"]):
                 give_back_memory()
                 worked = False
 
-    def _hear(self, item: tuple[PassageJob, ...] | int | None) -> None:
+    def _hear(self, item: tuple[PassageJob, ...] | int | str | None) -> None:
+        if isinstance(item, str):
+            raise ModelUnusable(item)
         if isinstance(item, int):
             self._generation = item
             self._unsplit.clear()
@@ -210,7 +239,7 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int"]):
             self._jobs.add(job.job_id, job.text, passages, engine.identity.window_tokens - engine.passage_budget)
 
     def _embed_batch(self, engine: Engine) -> None:
-        batch = self._jobs.take(self._size.tokens)
+        batch = self._jobs.take(engine.batch_tokens or self._size.tokens)
         if not batch or self._finished.is_set():
             return
         began = time.perf_counter()
@@ -231,7 +260,11 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int"]):
 
 
 def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) -> list[Vector | str]:
-    """A vector for each text, or why it has none: one bad text does not hurt those that share its batch."""
+    """A vector for each text, or why it has none: one bad text does not hurt those that share its batch.
+
+    Raises:
+        ModelUnusable: see `Engine.embed_passages`.
+    """
 
     def finite(vectors: Vectors) -> Vectors:
         if not np.isfinite(vectors).all():
@@ -240,12 +273,16 @@ def embed_each(embed: Callable[[Sequence[str]], Vectors], texts: Sequence[str]) 
 
     try:
         return list(finite(embed(texts)))
+    except ModelUnusable:
+        raise
     except Exception:
         logger.exception("a batch failed: each text is tried by itself", extra={"texts": len(texts)})
     results: list[Vector | str] = []
     for text in texts:
         try:
             results.append(finite(embed([text]))[0])
+        except ModelUnusable:
+            raise
         except Exception as error:
             logger.exception("a text cannot be embedded")
             results.append(in_words(error))
@@ -263,9 +300,10 @@ QUESTIONS_AT_ONCE: Final = 16
 class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
     """Answers questions as they come, at the same time as passages are embedded; those that wait go together."""
 
-    def __init__(self, engine: Engine, post: Post) -> None:
+    def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
         super().__init__("questions", post)
         self._engine = engine
+        self._give_up = give_up
 
     def submit(self, generation: int, question: EmbedQuery, trace: Trace = NO_TRACE) -> None:
         """Take a question in hand; its answer is of that generation."""
@@ -282,7 +320,13 @@ class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
             asked = [item for item in items if item is not None]
             for _, _, trace in asked:
                 trace.mark("thread took it")
-            answers = answer_questions(self._engine, [question for _, question, _ in asked])
+            questions = [question for _, question, _ in asked]
+            try:
+                answers = answer_questions(self._engine, questions)
+            except ModelUnusable as error:
+                answers = [QueryEmbedded(question.query_id, b"", error.message) for question in questions]
+                self._post(Unusable(error.message))
+                self._give_up(error.message)
             for (generation, _, trace), answer in zip(asked, answers, strict=True):
                 trace.end("vector made")
                 self._post(Answers(generation, [answer]))

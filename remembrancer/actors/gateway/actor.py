@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -27,6 +28,9 @@ from remembrancer.toolsets.memory.get_memory_context import GetMemoryContextArgu
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import load_tools
 
+if TYPE_CHECKING:
+    from remembrancer.actors.gateway.http_server import HttpServer
+
 
 class GatewayActor(Actor):
     """Ready as soon as its socket listens and its queue is open; it never waits for the store."""
@@ -38,6 +42,7 @@ class GatewayActor(Actor):
         self._queue = WriteQueue(spec.paths.write_queue, spec.settings.queue_limit)
         self._listener: Listener | None = None
         self._registry: SessionRegistry | None = None
+        self._http: HttpServer | None = None
         self.events = Events()
         self.access: StoreAccess
 
@@ -60,10 +65,11 @@ class GatewayActor(Actor):
                     await access.prepare(to_gather(GetMemoryContextArguments(), caller.project, caller.session_id))
 
                 self._registry = SessionRegistry(access, self._link, prepare_context)
+                server = build_server(handlers)
                 self._listener = Listener(
                     paths.gateway_socket,
                     self.spec.incarnation,
-                    build_server(handlers),
+                    server,
                     handlers.call,
                     tools,
                     settings,
@@ -77,6 +83,21 @@ class GatewayActor(Actor):
                 tasks.start_soon(access.run)
                 tasks.start_soon(HookIntake(paths.hooks, access, self._link.tell).run)
                 await self._listener.open()
+                if settings.http_port:
+                    from remembrancer.actors.gateway.http_server import HttpServer  # uvicorn, which few need
+
+                    self._http = HttpServer(
+                        paths.home,
+                        settings,
+                        self.spec.incarnation,
+                        server,
+                        handlers.call,
+                        tools,
+                        self._registry,
+                        self.traces,
+                        self._queue_notices,
+                    )
+                    tasks.start_soon(self._http.serve)
                 gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call
                 task_status.started()
                 await anyio.sleep_forever()
@@ -92,7 +113,9 @@ class GatewayActor(Actor):
 
     def health(self) -> GatewayHealth:
         return GatewayHealth(
-            sessions=self._listener.sessions if self._listener else 0,
+            sessions=(self._listener.sessions if self._listener else 0) + (self._http.sessions if self._http else 0),
+            http=self._http.url if self._http else None,
+            http_error=self._http.error if self._http else None,
             queue_depth=self._queue.depth,
             queue_rejected=self._queue.rejected,
             queue_stuck=dict(self._queue.stuck),
@@ -111,6 +134,8 @@ class GatewayActor(Actor):
 
         Without a word, they take it for a crash and start a runtime again.
         """
+        if self._http is not None:
+            self._http.stop()
         if self._listener is not None:
             await self._listener.drain(None if reason == ORPHANED else reason)
         if self._registry is not None:

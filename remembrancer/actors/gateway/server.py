@@ -260,6 +260,7 @@ def build_server(handlers: Handlers) -> Server[Any]:
         on_list_prompts=guarded(handlers.list_prompts),
         on_get_prompt=guarded(handlers.get_prompt),
         on_completion=guarded(handlers.complete),
+        get_tool_input_schema=lambda name: None,  # no tool has an argument that is repeated in a header
     )
 
     async def discover(_: ServerRequestContext[Any, Any], __: mcp.RequestParams | None) -> Any:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 import anyio.abc
@@ -51,11 +51,41 @@ logger = logging.getLogger(__name__)
 _json = msgspec.json.Encoder()
 
 
+class Conversation(Protocol):
+    """Whose the requests are, whatever brings them."""
+
+    key: str
+    tools: dict[str, Tool[Any]]
+    started_at: float
+    client: str | None
+    directory: str
+
+    @property
+    def has_said_end(self) -> bool:
+        """Whether the client has gone for good."""
+
+    async def caller(self) -> Caller:
+        """Who calls."""
+        ...
+
+    def take_notices(self) -> list[Notice]:
+        """What the session has to be told once."""
+        ...
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the conversation is over."""
+        ...
+
+    def when_known(self, callback: Callable[[Caller], None]) -> None:
+        """Have a function called when the session's project is known, and again whenever it is another."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class RequestContext:
     """Whose a request is, and when the client sent it (seconds since the epoch). `trace`: where its time goes."""
 
-    session: Session
+    session: Conversation
     received_at: float
     trace: Trace = NO_TRACE
 
@@ -66,8 +96,10 @@ CallTool = Callable[[RequestContext, "int | str", str, dict[str, Any]], Awaitabl
 
 def request_context(ctx: ServerRequestContext[Any, Any]) -> RequestContext:
     """The context of the request that a handler answers: every one has it from its session."""
-    assert isinstance(ctx.request, RequestContext)
-    return ctx.request
+    request: Any = ctx.request
+    context = request if isinstance(request, RequestContext) else request.scope["remembrancer"]
+    assert isinstance(context, RequestContext)
+    return context
 
 
 class Session:
@@ -117,6 +149,11 @@ class Session:
         self._fewer = anyio.Event()
         self._is_full = False
         """Whether no more is read until something has its answer."""
+
+    @property
+    def has_said_end(self) -> bool:
+        """Whether the client has gone for good."""
+        return self.transport.has_said_end
 
     def at_end(self, callback: Callable[[], None]) -> None:
         """Have a function called when the conversation is over."""
@@ -171,12 +208,12 @@ class Session:
         project = await anyio.to_thread.run_sync(project_of, directory)
         tree = await anyio.to_thread.run_sync(working_tree_of, directory)
         before = self._caller
-        if roots is not self._roots or (before is not None and before.project.id == project.id):
-            return
         known = ProjectRef(project.id, _as_text(project.path))
-        self._caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
-        self.directory = _as_text(str(tree))
-        if before is not None:
+        caller = Caller(self.hello.bridge, self.hello.session, known, self.started_at, _as_text(str(tree)))
+        if roots is not self._roots or caller == before:
+            return
+        self._caller, self.directory = caller, caller.directory
+        if before is not None and before.project != known:
             text = (
                 f"The client has named its directory late, or another one: from now on this session works in "
                 f"{known.path}. What it did until now belongs to {before.project.path}."
@@ -228,7 +265,7 @@ class Session:
                     trace.under_way_s = max(0.0, time.time() - received.sent_ms / 1000 - (time.monotonic() - read_at))
                     trace.mark("call read", read_at)
                 context = RequestContext(self, received.sent_ms / 1000, trace)
-                if message.method == CALL and self._has_plain_calls and _is_plain(message.params):
+                if message.method == CALL and self._has_plain_calls and is_plain(message.params):
                     self._tasks.start_soon(self._call, message, context)
                     return None
                 metadata.request_context = context
@@ -351,7 +388,7 @@ def _decode(text: bytes) -> mcp.JSONRPCMessage:
         return mcp.jsonrpc_message_adapter.validate_python(json.loads(text), by_name=False)
 
 
-def _is_plain(params: dict[str, Any] | None) -> bool:
+def is_plain(params: dict[str, Any] | None) -> bool:
     """Whether a call is of the usual form. What is not is left to the SDK, which says what is wrong with it."""
     if params is None or not params.keys() <= {"name", "arguments", "_meta"} or not isinstance(params.get("name"), str):
         return False

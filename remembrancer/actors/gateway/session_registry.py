@@ -16,7 +16,7 @@ from typing import Final
 
 import anyio
 
-from remembrancer.actors.gateway.session import Session
+from remembrancer.actors.gateway.session import Conversation
 from remembrancer.actors.gateway.store_access import StoreAccess
 from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.protocol.consolidation import NotePresence
@@ -95,14 +95,14 @@ class SessionRegistry:
         """For the first answer of the store; none is left once the runtime stops."""
         self._stopping = False
 
-    def attend(self, session: Session) -> None:
+    def attend(self, session: Conversation) -> None:
         """A connection has come about: its session begins when its project is known."""
         session.when_known(lambda caller: self._connected(session, caller))
 
-    def left(self, session: Session) -> None:
+    def left(self, session: Conversation) -> None:
         """A connection is gone."""
         caller = self._callers.pop(session.key, None)
-        if caller is not None and self._attendance.leave(session.key, has_said_end=session.transport.has_said_end):
+        if caller is not None and self._attendance.leave(session.key, has_said_end=session.has_said_end):
             self._put(self._operation(session, caller, EndSession(caller.session_id)), None)
 
     async def run(self) -> None:
@@ -129,8 +129,13 @@ class SessionRegistry:
         while self._waiting or not self._idle:
             await self._changed.wait()
 
-    def _connected(self, session: Session, caller: Caller) -> None:
+    def _connected(self, session: Conversation, caller: Caller) -> None:
         before = self._callers.get(session.key)
+        if before is not None and before.project == caller.project:  # another worktree: its memory is the same
+            self._callers[session.key] = caller
+            self._connection.set()
+            self._connection = anyio.Event()
+            return
         if before is not None and self._attendance.leave(session.key, has_said_end=True):  # it works elsewhere now
             self._put(self._operation(session, before, EndSession(before.session_id)), None)
         self._callers[session.key] = caller
@@ -140,7 +145,7 @@ class SessionRegistry:
         start = StartSession(caller.session_id, session.client, session.directory)
         self._put(self._operation(session, caller, start) if is_first else None, caller)
 
-    def _operation(self, session: Session, caller: Caller, change: StartSession | EndSession) -> Operation:
+    def _operation(self, session: Conversation, caller: Caller, change: StartSession | EndSession) -> Operation:
         """A connection's key is its own, whatever gateway it is to: a bridge that comes again begins its session again,
         which changes nothing for one that has not ended."""
         which = "start" if isinstance(change, StartSession) else "end"

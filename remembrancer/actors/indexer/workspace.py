@@ -6,7 +6,6 @@ but the time to look again.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import time
@@ -17,14 +16,13 @@ from typing import Final, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 
+from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
 from remembrancer.actors.indexer.watching import STILL_S, Quiet, changes
 from remembrancer.config.settings import Settings
 from remembrancer.config.sources import FoundFile, note_paths, scan
-from remembrancer.memory.chunks import chunks_of
 from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.files import (
     AskedSync,
-    FileChunk,
     FilesIndexed,
     FileState,
     FileUpdate,
@@ -42,6 +40,8 @@ BATCH_FILES: Final = 200
 """Files that are read in one go."""
 UNWATCHED_LOOK_S: Final = 10.0
 """So often the files are compared where the system cannot tell of changes."""
+TRANSCRIPTS_LOOK_S: Final = 30.0
+"""So often transcripts are looked at: they grow all the time, and are read in larger pieces."""
 RETRY_S: Final = 5.0
 
 T = TypeVar("T")
@@ -68,10 +68,13 @@ class WorkspaceIndexer:
         self._root = Path(workspace.root)
         self._store = store
         self._settings = settings
+        self._reader = FileReader(self._root, settings)
         self._quiet = Quiet(settings.watch_quiet_s)
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
         """What the index has, as long as that is certain."""
+        self._epoch = 0
+        """Counts the stores that were lost."""
         self._unreadable: dict[FoundFile, str] = {}
         """Why files, as they were found, could not be taken in."""
         self._wake = anyio.Event()
@@ -93,6 +96,7 @@ class WorkspaceIndexer:
     def forget(self) -> None:
         """The store is another one: what its index has is not known."""
         self._known = None
+        self._epoch += 1
         self._rouse()
 
     async def run(self) -> None:
@@ -117,6 +121,8 @@ class WorkspaceIndexer:
         look_at = anyio.current_time() + (self._settings.sync_interval_s or math.inf)
         if self._settings.watch and not self.is_watching:
             look_at = min(look_at, anyio.current_time() + UNWATCHED_LOOK_S)
+        if self._settings.transcripts and self._settings.watch:
+            look_at = min(look_at, anyio.current_time() + TRANSCRIPTS_LOOK_S)
         while not self._asked and self._known is not None:
             now = anyio.current_time()
             due_at = min(self._quiet.due_at, look_at)
@@ -161,17 +167,20 @@ class WorkspaceIndexer:
     async def _sync(self, asked: AskedSync | None, began: float) -> SyncDone:
         if asked is not None:
             self._known = None
+        epoch = self._epoch
         known = self._known if self._known is not None else await self._read_known()
         found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
-        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in set(found)}
+        present = set(found)
+        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in present}
         force = asked is not None and asked.force
         changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
+        changed = [file for file in changed if self._is_wanted(file, known.get(file.shown), asked)]
         waiting = [] if asked is not None else [file for file in changed if not self._is_still(file)]
         for file in waiting:
             self._quiet.note(str(file.path), anyio.current_time())
         counts = [0, 0, 0]
         for batch in _batches([file for file in changed if file not in waiting]):
-            read = await anyio.to_thread.run_sync(_read_all, batch, known, force, self._settings)
+            read = await anyio.to_thread.run_sync(self._read_all, batch, known, force)
             self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
             for updates in _portions([update for _, update in read if isinstance(update, FileUpdate)]):
                 indexed = await self._store.ask(IndexFiles(self.workspace, tuple(updates)), FilesIndexed)
@@ -185,8 +194,9 @@ class WorkspaceIndexer:
             counts[2] += indexed.removed
             for path in gone:
                 known.pop(path, None)
-        self._known = known
-        skipped += [SkippedFile(file.shown, reason) for file, reason in self._unreadable.items()]
+        self._known = known if epoch == self._epoch else None
+        unreadable = ((file, reason) for file, reason in self._unreadable.items() if reason != OTHER_PROJECT)
+        skipped += [SkippedFile(file.shown, reason) for file, reason in unreadable]
         sync_id = None if asked is None else asked.sync_id
         duration_s = time.monotonic() - began
         updated, added, gone_chunks = counts
@@ -217,7 +227,20 @@ class WorkspaceIndexer:
             return False
         return force or known is None or (known.mtime_ns, known.size) != (file.mtime_ns, file.size)
 
+    def _is_wanted(self, file: FoundFile, known: FileState | None, asked: AskedSync | None) -> bool:
+        """Whether a file that is new or has changed is to be read now."""
+        if asked is not None:
+            return asked.source in (None, file.source)
+        return known is None or self._reader.is_due(file, known)
+
+    def _read_all(
+        self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool
+    ) -> list[tuple[FoundFile, FileUpdate | str | None]]:
+        return [(file, self._reader.read(file, known.get(file.shown), force=force)) for file in files]
+
     def _is_still(self, file: FoundFile) -> bool:
+        if file.source == "sessions":  # which are only ever appended to
+            return True
         age_s = abs(time.time() - file.mtime_ns / 1e9)
         return age_s >= STILL_S and self._quiet.is_still(str(file.path), anyio.current_time())
 
@@ -243,34 +266,3 @@ def _portions(updates: Sequence[FileUpdate]) -> Iterator[list[FileUpdate]]:
             portion, chunks = [], 0
     if portion:
         yield portion
-
-
-def _read_all(
-    files: Sequence[FoundFile], known: dict[str, FileState], force: bool, settings: Settings
-) -> list[tuple[FoundFile, FileUpdate | str | None]]:
-    """Each file as the index is to have it; or why it cannot be taken in; None for one that has gone meanwhile."""
-    return [(file, _read(file, known.get(file.shown), force, settings)) for file in files]
-
-
-def _read(file: FoundFile, known: FileState | None, force: bool, settings: Settings) -> FileUpdate | str | None:
-    try:
-        data = file.path.read_bytes()
-        after = file.path.stat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        return f"it cannot be read: {error.strerror}"
-    if len(data) != after.st_size:
-        return None  # it is being written: its time is another by now
-    state = FileState(file.shown, file.source, file.mtime_ns, len(data), hashlib.sha256(data).digest())
-    if known is not None and known.digest == state.digest and not force:
-        return FileUpdate(state)
-    if b"\0" in data[:8192]:
-        return "binary"
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        return "not UTF-8"
-    overlap = min(settings.chunk_overlap, settings.chunk_tokens // 2)
-    chunks = chunks_of(text, settings.chunk_tokens, overlap, at_blocks=settings.chunk_at_boundaries)
-    return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))

@@ -42,8 +42,15 @@ class Child:
         self._process = process
 
     @classmethod
-    def start(cls, name: str, command: list[str], paths: RuntimePaths, environ: Mapping[str, str]) -> Child:
-        """Start `command`; what it prints is appended to `<name>.out` in the logs.
+    def start(
+        cls,
+        name: str,
+        command: list[str],
+        paths: RuntimePaths,
+        environ: Mapping[str, str],
+        secrets: Mapping[str, str] | None = None,
+    ) -> Child:
+        """Start `command`; what it prints is appended to `<name>.out` in the logs. It alone is given `secrets`.
 
         Raises:
             OSError: the system cannot start it.
@@ -56,7 +63,12 @@ class Child:
                 stderr=output,
                 process_group=0,  # an interrupt at the terminal is ours; what the child starts dies with it
                 cwd=paths.home,  # a session's directory may be deleted, or its disk unmounted, while we live
-                env={**QUIET_NUMPY, **runtime_environment(environ), "REMEMBRANCER_HOME": str(paths.home)},
+                env={
+                    **QUIET_NUMPY,
+                    **runtime_environment(environ),
+                    "REMEMBRANCER_HOME": str(paths.home),
+                    **(secrets or {}),
+                },
             )
         return cls(name, process)
 

@@ -50,7 +50,8 @@ class Runtime:
 
     `load_configuration` and `observe`, which makes the observer of each process's changes, are called when the first
     processes have been started: what they import, clients need not wait for. `for_sessions` ends the runtime when
-    there was no session for the settings' `idle_timeout_s`. `command` gives the command line of a role. `in_memory`:
+    there was no session for the settings' `idle_timeout_s`. `secrets` are the variables among which those of
+    embedders are (None: `environ` has them). `command` gives the command line of a role. `in_memory`:
     the home is deleted after an orderly stop; after a crash the next runtime goes on with it.
     """
 
@@ -60,6 +61,7 @@ class Runtime:
         load_configuration: Callable[[], Configuration],
         *,
         environ: Mapping[str, str],
+        secrets: Mapping[str, str] | None = None,
         command: Command = actor_command,
         for_sessions: bool = False,
         in_memory: bool = False,
@@ -68,6 +70,7 @@ class Runtime:
         self._paths = paths
         self._load_configuration = load_configuration
         self._environ = environ
+        self._secrets = environ if secrets is None else secrets
         self._command = command
         self._for_sessions = for_sessions
         self._in_memory = in_memory
@@ -143,6 +146,7 @@ class Runtime:
             settings,
             command=self._command,
             environ=self._environ,
+            secrets=self._take_secrets(settings),
             first=first,
             for_sessions=self._for_sessions,
             on_change=None if self._observe is None else self._observe(),
@@ -152,6 +156,17 @@ class Runtime:
         except Exception:
             logger.exception("the launcher crashed")
             raise
+
+    def _take_secrets(self, settings: Settings) -> dict[str, str]:
+        """The variables that embedders may need, which from now on are to be seen in no other environment."""
+        from remembrancer.config.settings import REMOTE_ENGINES, secret_variables
+
+        names = {name for engine in REMOTE_ENGINES for name in secret_variables(settings, engine)}
+        taken = {name: self._secrets[name] for name in names if name in self._secrets}
+        self._secrets = {}
+        for name, value in taken.items():
+            _blot_out(name, value)
+        return taken
 
     def _read_settings(self, logger: logging.Logger) -> Settings:
         """The settings; from here on there is a log, and what is wrong with them is in it: a session's runtime has
@@ -169,6 +184,19 @@ class Runtime:
         for warning in configuration.warnings:
             logger.warning("configuration", extra={"reason": warning})
         return configuration.settings
+
+
+def _blot_out(name: str, value: str) -> None:
+    """Overwrite a variable where the system shows the environment of this process (`/proc/<pid>/environ`)."""
+    if name in os.environ:
+        import ctypes
+
+        getenv = ctypes.CDLL(None).getenv
+        getenv.restype = ctypes.c_void_p
+        address = getenv(os.fsencode(name))
+        if address:
+            ctypes.memset(address, ord("*"), len(os.fsencode(value)))
+        del os.environ[name]
 
 
 @contextmanager

@@ -121,7 +121,7 @@ class Supervision:
         if isinstance(health, StoreHealth) and health.models:
             self._models = health.models
         if self._idle is not None and isinstance(health, GatewayHealth):
-            self._idle.observe(health.sessions, now)
+            self._idle.observe(health.sessions + (health.http is not None), now)
         done = self.on_ready(name, incarnation, now) if health is not None else []
         if isinstance(health, StoreHealth) and health.has_files and self._indexer is None and self.stopping is None:
             self._indexer = Lifecycle("indexer", "indexer", self._settings, self._new_incarnation)

@@ -23,7 +23,7 @@ from remembrancer.actors.launcher.home import Record, RecordedProcess, creation_
 from remembrancer.actors.launcher.lifecycle import Changed, Instruction, Lifecycle, Signal, Start, Tell
 from remembrancer.actors.launcher.supervision import Supervision, check_embedders
 from remembrancer.actors.shell import LaunchSpec
-from remembrancer.config.settings import Settings
+from remembrancer.config.settings import Settings, secret_variables
 from remembrancer.protocol.control import (
     AskDown,
     AskScale,
@@ -72,7 +72,8 @@ Event = Callable[[float], list[Instruction]]
 class Supervisor:
     """One runtime, from its first process to its last. Runs once.
 
-    `first` holds processes that were started already, by name, and wait for their launch specification.
+    `first` holds processes that were started already, by name, and wait for their launch specification. `secrets` are
+    variables of which each embedder is given those that its engine needs, and nobody else any.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Supervisor:
         *,
         command: Command,
         environ: Mapping[str, str],
+        secrets: Mapping[str, str],
         first: Mapping[str, Child],
         for_sessions: bool = False,
         on_change: Callable[[Changed], None] | None = None,
@@ -90,6 +92,7 @@ class Supervisor:
         self._settings = settings
         self._command = command
         self._environ = environ
+        self._secrets = secrets
         self._first = dict(first)
         self._on_change = on_change
         self._started_at = time.monotonic()
@@ -178,7 +181,11 @@ class Supervisor:
         )
         try:
             child = self._first.pop(order.name, None) or Child.start(
-                order.name, self._command(order.role), self._paths, self._environ
+                order.name,
+                self._command(order.role),
+                self._paths,
+                self._environ,
+                self._secrets_for(settings.engine) if order.role == "embedder" else None,
             )
         except OSError as error:
             logger.error("cannot start a process", extra={"child": order.name, "reason": str(error)})
@@ -194,6 +201,10 @@ class Supervisor:
                 loop.call_soon_threadsafe(self._on_exit, child, status, exited)
 
         child.watch(on_exit)
+
+    def _secrets_for(self, engine: str) -> dict[str, str]:
+        wanted = secret_variables(self._settings, engine)
+        return {name: value for name, value in self._secrets.items() if name in wanted}
 
     def _on_exit(self, child: Child, status: int, exited: Callable[[int, float], list[Instruction]]) -> None:
         logger.info("process ended", extra={"child": child.name, "child_pid": child.pid, "status": status})

@@ -102,6 +102,7 @@ class StoreActor(Actor):
             self._send_to_worker,
             self._gate,
             *model_choices(settings),
+            open_all=lambda: self._file_handlers.open_all(),
         )
         self._file_handlers = FileHandlers(
             paths,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -138,14 +139,16 @@ class FileIndex(SqlitePassages, SqliteWords):
     """`EmbeddedTexts` of one project's files; a text is what is called a memory there. Writes: from the writer thread.
 
     A file that cannot be read, or of a newer release, is thrown away and made anew. Of the texts that have gone the
-    vectors of the last `cached` are kept.
+    vectors of the last `cached` are kept. `cut` says how files are cut into chunks now.
     """
 
     links_duplicates = False
     _table = "texts"
     _words = "words"
 
-    def __init__(self, path: Path, name: str, cached: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path, name: str, cached: int, cut: str = "", clock: Callable[[], float] = time.time
+    ) -> None:
         self.name = name
         self._cached = cached
         self._path = path
@@ -154,12 +157,21 @@ class FileIndex(SqlitePassages, SqliteWords):
             self._file = _opened(path)
         except (RecordsUnusable, SchemaTooNew) as error:
             logger.warning("an index of files is made again", extra={"file": name, "reason": error.message})
-            for ending in ("", "-wal", "-shm"):
-                path.with_name(path.name + ending).unlink(missing_ok=True)
+            self.discard()
             self._file = _opened(path)
         self._inode = path.stat().st_ino
+        self._note_cut(cut)
 
     # --- Files.
+
+    def _note_cut(self, cut: str) -> None:
+        """Files that were cut by other settings count as changed. Until they are read, they are as they were."""
+        mark = zlib.crc32(cut.encode()) & 0x7FFF_FFFF  # SQLite keeps 32 bits with a sign
+        with self._file.transaction() as connection:
+            ((before,),) = connection.execute("PRAGMA application_id").fetchall()
+            if before != mark:
+                connection.execute("UPDATE files SET mtime_ns = 0, digest = x''")
+                connection.execute(f"PRAGMA application_id = {mark}")
 
     def states(self, root: str, after: str = "") -> list[FileState]:
         """The files of a workspace after that path, `PAGE` at the most, in the order of their paths."""
@@ -204,7 +216,7 @@ class FileIndex(SqlitePassages, SqliteWords):
             return []
         condition, arguments = _condition(wanted)
         among = f"AND EXISTS (SELECT 1 FROM {_OF_FILES} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
-        if self._is_everything(wanted):
+        if self.is_everything(wanted):
             among, arguments = "", []
         rows = self._file.read(
             f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
@@ -251,7 +263,8 @@ class FileIndex(SqlitePassages, SqliteWords):
         ((count,),) = self._file.read("SELECT count(*) FROM texts")
         return int(count)
 
-    def _is_everything(self, wanted: FileFilter) -> bool:
+    def is_everything(self, wanted: FileFilter) -> bool:
+        """Whether every chunk passes the filter."""
         if wanted != FileFilter(wanted.root):
             return False
         return not wanted.root or not self._file.read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (wanted.root,))
@@ -265,6 +278,11 @@ class FileIndex(SqlitePassages, SqliteWords):
             return self._path.stat().st_ino != self._inode
         except OSError:
             return True
+
+    def discard(self) -> None:
+        """Delete the file: what it had is read again."""
+        for ending in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
 
     def size_bytes(self) -> int:
         """Bytes on disk."""

@@ -167,7 +167,13 @@ class ReadHandlers:
             return answer
 
         with self._gate.serving():
-            return with_notices(*await answered(in_scope, search))
+            answer = with_notices(*await answered(in_scope, search))
+            if (missing := self._scheduler.missing) and request.strategy != "keyword":
+                text = (
+                    f"The model was replaced: {missing} texts wait for its vectors, and were searched by their words."
+                )
+                answer = with_notices(answer, (Notice("partial_results", text),))
+            return answer
 
     def _reranking_within(self, query: str, context: RequestContext) -> Reranking | None:
         """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
@@ -294,12 +300,17 @@ class ReadHandlers:
             found: list[LinkedMemory] = []
             for records, its in zip(files, by_file, strict=True):
                 seen = self._touched[records.name, request.session_id]
-                for number, each in its.items():
-                    if request.counts_accesses:
-                        seen.append(number)
-                        accesses = each.access_count + seen.count(number)  # with those that are not written yet
-                        each = msgspec.structs.replace(each, access_count=accesses, last_accessed_at=now)
-                    found.append(each)
+                if not request.counts_accesses:
+                    found += its.values()
+                    continue
+                seen += its
+                unwritten = Counter(seen)
+                found += [
+                    msgspec.structs.replace(
+                        each, access_count=each.access_count + unwritten[number], last_accessed_at=now
+                    )
+                    for number, each in its.items()
+                ]
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
             asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}

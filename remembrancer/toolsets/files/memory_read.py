@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -13,10 +15,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.settings import Settings
+from remembrancer.config.sources import is_of_workspace, transcript_paths, turns_after
 from remembrancer.memory.chunks import line_starts
 from remembrancer.memory.notes import MAX_FILE_BYTES, clean_note_path
 from remembrancer.memory.text import shown
 from remembrancer.memory.tokens import whole_characters
+from remembrancer.memory.transcripts import START
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.memory.fields import given
@@ -35,12 +39,21 @@ class MemoryReadArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 @tool("Read lines of a note.", read_only=True)
 async def memory_read(call: Call, arguments: MemoryReadArguments) -> Answer:
-    """Lines of a note as it is on the disk now, whether the index has it or not."""
+    """Lines of a note as it is on the disk now, whether the index has it or not; turns of a transcript."""
     settings = call.service.settings
-    file = _file_of(arguments.path, workspace_of(call).root, settings)
+    root = workspace_of(call).root
+    first, count = given(arguments.from_line, 1), given(arguments.lines, LINES)
+
+    def read() -> Answer:
+        if settings.transcripts and arguments.path.endswith(".jsonl"):
+            return _shown(_turns_of(arguments.path, Path(root), settings), arguments.path, first, count)
+        text = _read(_file_of(arguments.path, root, settings), arguments.path)
+        starts = line_starts(text) if text else [0]
+        lines = [text[start:end] for start, end in itertools.pairwise(starts)]
+        return _shown(lines, arguments.path, first, count)
+
     with anyio.move_on_after(settings.read_budget_s):  # a disk may hang; its thread is left to it
-        text = await anyio.to_thread.run_sync(_read, file, arguments.path, abandon_on_cancel=True)
-        return _lines_of(text, arguments.path, given(arguments.from_line, 1), given(arguments.lines, LINES))
+        return await anyio.to_thread.run_sync(read, abandon_on_cancel=True)
     raise DeadlineExceeded(f"{shown(arguments.path)} could not be read in time: try again")
 
 
@@ -81,18 +94,33 @@ def _read(file: Path, path: str) -> str:
         raise InvalidInput(f"{shown(path)} is not UTF-8 (byte {error.start})", field="path") from error
 
 
-def _lines_of(text: str, path: str, first: int, count: int) -> Answer:
-    starts = line_starts(text) if text else [0]
-    total = len(starts) - 1
+def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
+    """The turns of a transcript, each as a line is of a note: the lines of a search's result are their numbers."""
+    unknown = NotFound(f"there is no transcript {shown(path)} of a session in this project", field="path")
+    file = next((each for each in transcript_paths(root, settings) if str(each) == path), None)
+    if file is None:
+        raise unknown
+    try:
+        with file.open("rb") as transcript:
+            turns, position = turns_after(transcript, START) or ([], START)
+    except OSError as error:
+        raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
+    if not is_of_workspace(position.directory, file, root):
+        raise unknown
+    return [f"{turn.role.capitalize()}: {turn.text}\n\n" for turn in turns]
+
+
+def _shown(lines: Sequence[str], path: str, first: int, count: int) -> Answer:
+    total = len(lines)
     if first > max(1, total):
         raise InvalidInput(f"{shown(path)} has {total} lines, and fromLine is {first}", field="fromLine")
-    last = min(total, first + count - 1)
-    begin = starts[first - 1]
-    while last > first and starts[last] - begin > MAX_CHARACTERS:
-        last -= 1
-    end = min(starts[last], whole_characters(text, begin + MAX_CHARACTERS))
-    answer: Answer = {"path": path, "content": text[begin:end].rstrip("\r\n")}
-    answer |= {"fromLine": first, "toLine": last, "totalLines": total}
-    if end < starts[last]:
+    asked = lines[first - 1 : first - 1 + count]
+    sizes = itertools.accumulate(map(len, asked))
+    fit = max(1, sum(size <= MAX_CHARACTERS for size in sizes))
+    content = "".join(asked[:fit])
+    end = whole_characters(content, min(len(content), MAX_CHARACTERS))
+    answer: Answer = {"path": path, "content": content[:end].rstrip("\r\n")}
+    answer |= {"fromLine": first, "toLine": min(total, first - 1 + fit), "totalLines": total}
+    if end < len(content):
         answer["cut"] = True
     return answer

@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from remembrancer.memory.notes import MAX_NOTE_BYTES, clean_note_path, daily_note, edited
+from remembrancer.memory.notes import MAX_NOTE_BYTES, clean_note_path, daily_note, directories_of, edited
 from remembrancer.memory.text import check_text
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
 from remembrancer.protocol.files import SyncFiles
@@ -45,8 +45,7 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
     )
     heading = None if arguments.heading is UNSET else arguments.heading
     mode: Literal["append", "replace"] = given(arguments.mode, "append")
-    directories = tuple(place for place in settings.notes_paths if place.endswith("/"))
-    ignore = directories if settings.notes_ignored_by_git else ()
+    ignore = directories_of(settings.notes_paths) if settings.notes_ignored_by_git else ()
     change = WriteNote(workspace.root, path, arguments.content, mode, heading, ignore)
     written = await call.submit(change)
     result = written.result

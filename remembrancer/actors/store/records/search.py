@@ -212,7 +212,7 @@ class SqliteSearch(SqliteWords):
                 distances |= dict.fromkeys(reached, distance)
                 if not reached:
                     break
-            rows = _load(query, list(distances), Filters(session_id))
+            rows = _load(query, list(distances), None)
             return {
                 number: LinkedMemory(
                     **rows[number].listed(),

@@ -92,7 +92,8 @@ class _Finished(NamedTuple):
 class EmbeddingScheduler:
     """Has the workers embed what is stored, and saves the vectors. `send` sends to a worker; False: it is gone.
 
-    The settings have `configured` a model; `fallbacks` stand in for one that is on another machine.
+    The settings have `configured` a model; `fallbacks` stand in for one that is on another machine. `open_all` opens
+    what is embedded beside memories, which otherwise waits until somebody asks for it.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class EmbeddingScheduler:
         gate: LoadGate,
         configured: ModelChoice,
         fallbacks: tuple[ModelChoice, ...] = (),
+        open_all: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._files = files
@@ -114,6 +116,7 @@ class EmbeddingScheduler:
         self._send = send
         self._gate = gate
         self._fallbacks = fallbacks
+        self._open_all = open_all
         self._questions = WorkerQuestions(send, secrets.randbits(FIRST_ID_BITS))
         self._query_vectors: OrderedDict[tuple[str, str], Vectors] = OrderedDict()
         self._finished: list[_Finished] = []
@@ -146,13 +149,16 @@ class EmbeddingScheduler:
 
     @property
     def answering(self) -> ModelWork:
-        """The model whose vectors are searched now: the active one; while that has no worker, one that has, and of
-        these one whose vectors are whole."""
+        """The model whose vectors are searched now: the active one; while that has no worker, one whose vectors are
+        whole. One whose vectors are not answers only where nobody can make the active one's questions any more."""
+        first = self._works[0]
         attended = [work for work in self._works if work.identity is not None and work.queue.has_workers]
-        if self._is_active(self._works[0]) and self._works[0] in attended:
-            return self._works[0]
-        whole = [work for work in attended if work.is_whole]
-        return (whole or attended or self._works)[0]
+        if not attended or (first in attended and self._is_active(first)):
+            return first
+        if whole := [work for work in attended if work.is_whole]:
+            return whole[0]
+        is_lost = not self._is_active(first) or any(work.choice == first.choice for work in attended)
+        return attended[0] if is_lost else first
 
     @property
     def identity(self) -> ModelIdentity | None:
@@ -168,6 +174,12 @@ class EmbeddingScheduler:
     def pending(self) -> int:
         """Memories that wait for their vectors, to the moment in which these can be searched."""
         return self.answering.pending
+
+    @property
+    def missing(self) -> int:
+        """How much cannot be found by meaning because the model that answers is new, and the old one is lost."""
+        work = self.answering
+        return 0 if self._state.active is None or self._is_active(work) or work.is_whole else work.pending
 
     @property
     def is_busy(self) -> bool:
@@ -273,9 +285,9 @@ class EmbeddingScheduler:
         Raises:
             EmbeddingUnavailable: no worker has the model, none answered within `timeout_s`, or the answer is no vector.
         """
-        work = next((work for work in self._works if model is not None and work.key == model), self.answering)
-        identity = work.identity
-        if identity is None or not work.queue.has_workers:
+        work = next((work for work in self._works if work.key == (model or self.answering.key)), None)
+        identity = None if work is None else work.identity
+        if work is None or identity is None or not work.queue.has_workers:
             raise EmbeddingUnavailable("no embedding worker has a model loaded")
         key = (identity.key, text)
         if (cached := self._query_vectors.get(key)) is not None:
@@ -434,6 +446,8 @@ class EmbeddingScheduler:
             self._looking.clear()
             for work in [work for work in self._works if not work.is_counted]:
                 arrivals, all_files_open = work.arrivals, self.all_files_open
+                if self._open_all is not None and len(self._works) > 1:
+                    await self._open_all()
                 for records in self._files.embedded():
                     await self._enqueue_missing(work, records)
                 work.counted_for = arrivals if all_files_open else -1

@@ -1,0 +1,657 @@
+"""MCP over streamable HTTP: who may come in, and whose memory a request is about. The SDK speaks the protocol.
+
+A client with a handshake has a session, whose id the gateway signs: a gateway that was started anew takes a session up
+again as it was, so that a retried request is answered as before. A client without one (the protocol of 2026-07-28, or a
+bare call) has none: a retry is known by its `Idempotency-Key`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+import uvicorn
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
+from mcp.server.auth.provider import AccessToken
+from mcp.server.connection import Connection
+from mcp.server.lowlevel import Server
+from mcp.server.runner import serve_connection
+from mcp.server.streamable_http import (
+    EventCallback,
+    EventMessage,
+    EventStore,
+    StreamableHTTPServerTransport,
+)
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.transport_context import TransportContext
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, JSONRPCMessage
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from remembrancer.actors.gateway.hello import working_tree_of
+from remembrancer.actors.gateway.session import CALL, MAX_CLIENT_NAME, CallTool, RequestContext, is_plain
+from remembrancer.actors.gateway.session_registry import SessionRegistry
+from remembrancer.config.project import project_of
+from remembrancer.config.settings import Settings
+from remembrancer.config.tokens import LOOPBACK, Grant, Tokens
+from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
+from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.reads import Notice
+from remembrancer.protocol.tracing import Traces
+from remembrancer.toolsets.service import Caller
+from remembrancer.toolsets.tools import Tool, choose_tools
+
+PATH: Final = "/mcp"
+HEALTH: Final = "/health"
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+MAX_HEADER_BYTES: Final = 32 * 1024
+MAX_CONNECTIONS: Final = 1024
+MAX_SESSIONS: Final = 512
+BODY_WAIT_S: Final = 20.0
+FIRST_WAIT_S: Final = 15.0
+"""How long a client may take to send a request's body, and from its connection to its first request."""
+SESSION_IDLE_S: Final = 1800.0
+STOP_S: Final = 2.0
+CHECK_S: Final = 0.5
+"""How often an open stream's token is looked at."""
+EVENTS: Final = 256
+"""Events of a session that a client which lost its stream can have again."""
+SESSION: Final = "mcp-session-id"
+VERSION: Final = "mcp-protocol-version"
+PROJECT: Final = "x-remembrancer-project"
+TOOLSETS: Final = "x-remembrancer-toolsets"
+RETRY: Final = "idempotency-key"
+SHOWN_HEADERS: Final = f"{SESSION}, WWW-Authenticate"
+TAKEN_HEADERS: Final = f"Content-Type, Authorization, Accept, Last-Event-ID, {SESSION}, {VERSION}, {PROJECT}, {RETRY}"
+
+logger = logging.getLogger(__name__)
+
+
+class Visitor:
+    """A client that came over HTTP, as handlers and the register of sessions see it."""
+
+    def __init__(
+        self, key: str, caller: Caller, tools: dict[str, Tool[Any]], notices: list[Notice], client: str, owner: str
+    ) -> None:
+        self.key = key
+        self.tools = tools
+        self.started_at = caller.started_at
+        self.client: str | None = client or None
+        self.directory = caller.directory
+        self.has_said_end = True
+        self.owner = owner
+        """Whose it is: nobody else goes on with it."""
+        self._caller = caller
+        self._notices = notices
+        self._at_end: list[Callable[[], None]] = []
+
+    async def caller(self) -> Caller:
+        """Who calls."""
+        return self._caller
+
+    def take_notices(self) -> list[Notice]:
+        """What the client has to be told once."""
+        notices, self._notices = self._notices, []
+        return notices
+
+    def at_end(self, callback: Callable[[], None]) -> None:
+        """Have a function called when the client is gone."""
+        self._at_end.append(callback)
+
+    def when_known(self, callback: Callable[[Caller], None]) -> None:
+        """The project of one that comes over HTTP is known at once."""
+        callback(self._caller)
+
+    def end(self) -> None:
+        """It is gone."""
+        for callback in self._at_end:
+            callback()
+
+
+class _Refused(Exception):
+    """A request that is answered with this status and sentence."""
+
+    def __init__(self, status: int, said: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(said)
+        self.status, self.said, self.headers = status, said, headers
+
+
+class HttpServer:
+    """Use as a task: `serve`. `url` says where it listens, `error` why it does not."""
+
+    def __init__(
+        self,
+        home: Path,
+        settings: Settings,
+        incarnation: str,
+        server: Server[Any],
+        call_tool: CallTool,
+        tools: Sequence[Tool[Any]],
+        registry: SessionRegistry,
+        traces: Traces,
+        notices: Callable[[], list[Notice]],
+    ) -> None:
+        self.url: str | None = None
+        self.error: str | None = None
+        self._home = home
+        self._settings = settings
+        self._incarnation = incarnation
+        self._call_tool = call_tool
+        self._tools = tools
+        self._registry = registry
+        self._traces = traces
+        self._notices = notices
+        self._tokens = Tokens(home)
+        self._manager = _Sessions(server, _session_key(home), self._session_ended)
+        self._visitors: dict[str, Visitor] = {}
+        self._server: uvicorn.Server | None = None
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions there are."""
+        return len(self._visitors)
+
+    async def serve(self) -> None:
+        """Listen until cancelled. What keeps it from listening is said in `error` and logged, and ends nothing else."""
+        host, port = self._settings.http_host, self._settings.http_port
+        try:
+            self._check_exposed(host)
+            listener = socket.create_server((host, port), family=_family(host), backlog=1024)
+        except (OSError, RemembrancerError) as error:
+            self.error = f"HTTP is off: {error}"
+            logger.error("HTTP is off", extra={"reason": str(error)})
+            return
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a body waits 40 ms for the head's receipt
+        tls = bool(self._settings.http_certificate)
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
+        config = uvicorn.Config(
+            self,
+            http=_Protocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            h11_max_incomplete_event_size=MAX_HEADER_BYTES,
+            timeout_graceful_shutdown=int(STOP_S),
+            ssl_certfile=self._settings.http_certificate,
+        )
+        self._server = _QuietServer(config)
+        async with self._manager.run():
+            await self._server.serve([listener])
+
+    def stop(self) -> None:
+        """Take no more requests; those under way are answered."""
+        if self._server is not None:
+            self._server.should_exit = True
+
+    def _check_exposed(self, host: str) -> None:
+        if host not in LOOPBACK and not self._tokens.all():
+            raise InvalidInput(
+                f"{host} can be reached from elsewhere, and there is no token: 'remembrancer token create NAME' first"
+            )
+
+    # --- one request ---
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer an HTTP request: an ASGI application."""
+        headers = Headers(scope=scope)
+        origin = headers.get("origin")
+        try:
+            self._check_host(headers)
+            if scope["path"] == HEALTH:
+                await JSONResponse({"status": "ok"})(scope, receive, send)
+                return
+            if scope["path"] != PATH:
+                raise _Refused(404, f"there is nothing at this path: MCP is at {PATH}")
+            if scope["method"] == "OPTIONS":
+                await Response(status_code=204, headers=self._cors(origin, has_token=False))(scope, receive, send)
+                return
+            grant = self._grant(headers)
+            cors = self._cors(origin, has_token=grant is not None)
+            await self._answer(scope, headers, grant, receive, _with_headers(send, cors))
+        except _Refused as refused:
+            body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": refused.said}}
+            allowed = {}
+            with contextlib.suppress(_Refused):
+                allowed = self._cors(origin, has_token=False)
+            answer = JSONResponse(body, refused.status, headers={**allowed, **(refused.headers or {})})
+            await answer(scope, receive, send)
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page in a browser can have a name lead to this machine: it is not served under names that are not ours."""
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        known = LOOPBACK | set(self._settings.http_hosts)
+        if host not in known and (self._settings.http_host in LOOPBACK or self._settings.http_hosts):
+            raise _Refused(421, "this server does not go by that name: see the setting http_hosts")
+
+    def _cors(self, origin: str | None, *, has_token: bool) -> dict[str, str]:
+        """What a page of that origin is told. A preflight has no token yet, and is answered as if it had."""
+        if origin is None:
+            return {}
+        allowed = self._settings.http_origins
+        is_ours = urlsplit(origin).hostname in LOOPBACK or origin in allowed
+        if not is_ours and "*" not in allowed:
+            raise _Refused(403, "pages of that origin may not come here: see the setting http_origins")
+        if not is_ours and not has_token and not self._tokens.all():
+            raise _Refused(403, "pages of any origin may only come with a token, and there is none")
+        return {
+            "Access-Control-Allow-Origin": origin if is_ours else "*",
+            "Access-Control-Allow-Methods": "POST, GET, DELETE, OPTIONS",
+            "Access-Control-Allow-Headers": TAKEN_HEADERS,
+            "Access-Control-Expose-Headers": SHOWN_HEADERS,
+            "Vary": "Origin",
+        }
+
+    def _grant(self, headers: Headers) -> Grant | None:
+        """What the request's token allows; None where there are no tokens, and only this machine can come."""
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        try:
+            if not self._tokens.all() and self._settings.http_host in LOOPBACK:
+                return None
+            grant = self._tokens.find(token.strip(), time.time()) if scheme.lower() == "bearer" else None
+        except HomeUnusable as error:
+            logger.error("tokens cannot be read", extra={"reason": error.message})
+            raise _Refused(503, "the tokens of this server cannot be read: see gateway.log") from error
+        if grant is None:
+            said = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
+            raise _Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+        return grant
+
+    async def _answer(self, scope: Scope, headers: Headers, grant: Grant | None, receive: Receive, send: Send) -> None:
+        body = await _read(receive) if scope["method"] == "POST" else b""
+        session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
+        has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
+        said = _said_in(body)
+        if session_id is not None:
+            visitor = await self._known(session_id, version, scope, headers, grant)
+            if scope["method"] == "DELETE":
+                self._manager.ended.append(session_id)
+        elif has_handshake and said.method == "initialize":
+            await self._pass_on(None, body, said, scope, headers, grant, receive, send)
+            return
+        else:
+            # A client without a session counts its requests anew each time it starts: an id of its own for each.
+            key = headers.get(RETRY) or new_ulid()
+            visitor = await self._visitor(key, f"session:{_name_of(grant)}", scope, headers, grant, said.client)
+        try:
+            reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
+            if has_handshake and said.is_call and reads_json:
+                answer = await self._call(visitor, said, session_id)
+                await answer(scope, receive, send)
+            else:
+                await self._pass_on(visitor, body, said, scope, headers, grant, receive, send)
+        finally:
+            if session_id is None:
+                visitor.end()
+
+    async def _known(
+        self, session_id: str, version: str, scope: Scope, headers: Headers, grant: Grant | None
+    ) -> Visitor:
+        """Whose session it is, also if an earlier gateway began it. Raises `_Refused` if it is over, or another's."""
+        if session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
+            await self._open(session_id, scope, headers, grant, "")
+        visitor = self._visitors.get(session_id)
+        if visitor is None or visitor.owner != _owner(grant).username:
+            raise _Refused(404, "there is no such session (any more): begin one with initialize")
+        return visitor
+
+    async def _pass_on(
+        self,
+        visitor: Visitor | None,
+        body: bytes,
+        said: _Said,
+        scope: Scope,
+        headers: Headers,
+        grant: Grant | None,
+        receive: Receive,
+        send: Send,
+    ) -> None:
+        """Have the SDK answer a request; without a visitor it begins a session."""
+
+        async def sending(message: Message) -> None:
+            made = Headers(raw=message["headers"]).get(SESSION) if message["type"] == "http.response.start" else None
+            if visitor is None and made is not None and message["status"] < 300:
+                await self._open(made, scope, headers, grant, said.client)
+            await out(message)
+
+        scope, out = {**scope, "user": _owner(grant)}, send
+        if visitor is not None:
+            scope["remembrancer"] = RequestContext(visitor, time.time())
+        is_post, version = scope["method"] == "POST", headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
+        if is_post and "text/event-stream" not in headers.get("accept", ""):
+            scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
+            scope["headers"].append((b"accept", b"application/json, text/event-stream"))
+            out = _as_json(send)
+        receiving = _replayed(body, receive) if is_post else receive
+        is_alone = is_post and visitor is not None and SESSION not in headers
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
+            if is_alone and version in HANDSHAKE_PROTOCOL_VERSIONS:
+                await self._manager.answer_alone(version, scope, receiving, sending)
+            else:
+                await self._manager.handle_request(scope, receiving, sending)
+            tasks.cancel_scope.cancel()
+
+    async def _call(self, visitor: Visitor, said: _Said, session_id: str | None) -> Response:
+        """The answer to a call of a tool. Through the SDK it would take several times as long."""
+        trace = self._traces.begin(CALL)
+        context = RequestContext(visitor, time.time(), trace)
+        result = await self._call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
+        result.pop("resultType")  # of a protocol without handshake
+        body = msgspec.json.encode({"jsonrpc": "2.0", "id": said.id, "result": result})
+        trace.end("answer made")
+        headers = {} if session_id is None else {SESSION: session_id}
+        return Response(body, media_type="application/json", headers=headers)
+
+    async def _end_when_revoked(self, grant: Grant | None, scope: anyio.CancelScope) -> None:
+        while grant is not None:
+            await anyio.sleep(CHECK_S)
+            try:
+                holds = self._tokens.holds(grant, time.time())
+            except HomeUnusable:
+                holds = False
+            if not holds:
+                scope.cancel()
+                return
+
+    async def _visitor(
+        self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str
+    ) -> Visitor:
+        """A client, in the project that its request names, or else in the first that its token is for.
+
+        Raises `_Refused` for another project than the token's.
+        """
+        named = headers.get(PROJECT) or parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
+        allowed = [Path(each) for each in grant.projects] if grant is not None else []
+        directory = Path(named) if named else allowed[0] if allowed else self._home
+        if not directory.is_absolute() or "\0" in named:
+            raise _Refused(400, "a project is named by the absolute path of its directory")
+        project = await anyio.to_thread.run_sync(project_of, directory)
+        if grant is not None and project.id not in {project_of(each).id for each in allowed}:
+            raise _Refused(403, "this token is not for that project")
+        tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
+        if grant is not None and grant.read_only:
+            tools = {name: tool for name, tool in tools.items() if tool.read_only}
+        tree = str(await anyio.to_thread.run_sync(working_tree_of, directory))
+        caller = Caller(f"{_name_of(grant)} {key}", session, project, time.time(), tree)
+        notices += self._notices()
+        name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
+        return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _owner(grant).username)
+
+    async def _open(self, session_id: str, scope: Scope, headers: Headers, grant: Grant | None, client: str) -> None:
+        """A session begins, or is there again."""
+        session = f"session:{session_id.partition('.')[0]}"
+        visitor = await self._visitor(session_id, session, scope, headers, grant, client)
+        if session_id not in self._visitors:
+            self._visitors[session_id] = visitor
+            self._registry.attend(visitor)
+
+    def _session_ended(self, session_id: str) -> None:
+        visitor = self._visitors.pop(session_id, None)
+        if visitor is not None:
+            visitor.end()
+            self._registry.left(visitor)
+
+
+class _Sessions(StreamableHTTPSessionManager):
+    """The SDK's sessions, whose ids are signed: one that another gateway began goes on here."""
+
+    def __init__(self, server: Server[Any], key: bytes, when_ended: Callable[[str], None]) -> None:
+        super().__init__(
+            server, max_request_body_size=MAX_BODY_BYTES, session_idle_timeout=SESSION_IDLE_S, max_sessions=MAX_SESSIONS
+        )
+        self.ended: deque[str] = deque(maxlen=10 * MAX_SESSIONS)
+        """Sessions that their clients have ended: they do not come back."""
+        self._key = key
+        self._when_ended = when_ended
+        self._reviving = anyio.Lock()
+
+    async def answer_alone(self, version: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that needs no session."""
+        await self._handle_stateless_request(version, scope, receive, send)
+
+    async def revived(self, session_id: str, owner: AuthenticatedUser, version: str) -> bool:
+        """Take up a session of an earlier gateway; whether it was one of that owner's."""
+        async with self._reviving:
+            who = authorization_context(owner)
+            name, _, signature = session_id.partition(".")
+            is_ours = hmac.compare_digest(signature.encode(), self._signature(name, who).encode())
+            if not is_ours or session_id in self.ended or len(self._server_instances) >= MAX_SESSIONS:
+                return False
+            if session_id in self._server_instances:
+                return True
+            transport = self._keep(session_id, who)
+            tasks: Any = self._task_group
+            await tasks.start(self._go_on, session_id, transport, version)
+            return True
+
+    async def _go_on(
+        self,
+        session_id: str,
+        transport: StreamableHTTPServerTransport,
+        version: str,
+        *,
+        task_status: anyio.abc.TaskStatus[None],
+    ) -> None:
+        """As the SDK serves a session, but after its handshake."""
+        async with transport.connect() as (read, write):
+            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
+            connection = Connection.for_loop(dispatcher, session_id=session_id, protocol_version_hint=version)
+            connection.initialized.set()
+            task_status.started()
+            try:
+                with transport.idle_scope or anyio.CancelScope():
+                    await serve_connection(
+                        self.app, dispatcher, connection=connection, lifespan_state=self._lifespan_state
+                    )
+            except Exception:
+                logger.exception("a session crashed")
+            finally:
+                await self._discard_session(session_id, transport)
+
+    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
+        if len(self._server_instances) >= MAX_SESSIONS:
+            return None
+        name = secrets.token_hex(16)
+        return self._keep(f"{name}.{self._signature(name, requestor)}", requestor)
+
+    def _keep(self, session_id: str, owner: AuthorizationContext | None) -> StreamableHTTPServerTransport:
+        transport = StreamableHTTPServerTransport(session_id, event_store=_Events(), idle_timeout=SESSION_IDLE_S)
+        self._server_instances[session_id] = transport
+        if owner is not None:
+            self._session_owners[session_id] = owner
+        return transport
+
+    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+        await super()._discard_session(session_id, transport)
+        self._when_ended(session_id)
+
+    def _signature(self, name: str, owner: AuthorizationContext | None) -> str:
+        return hmac.new(self._key, f"{name} {owner}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+class _Events(EventStore):
+    """The last events of one session, for a client that has lost its stream."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[int, str, JSONRPCMessage | None]] = deque(maxlen=EVENTS)
+        self._number = 0
+
+    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
+        """Keep an event; its id."""
+        self._number += 1
+        self._kept.append((self._number, stream_id, message))
+        return str(self._number)
+
+    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
+        """Send again what came after an event on its stream; the stream, None: it is not known (any more)."""
+        kept = list(self._kept)
+        stream = next((each for number, each, _ in kept if str(number) == last_event_id), None)
+        for number, each, message in kept if stream is not None else ():
+            if each == stream and number > int(last_event_id) and message is not None:
+                await send_callback(EventMessage(message, str(number)))
+        return stream
+
+
+class _QuietServer(uvicorn.Server):
+    """Signals are the gateway's business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class _Protocol(H11Protocol):
+    """Lets go of connections on which nothing is ever asked."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(FIRST_WAIT_S, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        cycle: Any = self.cycle
+        if cycle is None:
+            self.transport.close()
+
+
+class _Said(msgspec.Struct, frozen=True):
+    """What a message says of itself, as far as it is needed before the SDK reads it."""
+
+    id: Any = None
+    method: Any = None
+    params: Any = None
+
+    @property
+    def is_call(self) -> bool:
+        """Whether it is a call of a tool of the usual form. Of what is not, the SDK says what is wrong with it."""
+        is_request = self.method == CALL and isinstance(self.id, int | str) and isinstance(self.params, dict)
+        return is_request and is_plain(self.params)
+
+    @property
+    def client(self) -> str:
+        info = self.params.get("clientInfo") if isinstance(self.params, dict) else None
+        name = info.get("name") if isinstance(info, dict) else None
+        return " ".join(name.split())[:MAX_CLIENT_NAME] if isinstance(name, str) else ""
+
+
+def _said_in(body: bytes) -> _Said:
+    """What is no message is the SDK's to refuse."""
+    try:
+        return msgspec.json.decode(body, type=_Said)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Said()
+
+
+def _owner(grant: Grant | None) -> AuthenticatedUser:
+    """By this the SDK knows whose a session is."""
+    return AuthenticatedUser(AccessToken(token="", client_id="anyone" if grant is None else grant.sha256, scopes=[]))
+
+
+def _name_of(grant: Grant | None) -> str:
+    return "http" if grant is None else f"http {grant.name}"
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _session_key(home: Path) -> bytes:
+    """What session ids are signed with; made when there is none."""
+    path = home / "keys" / "http.key"
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(32))
+    return path.read_bytes()
+
+
+async def _read(receive: Receive) -> bytes:
+    """A request's whole body. Raises `_Refused` for one that is too large, or that does not come."""
+    body = bytearray()
+    try:
+        with anyio.fail_after(BODY_WAIT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Refused(400, "the request has ended before its body")
+                body += message.get("body", b"")
+                if len(body) > MAX_BODY_BYTES:
+                    raise _Refused(413, f"a request may have {MAX_BODY_BYTES} bytes at most", {"Connection": "close"})
+                if not message.get("more_body", False):
+                    return bytes(body)
+    except TimeoutError as error:
+        raise _Refused(408, f"the body has not come within {BODY_WAIT_S:g} s", {"Connection": "close"}) from error
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """A body that has been read, once more; then whatever else comes."""
+    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return left.pop() if left else await receive()
+
+    return replay
+
+
+def _with_headers(send: Send, headers: dict[str, str]) -> Send:
+    more = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start" and more:
+            message = {**message, "headers": [*message["headers"], *more]}
+        await send(message)
+
+    return sending
+
+
+def _as_json(send: Send) -> Send:
+    """For a client that reads no events: the answer among them as one JSON text."""
+    held: Message | None = None
+    body = bytearray()
+
+    async def sending(message: Message) -> None:
+        nonlocal held
+        if message["type"] == "http.response.start":
+            is_events = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
+            held = message if is_events else None
+        if held is None:
+            await send(message)
+        elif message["type"] == "http.response.body":
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            data = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
+            answers = [each for each in data if each and "method" not in json.loads(each)]
+            text = (answers[-1] if answers else "").encode()
+            kept = [each for each in held["headers"] if each[0] == SESSION.encode()]
+            kept += [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
+            await send({**held, "headers": kept})
+            await send({"type": "http.response.body", "body": text})
+
+    return sending

@@ -1,0 +1,111 @@
+"""Files as the index is to have them: notes read whole, transcripts from where they had been read to. Blocks."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from remembrancer.config.settings import Settings
+from remembrancer.config.sources import FoundFile, is_of_workspace, turns_after
+from remembrancer.memory.chunks import chunks_of
+from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns
+from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
+
+OTHER_PROJECT: Final = "of another project"
+"""Why a transcript is passed over of which nobody need be told."""
+ENDED_S: Final = 300.0
+"""A session that has said nothing for so long is read whatever its transcript has grown by."""
+KEPT: Final = 8
+"""Transcripts that are gone on with where they had been read to; others are read again from their start."""
+
+
+class _Begun(NamedTuple):
+    """A transcript as far as it has been read: chunks that nothing can change any more, and the turns after them."""
+
+    position: Position = START
+    chunks: tuple[FileChunk, ...] = ()
+    turns: tuple[Turn, ...] = ()
+    seen: frozenset[str] = frozenset()
+
+
+class FileReader:
+    """Reads the files of one workspace."""
+
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self._root = root
+        self._settings = settings
+        self._overlap = min(settings.chunk_overlap, settings.chunk_tokens // 2)
+        self._begun: OrderedDict[Path, _Begun] = OrderedDict()
+
+    def is_due(self, file: FoundFile, known: FileState) -> bool:
+        """Whether a file that differs from what is known of it is to be read. A transcript need not be at once."""
+        grown = file.size - known.size
+        if file.source != "sessions" or not 0 < grown < self._settings.transcripts_delta_bytes:
+            return True
+        if time.time() - file.mtime_ns / 1e9 > ENDED_S:
+            return True
+        try:
+            with file.path.open("rb") as transcript:
+                transcript.seek(known.size)
+                return transcript.read(grown).count(b"\n") >= self._settings.transcripts_delta_messages
+        except OSError:  # it is read then, which says what is wrong
+            return True
+
+    def read(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
+        """A file as the index is to have it; why it cannot be taken in; None when it has gone, or is being written."""
+        try:
+            if file.source == "sessions":
+                return self._read_transcript(file, known, force=force)
+            return self._read_note(file, known, force=force)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return f"it cannot be read: {error.strerror}"
+
+    def _read_note(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
+        data = file.path.read_bytes()
+        if len(data) != file.path.stat().st_size:
+            return None  # it is being written: its time is another by now
+        state = FileState(file.shown, file.source, file.mtime_ns, len(data), hashlib.sha256(data).digest())
+        if known is not None and known.digest == state.digest and not force:
+            return FileUpdate(state)
+        if b"\0" in data[:8192]:
+            return "binary"
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return "not UTF-8"
+        settings = self._settings
+        chunks = chunks_of(text, settings.chunk_tokens, self._overlap, at_blocks=settings.chunk_at_boundaries)
+        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))
+
+    def _read_transcript(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str:
+        begun = self._begun.pop(file.path, _Begun())
+        with file.path.open("rb") as transcript:
+            read = turns_after(transcript, begun.position, begun.seen)
+            if read is None:  # it has been written anew
+                begun = _Begun()
+                read = turns_after(transcript, START) or ([], START)
+        new, position = read
+        if not is_of_workspace(position.directory, file.path, self._root):
+            return OTHER_PROJECT
+        turns = (*begun.turns, *new)
+        made = chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)
+        chunks = (*begun.chunks, *(FileChunk(*chunk) for chunk in made))
+        last = made[-1].start_line if made else 0
+        self._begun[file.path] = _Begun(
+            position,
+            tuple(chunk for chunk in chunks if chunk.start_line < last),
+            tuple(turn for turn in turns if turn.number >= last),
+            begun.seen | {turn.uuid for turn in new},
+        )
+        while len(self._begun) > KEPT:
+            self._begun.popitem(last=False)
+        digest = hashlib.sha256(f"{position.offset} {position.turns} ".encode() + position.tail).digest()
+        state = FileState(file.shown, file.source, file.mtime_ns, file.size, digest)
+        if known is not None and known.digest == digest and not force:
+            return FileUpdate(state)
+        return FileUpdate(state, chunks)

@@ -1,0 +1,169 @@
+"""A provider that fails under a running runtime: the local model answers, nothing is lost, its key is nowhere else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+from bench.client import StdioClient
+from tests.providers import HANGS, KEY, WELL, FakeProvider, Trouble, fake_provider
+from tests.runtime import Runtime, command, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
+
+LOCAL, REMOTE = "all-MiniLM-L6-v2", "voyage-3-large"
+
+
+@pytest.fixture
+def provider() -> Iterator[FakeProvider]:
+    with fake_provider() as made:
+        yield made
+
+
+def settings(provider: FakeProvider) -> dict[str, str]:
+    return {
+        "REMEMBRANCER_ENGINE": "voyage",
+        "REMEMBRANCER_VOYAGE_URL": provider.url,
+        "REMEMBRANCER_VOYAGE_KEY_FROM": "${MY_VOYAGE}",
+        "REMEMBRANCER_PROVIDER_TIMEOUT_S": "3",
+        "MY_VOYAGE": KEY,
+    }
+
+
+async def models(home: Path) -> dict[str, dict[str, Any]]:
+    """What `remembrancer model` says, by the model's name."""
+    done = await anyio.to_thread.run_sync(lambda: command("model", "--json", home=home))
+    assert done.returncode == 0, done.stderr
+    return {model["choice"]["model"]: model for model in json.loads(done.stdout)["models"]}
+
+
+def passages_by_model(home: Path) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for path in home.glob("**/memory.db"):
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            found.update(row[0].split(".")[0] for row in connection.execute("SELECT model FROM passages"))
+    return found
+
+
+def environ_of(process: psutil.Process) -> bytes:
+    return Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+def assert_key_is_with_embedders_alone(runtime: Runtime) -> None:
+    embedders = {pid for role, pid in runtime.recorded() if role == "embedder"}
+    holders = {process.pid for process in runtime.processes() if KEY.encode() in environ_of(process)}
+    assert len(holders) == 1
+    assert holders < embedders, "and not with the one that has the local model"
+
+
+async def test_the_local_model_answers_for_a_provider_that_cannot_and_nothing_is_lost(
+    home: Path, provider: FakeProvider
+) -> None:
+    runtime = Runtime(home)
+    async with StdioClient(home, environ=settings(provider)) as client:
+        ids = {"how often is the deploy key rotated?": await stored(client, "The deploy key is rotated every 90 days.")}
+
+        async def answers(model: str) -> bool:
+            """Whether that model answers, and everything has its vectors of it."""
+            found = await models(home)
+            return model in found and found[model]["answers"] and found[model]["pending"] == 0
+
+        async def assert_found() -> None:
+            for query, memory_id in ids.items():
+                answer = await client.call("recall_memories", query=query, strategy="vector")
+                assert [memory["id"] for memory in answer["memories"]][:1] == [memory_id], answer
+                assert not answer.get("warnings")
+
+        await until(lambda: answers(REMOTE))
+        await assert_found()
+        assert provider.requests[-1]["input"] == ["how often is the deploy key rotated?"]
+
+        async def fallback_is_whole() -> bool:
+            found = await models(home)
+            return LOCAL in found and found[LOCAL]["workers"] == 1 and found[LOCAL]["pending"] == 0
+
+        await until(fallback_is_whole)
+        assert (await models(home))[REMOTE]["role"] == "active"
+        await anyio.to_thread.run_sync(assert_key_is_with_embedders_alone, runtime)
+        topics = {
+            Trouble(401): ("Submarine cables are inspected by divers.", "do divers inspect submarine cables?", "401"),
+            HANGS: ("The payroll run happens on the 25th.", "on which day does the payroll run happen?", "within 3 s"),
+        }
+        for trouble, (text, query, reason) in topics.items():
+            provider.trouble = trouble
+            await client.call("recall_memories", query="a question that nobody has asked before", strategy="vector")
+            await until(lambda: answers(LOCAL))
+            ids[query] = await stored(client, text)
+            await until(lambda: answers(LOCAL))
+            await assert_found()
+            status = await runtime.status()
+            said = "\n".join(status["warnings"])
+            assert reason in said
+            assert f"questions are answered by {LOCAL}" in said
+            provider.trouble = WELL
+            await until(lambda: answers(REMOTE))
+            await assert_found()
+        assert passages_by_model(home) == {"voyage-3-large": len(ids), "all-minilm-l6-v2": len(ids)}
+        runtime.kill("embedder")
+        await until(lambda: answers(REMOTE))
+        await anyio.to_thread.run_sync(assert_key_is_with_embedders_alone, runtime)
+        assert provider.keys == {f"Bearer {KEY}"}
+        for done in (command(each, home=home) for each in ("status", "config", "model")):
+            assert KEY not in done.stdout + done.stderr
+    await runtime.down()
+    assert_written_nowhere(home)
+
+
+def assert_written_nowhere(home: Path) -> None:
+    written = [path for path in home.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".log" for path in written)
+    assert not [path for path in written if KEY.encode() in path.read_bytes()]
+
+
+async def stored(client: StdioClient, text: str) -> str:
+    memory_id: str = (await client.store(text))["memory_id"]
+    return memory_id
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+async def test_a_runtime_that_a_person_starts_hides_the_key_that_it_was_started_with(
+    home: Path, provider: FakeProvider
+) -> None:
+    runtime = Runtime(home)
+    environ = {**os.environ, **settings(provider), "REMEMBRANCER_HOME": str(home)}
+    launcher = subprocess.Popen(  # noqa: ASYNC220 - it is not waited for
+        [sys.executable, "-m", "remembrancer", "up"], env=environ, stdout=subprocess.DEVNULL, stdin=subprocess.DEVNULL
+    )
+    try:
+
+        async def is_answered() -> bool:
+            if not (home / "runtime.json").exists():
+                return False
+            status = await runtime.status()
+            return any(each["choice"]["model"] == REMOTE and each["workers"] for each in _models(status))
+
+        await until(is_answered)
+        assert KEY.encode() not in environ_of(psutil.Process(launcher.pid))
+        assert [role for role, pid in runtime.recorded() if KEY.encode() in environ_of(psutil.Process(pid))] == [
+            "embedder"
+        ]
+    finally:
+        launcher.send_signal(signal.SIGINT)
+        await anyio.to_thread.run_sync(lambda: launcher.wait(30))
+
+
+def _models(status: dict[str, Any]) -> list[dict[str, Any]]:
+    return list((status.get("embedding") or {}).get("models") or ())

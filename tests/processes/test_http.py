@@ -1,0 +1,251 @@
+"""MCP over HTTP, against whole runtimes: who may come, whose memory it is, and what a killed gateway costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from mcp import Client
+
+from remembrancer.commands import exit_codes
+from tests.actors.sdk_client import ERAS
+from tests.patience import PATIENCE_S
+from tests.processes.portable_rig import command, done, start, stop
+from tests.processes.runtimes import until
+from tests.runtime import Runtime
+
+pytestmark = pytest.mark.usefixtures("patient", "without_embedders")
+VERSION = "2025-11-25"
+
+
+class Door:
+    """The HTTP side of a runtime."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.home = home
+        self.url = f"http://127.0.0.1:{port}/mcp"
+        self.client = httpx.Client(timeout=PATIENCE_S)
+
+    def start(self) -> None:
+        start(self.home)
+        until(self.is_up)
+
+    def is_up(self) -> bool:
+        try:
+            return bool(self.client.get(self.url.replace("/mcp", "/health")).json() == {"status": "ok"})
+        except httpx.TransportError:
+            return False
+
+    def token(self, name: str, *arguments: str) -> str:
+        return done("token", "create", name, *arguments, home=self.home).decode().strip()
+
+    def post(self, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            named["Authorization"] = f"Bearer {token}"
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(self.url, content=content, headers={"Content-Type": "application/json", **named})
+
+    def call(self, tool: str, token: str | None = None, *, number: int = 1, headers: Any = None, **given: Any) -> Any:
+        """The structured answer of a tool, without a handshake."""
+        params = {"name": tool, "arguments": given}
+        body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        answer = self.post(body, token, **(headers or {}))
+        assert answer.status_code == 200, answer.text
+        return answer.json()["result"]["structuredContent"]
+
+    def open_session(self, token: str | None = None) -> dict[str, str]:
+        """Shake hands; the headers of what follows."""
+        client = {"name": "test", "version": "1"}
+        params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
+        answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token)
+        assert answer.json()["result"]["serverInfo"]["name"] == "remembrancer"
+        headers = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+        said = self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, token, **headers)
+        assert (said.status_code, said.content) == (202, b"")
+        return headers
+
+
+@pytest.fixture
+def door(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("REMEMBRANCER_HTTP_PORT", str(port))
+    door = Door(home, port)
+    with door.client:
+        yield door
+    stop(home)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_sdk_s_client_works_over_http_in_both_eras(door: Door, era: str) -> None:
+    door.start()
+    async with Client(door.url, mode=era, cache=None) as client:
+        assert len((await client.list_tools()).tools) == 12
+        stored = (await client.call_tool("store_memory", {"content": "The gate opens at seven"})).structured_content
+        assert stored is not None
+        found = (await client.call_tool("recall_memories", {"query": "gate opens"})).structured_content
+        assert found is not None
+        assert [each["id"] for each in found["memories"]] == [stored["memory_id"]]
+        (content,) = (await client.read_resource(f"memory://memory/{stored['memory_id']}")).contents
+        assert "opens at seven" in str(content)
+        prompt = await client.get_prompt("recall", {"topic": "gate"})
+        assert "opens at seven" in str(prompt.messages[0].content)
+        wrong = await client.call_tool("store_memory", {"content": ""})
+        assert wrong.is_error
+
+
+def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: Door) -> None:
+    door.start()
+    assert door.call("store_memory", content="The well is deep")["scope"] == "project"
+    (found,) = door.call("recall_memories", query="deep well")["memories"]
+    assert found["content"] == "The well is deep"
+    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    stream = door.post(listed, accept="application/json, text/event-stream")
+    assert stream.headers["content-type"].startswith("text/event-stream")
+    assert '"recall_memories"' in stream.text
+    for answer, status, said in (
+        (door.client.get(door.url.replace("/mcp", "/other")), 404, "nothing at this path"),
+        (door.post(listed, host="rebound.example"), 421, "http_hosts"),
+        (door.post(listed, origin="https://evil.example"), 403, "http_origins"),
+        (door.post(b"{" * 100), 400, "Parse error"),
+        (door.post(b" " * (4 * 1024 * 1024 + 1)), 413, "bytes at most"),
+        (door.post(listed, mcp_session_id="made.up"), 404, "initialize"),
+        (door.post(listed, x_remembrancer_project="relative"), 400, "absolute path"),
+        (door.client.put(door.url), 405, "Method"),
+    ):
+        assert answer.status_code == status, answer.text
+        assert said in answer.text
+    allowed = door.client.options(door.url, headers={"Origin": "http://localhost:5173"})
+    assert (allowed.status_code, allowed.content) == (204, b"")
+    assert allowed.headers["access-control-allow-origin"] == "http://localhost:5173"
+
+
+def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: Door, tmp_path: Path) -> None:
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.mkdir()
+    theirs.mkdir()
+    ana, ben = door.token("ana", "--project", str(mine)), door.token("ben", "--project", str(theirs))
+    reader = door.token("reader", "--project", str(mine), "--read-only")
+    again = command("token", "create", "ana", home=door.home)
+    assert again.returncode == exit_codes.USAGE, again.stderr
+    door.start()
+    listed = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    assert door.post(listed).status_code == door.post(listed, "rmb_wrong").status_code == 401
+    assert "Bearer" in door.post(listed).headers["www-authenticate"]
+
+    door.call("store_memory", ana, content="The key is under the mat")
+    assert len(door.call("recall_memories", ana, query="key mat")["memories"]) == 1
+    assert len(door.call("recall_memories", reader, query="key mat")["memories"]) == 1
+    assert door.call("recall_memories", ben, query="key mat")["memories"] == []
+    assert door.call("store_memory", reader, content="no")["error"] == "invalid_input"
+    assert door.post(listed, ben, x_remembrancer_project=str(mine)).status_code == 403
+
+    session = door.open_session(ana)
+    assert door.post(listed, ana, **session).status_code == 200
+    assert door.post(listed, ben, **session).status_code == 404, "it is another's"
+    ended = threading.Event()
+
+    def listen() -> None:
+        headers = {**session, "Accept": "text/event-stream", "Authorization": f"Bearer {ana}"}
+        with (
+            httpx.Client(timeout=None) as client,
+            client.stream("GET", door.url, headers=headers) as stream,
+        ):
+            started.set()
+            try:
+                for _ in stream.iter_lines():
+                    pass
+            except httpx.TransportError:
+                pass
+        ended.set()
+
+    started = threading.Event()
+    threading.Thread(target=listen, daemon=True).start()
+    assert started.wait(PATIENCE_S)
+    done("token", "revoke", "ana", home=door.home)
+    assert door.post(listed, ana).status_code == 401
+    assert ended.wait(PATIENCE_S), "an open stream has ended"
+    names = [each["name"] for each in json.loads(done("token", "list", "--json", home=door.home))["tokens"]]
+    assert names == ["ben", "reader"]
+    for path in door.home.rglob("*"):
+        if path.is_file():
+            assert not any(token.encode() in path.read_bytes() for token in (ana, ben, reader)), path
+
+
+def test_an_expired_token_opens_nothing(door: Door) -> None:
+    token = door.token("short", "--expires", "1h")
+    path = door.home / "tokens.json"
+    path.write_text(path.read_text().replace('"expires_at": ', '"expires_at": -'))
+    door.start()
+    assert door.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, token).status_code == 401
+
+
+def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_as_before(door: Door) -> None:
+    door.start()
+    session = door.open_session()
+    kept = door.call("store_memory", number=7, headers=session, content="The bridge is red")
+    forgotten = door.call("forget_memory", number=8, headers=session, memory_id=kept["memory_id"])
+    runtime = Runtime(door.home)
+    before = runtime.process("gateway").pid
+    os.kill(before, 9)
+    until(lambda: runtime.recorded() and runtime.process("gateway").pid != before and door.is_up())
+    assert door.call("store_memory", number=7, headers=session, content="The bridge is red") == kept
+    assert door.call("forget_memory", number=8, headers=session, memory_id=kept["memory_id"]) == forgotten
+    assert door.call("recall_memories", number=9, headers=session, query="red bridge")["memories"] == []
+    gone = door.client.delete(door.url, headers=session)
+    assert gone.status_code in (200, 204)
+    assert door.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, **session).status_code == 404
+
+
+def test_a_retry_without_a_session_is_known_by_its_key(door: Door) -> None:
+    door.start()
+    key = {"idempotency-key": "one"}
+    first = door.call("store_memory", headers=key, content="The tower is high", tags=["a"])
+    assert door.call("store_memory", headers=key, content="The tower is high", tags=["a"]) == first
+    assert "already_known" not in first
+    assert door.call("store_memory", content="The tower is high", tags=["a"])["already_known"]
+
+
+def test_a_connection_on_which_nothing_is_asked_is_let_go(door: Door) -> None:
+    door.start()
+    port = int(door.url.rpartition(":")[2].partition("/")[0])
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(50)]
+    began = time.monotonic()
+    for each in silent:
+        each.settimeout(PATIENCE_S)
+        assert each.recv(1) == b""
+        each.close()
+    assert time.monotonic() - began < PATIENCE_S
+    assert door.is_up()
+
+
+def test_nobody_listens_to_the_world_without_a_token(door: Door) -> None:
+    refused = command("up", "--http", "0.0.0.0:8080", home=door.home)
+    assert refused.returncode == exit_codes.USAGE
+    assert b"token create" in refused.stderr
+    refused = command("up", "--http", "here", home=door.home)
+    assert b"[HOST:]PORT" in refused.stderr
+
+
+def test_a_port_that_is_taken_is_told_in_the_status_and_sessions_are_served(door: Door) -> None:
+    port = int(door.url.rpartition(":")[2].partition("/")[0])
+    with socket.create_server(("127.0.0.1", port)):
+        start(door.home)
+
+        def warned() -> bool:
+            shown = json.loads(command("status", "--json", home=door.home).stdout)
+            return any("HTTP is off" in each for each in shown["warnings"])
+
+        until(warned)
+    done("add", "it is remembered all the same", home=door.home)

@@ -1,0 +1,140 @@
+"""A provider of embeddings on this machine: the HTTP of Voyage's and of OpenAI's API, well or badly behaved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+KEY = "sk-this-is-the-key-0123456789"
+DIMENSIONS = {"voyage-3-large": 1024, "text-embedding-3-small": 1536}
+DEFAULT_DIMENSIONS = 768
+STOP_WORDS = frozenset(
+    ["the", "a", "is", "are", "of", "on", "in", "by", "to", "and", "what", "which", "does", "when", "how", "often"]
+)
+
+
+def vector_of(text: str, dimensions: int) -> list[float]:
+    """The sum of the words' own directions: texts that share words are near each other."""
+    total = np.zeros(dimensions)
+    for word in set(re.findall(r"\w+", text.lower())) - STOP_WORDS or {"?"}:
+        seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8])
+        total += np.random.default_rng(seed).standard_normal(dimensions)
+    return [float(each) for each in total / np.linalg.norm(total)]
+
+
+class Trouble:
+    """How the provider behaves: an HTTP status (with headers), silence, or vectors that are none."""
+
+    def __init__(self, status: int = 200, *, headers: dict[str, str] | None = None, vectors: str = "good") -> None:
+        self.status = status
+        self.headers = headers or {}
+        self.vectors = vectors
+
+
+WELL = Trouble()
+HANGS = Trouble(0)
+
+
+class FakeProvider:
+    """Both APIs under one address. `requests` has all that came, `most_at_once` how many it had at the same time."""
+
+    def __init__(self) -> None:
+        self.trouble = WELL
+        self.once: list[Trouble] = []
+        """For one request each, before `trouble`."""
+        self.requests: list[dict[str, Any]] = []
+        self.keys: set[str | None] = set()
+        self.most_at_once = 0
+        self.delay_s = 0.0
+        self.refuses = "forbidden"
+        """A word; requests with a text that holds it are answered with 400."""
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                provider.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def serve(self) -> None:
+        self._server.serve_forever(poll_interval=0.02)
+
+    def close(self) -> None:
+        self._end.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def answer(self, handler: BaseHTTPRequestHandler) -> None:
+        body = json.loads(handler.rfile.read(int(handler.headers["content-length"])))
+        with self._lock:
+            self.requests.append(body)
+            self.keys.add(handler.headers["authorization"])
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            trouble = self.once.pop(0) if self.once else self.trouble
+        self._end.wait(self.delay_s)
+        with self._lock:
+            self._at_once -= 1
+        if trouble.status == 0:
+            self._end.wait(60)
+            handler.close_connection = True
+            return
+        status, said = trouble.status, self._said(body, trouble, handler.headers["authorization"] or "")
+        if status == 200 and any(self.refuses in text for text in body["input"]):
+            status, said = 400, {"error": {"message": f"no: {body['input']}", "type": "invalid_request_error"}}
+        data = json.dumps(said).encode()
+        handler.send_response(status)
+        for name, value in {**trouble.headers, "content-type": "application/json"}.items():
+            handler.send_header(name, value)
+        handler.send_header("content-length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    def _said(self, body: dict[str, Any], trouble: Trouble, key: str) -> dict[str, Any]:
+        if trouble.status != 200:
+            message = f"something is wrong with {key}"
+            return {"detail": message} if "input_type" in body else {"error": {"message": message, "type": "error"}}
+        dimensions = DIMENSIONS.get(body["model"], DEFAULT_DIMENSIONS)
+        vectors = [vector_of(text, dimensions) for text in body["input"]]
+        if trouble.vectors == "short":
+            vectors = [vector[:-1] for vector in vectors]
+        elif trouble.vectors == "nan":
+            vectors = [[float("nan")] * dimensions for _ in vectors]
+        elif trouble.vectors == "few":
+            vectors = vectors[1:]
+        data = [
+            {"object": "embedding", "index": place, "embedding": vector}
+            for place, vector in enumerate(vectors)
+            if trouble.vectors != "none"
+        ]
+        return {"object": "list", "data": data[::-1], "model": body["model"], "usage": {"total_tokens": 1}}
+
+
+@contextmanager
+def fake_provider() -> Iterator[FakeProvider]:
+    provider = FakeProvider()
+    serving = threading.Thread(target=provider.serve)
+    serving.start()
+    try:
+        yield provider
+    finally:
+        provider.close()
+        serving.join()

@@ -1,0 +1,142 @@
+"""The indexer reads a transcript on from where it was, to the same chunks as from its start, and no other project's."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.actors.indexer.file_reading import OTHER_PROJECT, FileReader
+from remembrancer.config import sources
+from remembrancer.config.settings import Settings
+from remembrancer.config.sources import FoundFile, has_files, scan
+from remembrancer.protocol.files import FileChunk, FileState, FileUpdate
+from tests.pure.test_transcripts import lines, said
+
+
+class World:
+    """A workspace, and a folder with the transcripts of its sessions, as Claude Code keeps them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "code" / "app"
+        self.root.mkdir(parents=True)
+        self.projects = directory / "projects"
+        self.settings = Settings(
+            transcripts=True, transcripts_path=f"{self.projects}/*/*.jsonl", chunk_tokens=64, chunk_overlap=16
+        )
+        self.reader = FileReader(self.root, self.settings)
+
+    def transcript(self, name: str = "s", folder: str | None = None) -> Path:
+        folder = folder or "".join(each if each.isalnum() else "-" for each in str(self.root))
+        (self.projects / folder).mkdir(parents=True, exist_ok=True)
+        return self.projects / folder / f"{name}.jsonl"
+
+    def says(self, number: int, **fields: Any) -> bytes:
+        text = f"We talk about lantern {number}, the harbour and the ferry that leaves at {number}."
+        return lines(said("user" if number % 2 else "assistant", text, number, **{"cwd": str(self.root), **fields}))
+
+    def found(self) -> list[FoundFile]:
+        return scan(self.root, self.settings)[0]
+
+    def read(self, known: FileState | None = None, reader: FileReader | None = None) -> FileUpdate:
+        (file,) = self.found()
+        update = (reader or self.reader).read(file, known, force=False)
+        assert isinstance(update, FileUpdate)
+        return update
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize("piece", [300, 4 * 1024 * 1024])
+def test_a_transcript_that_grows_has_the_chunks_that_it_would_have_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch, piece: int
+) -> None:
+    monkeypatch.setattr(sources, "PIECE_BYTES", piece)
+    path = world.transcript()
+    known = None
+    for number in range(1, 40, 3):
+        with path.open("ab") as file:
+            file.write(b"".join(world.says(each) for each in range(number, number + 3)) + world.says(99)[:50])
+        update = world.read(known)
+        assert update.chunks == world.read(reader=FileReader(world.root, world.settings)).chunks
+        known = update.state
+        path.write_bytes(path.read_bytes()[:-50])
+    assert update.chunks is not None
+    assert {number for chunk in update.chunks for number in range(chunk.start_line, chunk.end_line + 1)} == set(
+        range(1, 40)
+    )
+    assert len({chunk.text for chunk in update.chunks}) == len(update.chunks)
+
+
+def test_what_is_repeated_or_written_anew_gives_no_doubles(world: World) -> None:
+    path = world.transcript()
+    path.write_bytes(b"".join(map(world.says, range(1, 9))))
+    first = world.read()
+    with path.open("ab") as file:
+        file.write(b"".join(map(world.says, range(1, 9))))
+    assert world.read(first.state).chunks == first.chunks
+    path.write_bytes(world.says(50))
+    (chunk,) = world.read(first.state).chunks or ()
+    assert isinstance(chunk, FileChunk)
+    assert "lantern 50" in chunk.text
+    assert chunk.heading == "2026-02-16"
+
+
+def test_one_that_has_only_been_touched_is_not_sent_again(world: World) -> None:
+    path = world.transcript()
+    path.write_bytes(world.says(1))
+    state = world.read().state
+    os.utime(path, (1, 1))
+    update = world.read(state)
+    assert update.chunks is None
+    assert update.state.mtime_ns == 10**9
+
+
+def test_a_growing_session_is_read_in_larger_pieces(world: World) -> None:
+    path = world.transcript()
+    path.write_bytes(world.says(1))
+    state = world.read().state
+
+    def is_due(added: bytes, age_s: float = 0.0) -> bool:
+        path.write_bytes(world.says(1) + added)
+        os.utime(path, (time.time() - age_s,) * 2)
+        (file,) = world.found()
+        return world.reader.is_due(file, state)
+
+    assert not is_due(world.says(2))
+    assert is_due(world.says(2) * 50)
+    assert is_due(world.says(2, padding="x" * 100_000))
+    assert is_due(world.says(2), age_s=600)
+    path.write_bytes(b"")
+    assert world.reader.is_due(world.found()[0], state), "it has been written anew"
+
+
+def test_no_other_projects_session_is_read(world: World) -> None:
+    assert not has_files(world.root, world.settings)
+    other = world.transcript(folder="-somewhere-else")
+    other.write_bytes(world.says(1))
+    assert world.found() == [], "by its folder"
+    beside = world.transcript(folder=f"{world.transcript().parent.name}-2")
+    beside.write_bytes(world.says(1, cwd=f"{world.root}-2"))
+    (file,) = world.found()
+    assert world.reader.read(file, None, force=False) == OTHER_PROJECT, "by what it says"
+    inside = world.transcript(folder=f"{world.transcript().parent.name}-src")
+    inside.write_bytes(world.says(1, cwd=str(world.root / "src")))
+    assert isinstance(world.reader.read(world.found()[1], None, force=False), FileUpdate)
+    assert has_files(world.root, world.settings)
+    assert scan(world.root, Settings()) == ([], []), "unless they are asked for, no transcript is read"
+
+
+def test_a_directory_may_be_named_instead_of_files(world: World) -> None:
+    sessions = world.transcript().parent / "sessions"
+    sessions.mkdir()
+    (sessions / "a.jsonl").write_bytes(world.says(1))
+    (sessions / "a.txt").write_text("no transcript")
+    settings = Settings(transcripts=True, transcripts_path=f"{world.projects}/*/sessions/")
+    assert [file.path.name for file in scan(world.root, settings)[0]] == ["a.jsonl"]
