@@ -152,7 +152,7 @@ class ReadHandlers:
         in_scope = await self._files_in_scope(request)
         current().mark("files at hand")
         model = self._scheduler.answering.key
-        embed, reranking = self.embed_within(context, model), self._reranking_within(context)
+        embed, reranking = self.embed_within(context, model), self._reranking_within(request.query, context)
 
         notes = await self._notes_of(request, model)
 
@@ -175,7 +175,7 @@ class ReadHandlers:
                 answer = with_notices(answer, (Notice("partial_results", text),))
             return answer
 
-    def _reranking_within(self, context: RequestContext) -> Reranking | None:
+    def _reranking_within(self, query: str, context: RequestContext) -> Reranking | None:
         """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
         if self._reranker is None:
             return None
@@ -186,7 +186,7 @@ class ReadHandlers:
             # Counted from here: the search has had its time by now.
             return await self._scheduler.rerank(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
 
-        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
+        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked(query))
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector by that model in good time for the answer."""
