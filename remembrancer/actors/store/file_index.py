@@ -29,8 +29,8 @@ from remembrancer.actors.store.records.contract import (
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.passage_rows import SqlitePassages, add_passages
 from remembrancer.actors.store.records.schema import passages_of
-from remembrancer.actors.store.records.search import SqliteWords, expression_of
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
+from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
+from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, SourceCounts
@@ -94,6 +94,8 @@ SCHEMA: Final = (
 )
 PAGE: Final = 2000
 """Files in one answer about them."""
+SMALL: Final = 1000
+"""Of so many texts each that has a word of the question is scored."""
 BM25: Final = "-bm25(words, 3.0, 1.5)"
 """The weights of content and parts, as the records have them."""
 
@@ -218,12 +220,23 @@ class FileIndex(SqlitePassages, SqliteWords):
         among = f"AND EXISTS (SELECT 1 FROM {_OF_FILES} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
         if self.is_everything(wanted):
             among, arguments = "", []
-        rows = self._file.read(
-            f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
-                ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
-            (expression_of(phrases), *arguments, limit),
-        )
-        return [KeywordHit(number, score) for number, score in rows]
+
+        def read(query: Query) -> list[KeywordHit]:
+            def hits(match: str) -> list[KeywordHit]:
+                rows = query(
+                    f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
+                        ORDER BY score DESC, rowid DESC LIMIT ?""",  # noqa: S608 - fixed clauses
+                    (match, *arguments, limit),
+                )
+                return [KeywordHit(number, score) for number, score in rows]
+
+            narrow = narrowed_for(query, Counter(phrases), self._words) if is_large else None
+            if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
+                return [KeywordHit(hit.number, hit.bm25 / TIMES) for hit in found]
+            return hits(expression_of(phrases))
+
+        is_large = self.size() > SMALL
+        return self._file.read_together(read)
 
     def matching(self, wanted: FileFilter, limit: int) -> list[int] | None:
         """The texts that pass the filter; None when there are more than `limit`."""

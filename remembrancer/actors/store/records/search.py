@@ -80,7 +80,8 @@ class SqliteSearch(SqliteWords):
         self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
     ) -> list[list[KeywordHit]]:
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
-        narrow = _narrowed(read, Counter(phrases))
+        ((last,),) = read("SELECT max(number) FROM memories", ())
+        narrow = narrowed_for(read, Counter(phrases), self._words) if (last or 0) > ROWS else None
         if not apart:
             return [_among_few(read, match, narrow, _Among(passing), limit)]
         if narrow is not None:
@@ -409,12 +410,9 @@ def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit
     return [KeywordHit(number, score) for number, score in rows]
 
 
-def _narrowed(read: Query, phrases: Counter[Phrase]) -> str | None:
-    """A narrower expression for one that would be scored in many memories. In a small file none is looked for."""
-    ((last,),) = read("SELECT max(number) FROM memories", ())
-    if (last or 0) <= ROWS:
-        return None
-    counts = " UNION ALL ".join(["SELECT ?, count(*) FROM memories_text WHERE memories_text MATCH ?"] * len(phrases))
+def narrowed_for(read: Query, phrases: Counter[Phrase], words: str) -> str | None:
+    """A narrower expression for one that would be scored in many texts, by the table of their words."""
+    counts = " UNION ALL ".join([f"SELECT ?, count(*) FROM {words} WHERE {words} MATCH ?"] * len(phrases))  # noqa: S608
     known = list(phrases)
     arguments = [value for place, phrase in enumerate(known) for value in (place, expression_of([phrase]))]
     return narrowed(phrases, {known[place]: count for place, count in read(counts, arguments)})
