@@ -9,6 +9,7 @@ that another stands for or that has had its time. docs/retrieval.md has what was
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -29,6 +30,8 @@ TIME_SHARE: Final = 1.0
 """How much more a memory counts for lying within a time that the query names."""
 QUESTION_RECENCY: Final = 0.1
 """What a question leaves of the weight of recency: it asks for what fits, and seldom for what is new."""
+ASSISTANT_SHARE: Final = 0.7
+"""What is left of the relevance of what an assistant said, where users ask about themselves."""
 HEAD_SHARE: Final = 0.3
 """The share of a long memory's first passage in its cosine: what a text is about stands in its beginning. The rest is
 its best passage's."""
@@ -67,6 +70,39 @@ EXPIRED_FACTOR: Final = 0.9
 
 Key = TypeVar("Key", bound=Hashable)
 
+_PARTS: Final = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
+"""Between two sentences."""
+_LONGEST_MESSAGE: Final = 4000
+_ASSISTANT: Final = re.compile(r"\s*(?:assistant|ai|bot|model)\s*:", re.IGNORECASE)
+_USER: Final = re.compile(r"^\s*(?:user|human)\s*:", re.IGNORECASE | re.MULTILINE)
+_OF_THE_USER: Final = re.compile(
+    r"\b(?:i|me|my|mine|we|us|our|ich|mich|mir|mein\w{0,2}|wir|uns|unser\w{0,2}|je|j|moi|mon|ma|mes|nous|notre|nos|yo|mi|mis)\b",
+    re.IGNORECASE,
+)
+_OF_THE_ASSISTANT: Final = re.compile(
+    r"\b(?:(?:did|have|had) you"
+    r"|you(?:'ve| have| had)? (?:said|told|gave|recommended|suggested|mentioned|explained|wrote|listed|showed|proposed)"
+    r"|your (?:suggestions?|recommendations?|advice|answer|explanation)"
+    r"|(?:hast|hattest) du|haben sie|as-tu|avez-vous|dijiste|recomendaste|sugeriste)\b",
+    re.IGNORECASE,
+)
+
+
+def is_message(query: str) -> bool:
+    """Whether a query has several sentences, and not only questions: it goes on with something."""
+    parts = [each.strip() for each in _PARTS.split(query[:_LONGEST_MESSAGE]) if each.strip()]
+    return len(parts) > 1 and not all(each.endswith(("?", "？")) for each in parts)
+
+
+def is_assistants(content: str) -> bool:
+    """Whether a memory is what an assistant said in a conversation, and nothing else."""
+    return bool(_ASSISTANT.match(content)) and not _USER.search(content)
+
+
+def asks_of_the_user(query: str) -> bool:
+    """Whether users ask about themselves, and not about what they were told."""
+    return bool(_OF_THE_USER.search(query)) and not _OF_THE_ASSISTANT.search(query)
+
 
 @dataclass(frozen=True, slots=True)
 class Weights:
@@ -81,9 +117,11 @@ class Weights:
         if min(parts) < 0 or not any(parts):
             raise ValueError("weights must not be negative, and one of them must be more than 0")
 
-    def asked(self) -> Weights:
-        """These weights where there is a question: how new a memory is then says little (`QUESTION_RECENCY`)."""
-        return Weights(self.relevance, self.importance, self.recency * QUESTION_RECENCY)
+    def asked(self, query: str) -> Weights:
+        """These weights for what is asked: how new a memory is says little for a question (`QUESTION_RECENCY`), and as
+        much as ever for a message, which goes on with something."""
+        share = 1.0 if is_message(query) else QUESTION_RECENCY
+        return Weights(self.relevance, self.importance, self.recency * share)
 
     def final(self, relevance: float, importance: float, recent: float) -> float:
         """The weighted mean."""

@@ -462,3 +462,21 @@ async def test_what_has_a_question_word_for_word_comes_before_what_has_its_words
     files.store("และบางประเทศในตอนนี้ ประเทศตะวันตกเกือบทุกประเทศ", importance=1.0)
     assert (await files.found("reduce the impact on your feet"))[0] == exact
     assert (await files.found(thai))[0] == also
+
+
+async def test_a_question_about_the_user_is_answered_by_what_the_user_said(files: Files) -> None:
+    told = files.store("assistant: you obtained the key for the lantern interface, good", type="episodic")
+    said = files.store("user: the key for the lantern interface I obtained yesterday", type="episodic")
+    both = files.store("assistant: which key do you obtain?\nuser: the key for the lantern interface", type="episodic")
+    asked = "obtained the key for the lantern interface, good"
+    assert (await files.found(f"Have I {asked}"))[0] == said
+    assert (await files.found(f"Did you say you {asked}"))[0] == told
+    scores = {each.id: each.scores for each in (await files.recall("lantern interface key for me")).memories}
+    assert scores[both].relevance > scores[told].relevance, "of which the user said a part"
+
+
+async def test_how_new_a_memory_is_counts_for_a_message_more_than_for_a_question(files: Files) -> None:
+    old = files.store("the next step for the lantern is to paint", type="episodic", occurred_at=NOW - 120 * DAY_S)
+    new = files.store("the next step of the lantern was oil", type="episodic", occurred_at=NOW - DAY_S)
+    assert await files.found("next step for the lantern?") == [old, new]
+    assert await files.found("I am back at it. next step for the lantern?") == [new, old]

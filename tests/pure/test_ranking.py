@@ -22,6 +22,9 @@ from remembrancer.memory.ranking import (
     Signals,
     Weights,
     answerable_cosine,
+    asks_of_the_user,
+    is_assistants,
+    is_message,
     is_unlikely,
     noise,
     recency,
@@ -252,7 +255,7 @@ def test_of_two_whose_best_passages_are_as_near_the_one_that_begins_with_the_mat
 def test_a_question_leaves_recency_a_part_of_its_weight_and_the_score_a_mean(
     weighing: Weights, relevance: float, importance: float, recent: float
 ) -> None:
-    asked = weighing.asked()
+    asked = weighing.asked("which port?")
     assert (asked.relevance, asked.importance) == (weighing.relevance, weighing.importance)
     assert asked.recency == QUESTION_RECENCY * weighing.recency
     final = asked.final(relevance, importance, recent)
@@ -260,7 +263,7 @@ def test_a_question_leaves_recency_a_part_of_its_weight_and_the_score_a_mean(
 
 
 def test_where_recency_alone_is_weighed_a_question_leaves_it_alone_too() -> None:
-    assert Weights(0.0, 0.0, 1.0).asked().final(1.0, 1.0, 0.5) == 0.5
+    assert Weights(0.0, 0.0, 1.0).asked("which port?").final(1.0, 1.0, 0.5) == 0.5
 
 
 def test_a_good_match_in_a_small_file_is_not_drowned_by_a_large_one() -> None:
@@ -371,3 +374,47 @@ def test_a_memory_is_as_near_as_its_nearest_passage(
     for memory, cosine in best.items():
         own = [float(vectors[place] @ query) for place, (each, _) in enumerate(rows) if each == memory]
         assert cosine == pytest.approx(max(own), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("Where is the harbour?", False),
+        ("Where is the harbour? And who is there?", False),
+        ("harbour", False),
+        ("src/app.py v2.4.1 fails", False),
+        ("", False),
+        ("I have painted the lantern. What is next?", True),
+        ("你好。下一步是什么？", True),
+        ("Let us go on\nwith what we had", True),
+    ],
+)
+def test_a_message_has_several_sentences_of_which_one_is_no_question(query: str, expected: bool) -> None:
+    assert is_message(query) is expected
+    assert (Weights().asked(query) == Weights()) is expected
+
+
+def test_only_a_turn_of_the_assistant_alone_is_the_assistants() -> None:
+    assert is_assistants("assistant: the port is 8443")
+    assert is_assistants("  AI : the port is 8443\nand 8080")
+    assert not is_assistants("user: the port?\n\nassistant: 8443")
+    assert not is_assistants("assistant: which port?\n\nuser: 8443")
+    assert not is_assistants("The assistant: a role")
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("Have I obtained a key?", True),
+        ("Wann habe ich das Tor gestrichen?", True),
+        ("Can you help me set up a cache?", True),
+        ("What did you recommend to me?", False),
+        ("I want your advice again", False),
+        ("Which port does the gateway have?", False),
+        ("the inside of the lantern", False),
+    ],
+)
+def test_users_ask_about_themselves_in_the_first_person_unless_they_ask_what_they_were_told(
+    query: str, expected: bool
+) -> None:
+    assert asks_of_the_user(query) is expected

@@ -52,7 +52,7 @@ def test_a_reranker_without_an_opinion_changes_no_order() -> None:
 
 @pytest.mark.parametrize("recency", [0.0, 1.0])
 def test_equal_verdicts_leave_the_final_scores_of_a_question_as_they_were(recency: float) -> None:
-    weights = WEIGHTS.asked()
+    weights = WEIGHTS.asked("lantern?")
     ranked: list[tuple[Place, Scores]] = [
         ((0, number), Scores(weights.final(relevance, 0.5, recency), relevance, 0.5, recency))
         for number, relevance in enumerate((0.9, 0.4, 0.0))

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from remembrancer.actors.launcher.lifecycle import FREE_RESTARTS
 from remembrancer.actors.launcher.supervision import CONSOLIDATOR_WAIT_S, EMBEDDERS_WAIT_S
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.control import GatewayHealth, PeerFailed, PeerGone, Stop
+from remembrancer.protocol.control import GatewayHealth, PeerFailed, PeerGone, Stop, StoreHealth
+from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from tests.pure.launcher_world import World
 
 
@@ -272,3 +273,21 @@ def test_whatever_happens_no_process_runs_twice_and_a_stop_ends_all(events: list
     world.run_for(10.0)
     assert world.core.finished
     assert not world.running
+
+
+def test_the_indexer_starts_when_the_store_says_that_there_are_files_and_stays() -> None:
+    world = World()
+    world.apply(world.core.begin(world.now))
+    world.ready("gateway")
+    world.ready("store")
+    nothing = EmbeddingSummary("onnx", "a model", 0, 0, 0, vectors_ready=False)
+    world.pong("store", StoreHealth(Counts(), nothing))
+    assert "indexer" not in world.running
+    world.pong("store", StoreHealth(Counts(), nothing, has_files=True))
+    world.ready("indexer")
+    first = world.running["indexer"]
+    world.pong("store", StoreHealth(Counts(), nothing))
+    assert world.running["indexer"] == first
+    world.exit("indexer")
+    world.run_for(5.0)
+    assert world.running["indexer"] != first

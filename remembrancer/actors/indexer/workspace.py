@@ -73,6 +73,8 @@ class WorkspaceIndexer:
         self._asked: dict[int, AskedSync] = {}
         self._known: dict[str, FileState] | None = None
         """What the index has, as long as that is certain."""
+        self._epoch = 0
+        """Counts the stores that were lost."""
         self._unreadable: dict[FoundFile, str] = {}
         """Why files, as they were found, could not be taken in."""
         self._wake = anyio.Event()
@@ -94,6 +96,7 @@ class WorkspaceIndexer:
     def forget(self) -> None:
         """The store is another one: what its index has is not known."""
         self._known = None
+        self._epoch += 1
         self._rouse()
 
     async def run(self) -> None:
@@ -164,9 +167,11 @@ class WorkspaceIndexer:
     async def _sync(self, asked: AskedSync | None, began: float) -> SyncDone:
         if asked is not None:
             self._known = None
+        epoch = self._epoch
         known = self._known if self._known is not None else await self._read_known()
         found, skipped = await anyio.to_thread.run_sync(scan, self._root, self._settings)
-        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in set(found)}
+        present = set(found)
+        self._unreadable = {file: reason for file, reason in self._unreadable.items() if file in present}
         force = asked is not None and asked.force
         changed = [file for file in found if self._is_new(file, known.get(file.shown), force=force)]
         changed = [file for file in changed if self._is_wanted(file, known.get(file.shown), asked)]
@@ -189,7 +194,7 @@ class WorkspaceIndexer:
             counts[2] += indexed.removed
             for path in gone:
                 known.pop(path, None)
-        self._known = known
+        self._known = known if epoch == self._epoch else None
         unreadable = ((file, reason) for file, reason in self._unreadable.items() if reason != OTHER_PROJECT)
         skipped += [SkippedFile(file.shown, reason) for file, reason in unreadable]
         sync_id = None if asked is None else asked.sync_id

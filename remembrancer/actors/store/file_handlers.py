@@ -35,6 +35,7 @@ from remembrancer.protocol.errors import (
     EmbeddingUnavailable,
     InvalidInput,
     MemoryUnavailable,
+    RecordsUnusable,
     RemembrancerError,
 )
 from remembrancer.protocol.files import (
@@ -136,9 +137,9 @@ class FileHandlers:
 
     async def keep_house(self) -> None:
         """Look, once in a while, whether there is anything to be read, and whether an index was deleted."""
-        roots = [Path(workspace.root) for workspace in self._used_at]
-        found = await self._read(lambda: any(has_files(root, self._settings) for root in roots))
-        self.has_files = self.has_files or found
+        if not self.has_files:
+            roots = [Path(workspace.root) for workspace in self._used_at]
+            self.has_files = await self._read(lambda: any(has_files(root, self._settings) for root in roots))
         for project_id, index in list(self._open.items()):
             if index.is_lost:
                 await self._begin_anew(project_id, index)
@@ -168,7 +169,9 @@ class FileHandlers:
         index = await self._index_of(request.workspace.project, make=False)
         if index is None:
             return Indexed(())
-        found = await self._read(partial(index.states, request.workspace.root, request.after))
+        found = await self._made_anew_if_damaged(
+            index, self._read(partial(index.states, request.workspace.root, request.after))
+        )
         return Indexed(tuple(found), more=len(found) == PAGE)
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
@@ -177,9 +180,8 @@ class FileHandlers:
         assert index is not None
         identity = self._scheduler.identity
         model = None if identity is None else identity.key
-        change = await self._committer.run(
-            partial(index.change, request.workspace.root, request.updates, request.removed, model)
-        )
+        work = partial(index.change, request.workspace.root, request.updates, request.removed, model)
+        change = await self._made_anew_if_damaged(index, self._committer.run(work))
         self._index.remove(index.name, change.removed_passages)
         if change.revived is not None and model is not None:
             self._index.add(index.name, model, change.revived)
@@ -211,7 +213,7 @@ class FileHandlers:
         index = await self._index_of(request.workspace.project, make=False)
         notices: list[Notice] = []
         if index is None:
-            return FilesFound((), "keyword", self._synced_at(request.workspace, None))
+            return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         with self._gate.serving():
             vector, model = None, self._scheduler.answering.key
             try:
@@ -225,9 +227,9 @@ class FileHandlers:
                     Notice("partial_results", "The vector index is being opened: words alone were searched.")
                 )
             search = partial(search_files, index, passages, vector, request, self._settings)
-            found, mode = await self._read(search)
-            indexed_at = await self._read(partial(index.indexed_at, request.workspace.root))
-        return FilesFound(tuple(found), mode, self._synced_at(request.workspace, indexed_at), tuple(notices))
+            found, mode = await self._made_anew_if_damaged(index, self._read(search))
+            synced_at = await self._synced_at(request.workspace, index)
+        return FilesFound(tuple(found), mode, synced_at, tuple(notices))
 
     async def source_of(self, request: Recall, model: str | None) -> Source | None:
         """The notes that a recall looks into by that model; None where there are none."""
@@ -248,16 +250,15 @@ class FileHandlers:
         if done is not None and done.error is not None:
             notices = (Notice("partial_results", f"The files were not all read: {done.error}."),)
         if index is None:
-            sources, indexed_at, pending, size = {}, None, 0, 0
+            sources, pending, size = {}, 0, 0
         else:
             sources = await self._read(partial(index.counts, workspace.root))
-            indexed_at = await self._read(partial(index.indexed_at, workspace.root))
             pending = len(await self._read(index.pending))
             size = index.size_bytes()
         return FilesDescription(
             sources=sources,
             embedding=self._embedding(),
-            synced_at=self._synced_at(workspace, indexed_at),
+            synced_at=await self._synced_at(workspace, index),
             stale=done.waiting if done is not None else 0,
             pending=pending,
             bytes=size,
@@ -283,8 +284,11 @@ class FileHandlers:
             raise MemoryUnavailable(f"the files could not be read: {done.error}")
         return FilesSynced(done.scanned, done.updated, done.added, done.removed, done.duration_s, done.skipped)
 
-    def _synced_at(self, workspace: Workspace, indexed_at: float | None) -> float | None:
-        return self._done[workspace][1] if workspace in self._done else indexed_at
+    async def _synced_at(self, workspace: Workspace, index: FileIndex | None) -> float | None:
+        """When the files were compared last, or at least taken in."""
+        if workspace in self._done:
+            return self._done[workspace][1]
+        return None if index is None else await self._read(partial(index.indexed_at, workspace.root))
 
     # --- The indexes.
 
@@ -327,6 +331,21 @@ class FileHandlers:
         self._open[project_id] = self._files.indexes[name] = index
         self._on_open(index)
         return index
+
+    async def _made_anew_if_damaged(self, index: FileIndex, work: Awaitable[T]) -> T:
+        """What `work` on an index gives.
+
+        Raises:
+            MemoryUnavailable: the index is damaged, and another one takes its place.
+        """
+        try:
+            return await work
+        except RecordsUnusable as error:
+            await self._committer.run(index.discard)
+            await self._begin_anew(index.name.partition(".")[0], index)
+            raise MemoryUnavailable(
+                f"the index of the files was damaged, and is made again: {error.message}"
+            ) from error
 
     async def _begin_anew(self, project_id: str, index: FileIndex) -> None:
         """An index was deleted under us: another one takes its place, and all is read again."""

@@ -157,8 +157,7 @@ class FileIndex(SqlitePassages, SqliteWords):
             self._file = _opened(path)
         except (RecordsUnusable, SchemaTooNew) as error:
             logger.warning("an index of files is made again", extra={"file": name, "reason": error.message})
-            for ending in ("", "-wal", "-shm"):
-                path.with_name(path.name + ending).unlink(missing_ok=True)
+            self.discard()
             self._file = _opened(path)
         self._inode = path.stat().st_ino
         self._note_cut(cut)
@@ -217,7 +216,7 @@ class FileIndex(SqlitePassages, SqliteWords):
             return []
         condition, arguments = _condition(wanted)
         among = f"AND EXISTS (SELECT 1 FROM {_OF_FILES} WHERE c.text = words.rowid AND {condition})"  # noqa: S608
-        if self._is_everything(wanted):
+        if self.is_everything(wanted):
             among, arguments = "", []
         rows = self._file.read(
             f"""SELECT rowid, {BM25} AS score FROM words WHERE words MATCH ? {among}
@@ -264,7 +263,8 @@ class FileIndex(SqlitePassages, SqliteWords):
         ((count,),) = self._file.read("SELECT count(*) FROM texts")
         return int(count)
 
-    def _is_everything(self, wanted: FileFilter) -> bool:
+    def is_everything(self, wanted: FileFilter) -> bool:
+        """Whether every chunk passes the filter."""
         if wanted != FileFilter(wanted.root):
             return False
         return not wanted.root or not self._file.read("SELECT 1 FROM files WHERE root != ? LIMIT 1", (wanted.root,))
@@ -278,6 +278,11 @@ class FileIndex(SqlitePassages, SqliteWords):
             return self._path.stat().st_ino != self._inode
         except OSError:
             return True
+
+    def discard(self) -> None:
+        """Delete the file: what it had is read again."""
+        for ending in ("", "-wal", "-shm"):
+            self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
 
     def size_bytes(self) -> int:
         """Bytes on disk."""

@@ -152,7 +152,7 @@ class ReadHandlers:
         in_scope = await self._files_in_scope(request)
         current().mark("files at hand")
         model = self._scheduler.answering.key
-        embed, reranking = self.embed_within(context, model), self._reranking_within(context)
+        embed, reranking = self.embed_within(context, model), self._reranking_within(request.query, context)
 
         notes = await self._notes_of(request, model)
 
@@ -175,7 +175,7 @@ class ReadHandlers:
                 answer = with_notices(answer, (Notice("partial_results", text),))
             return answer
 
-    def _reranking_within(self, context: RequestContext) -> Reranking | None:
+    def _reranking_within(self, query: str, context: RequestContext) -> Reranking | None:
         """What orders the first candidates anew in good time for the answer; None where that is not asked for."""
         if self._reranker is None:
             return None
@@ -186,7 +186,7 @@ class ReadHandlers:
             # Counted from here: the search has had its time by now.
             return await self._scheduler.rerank(query, passages, max(0.0, min(timeout_s, answer_by - time.monotonic())))
 
-        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked())
+        return Reranking(ask, settings.reranker_candidates, settings.reranker_budget_s, self._weights.asked(query))
 
     def embed_within(self, context: RequestContext, model: str | None) -> Callable[[str], Awaitable[Vectors]]:
         """What makes a question's vector by that model in good time for the answer."""
@@ -300,12 +300,17 @@ class ReadHandlers:
             found: list[LinkedMemory] = []
             for records, its in zip(files, by_file, strict=True):
                 seen = self._touched[records.name, request.session_id]
-                for number, each in its.items():
-                    if request.counts_accesses:
-                        seen.append(number)
-                        accesses = each.access_count + seen.count(number)  # with those that are not written yet
-                        each = msgspec.structs.replace(each, access_count=accesses, last_accessed_at=now)
-                    found.append(each)
+                if not request.counts_accesses:
+                    found += its.values()
+                    continue
+                seen += its
+                unwritten = Counter(seen)
+                found += [
+                    msgspec.structs.replace(
+                        each, access_count=each.access_count + unwritten[number], last_accessed_at=now
+                    )
+                    for number, each in its.items()
+                ]
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
             asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}

@@ -272,7 +272,8 @@ class Outcome:
 
 class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     """What the ranking needs to know of a memory. `happened_at` is `occurred_at`, or else `created_at`; `characters`
-    are those of its content, and `language` is what this seems to be in (None: not known)."""
+    are those of its content, and `language` is what this seems to be in (None: not known). `by_assistant`: it is an
+    assistant's turn."""
 
     importance: float
     happened_at: float
@@ -282,6 +283,7 @@ class RankingFacts(msgspec.Struct, frozen=True, gc=False):
     type: MemoryType = "semantic"
     characters: int = 0
     language: str | None = None
+    by_assistant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

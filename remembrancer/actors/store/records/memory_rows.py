@@ -19,6 +19,7 @@ from remembrancer.actors.store.records.subword_tokens import subword_tokens
 from remembrancer.memory.changes import differences, is_visible, joined, says_the_same, unknown_memory
 from remembrancer.memory.handovers import HANDOVER
 from remembrancer.memory.names import name_key, name_words
+from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
@@ -154,6 +155,7 @@ def columns_of(snapshot: Snapshot, fields: tuple[str, ...]) -> dict[str, object]
     if "content" in columns:
         columns["content_digest"] = digest_of(snapshot.content)
         columns["characters"] = len(snapshot.content)
+        columns["by_assistant"] = is_assistants(snapshot.content)
         columns["language"] = language_of(snapshot.content[:BEGINNING])
     if not SEARCHED_FIELDS.isdisjoint(fields):
         columns["parts"] = subword_tokens(snapshot.content, snapshot.summary or "", *snapshot.tags)

@@ -61,6 +61,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         importance REAL NOT NULL CHECK (importance BETWEEN 0 AND 1),
         characters INTEGER NOT NULL,
         language TEXT,
+        by_assistant INTEGER NOT NULL DEFAULT 0,
         version INTEGER NOT NULL DEFAULT 1,
         created_at REAL NOT NULL,
         updated_at REAL NOT NULL,

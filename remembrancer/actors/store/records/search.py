@@ -35,7 +35,7 @@ LISTED_COLUMNS: Final = ("number", *(name for name in MemoryRecord.__struct_fiel
 _LISTED: Final = ", ".join(f"m.{name}" for name in LISTED_COLUMNS)
 RANKING: Final = (
     "m.importance, coalesce(m.occurred_at, m.created_at) AS happened_at, m.status, m.scope, m.valid_until, m.type, "
-    "m.characters, m.language"
+    "m.characters, m.language, m.by_assistant"
 )
 """The columns of `RankingFacts`."""
 
@@ -212,7 +212,7 @@ class SqliteSearch(SqliteWords):
                 distances |= dict.fromkeys(reached, distance)
                 if not reached:
                     break
-            rows = _load(query, list(distances), Filters(session_id))
+            rows = _load(query, list(distances), None)
             return {
                 number: LinkedMemory(
                     **rows[number].listed(),

@@ -89,6 +89,7 @@ def _nearest(
         if few is not None:
             return _first(cosines_of(index, passages.model, vector, few), count)
     best: dict[int, float] = {}
+    all_pass = index.is_everything(wanted)
     for depth in (4 * count, 16 * count, 64 * count):
         try:
             hits = passages.search(vector, depth)
@@ -98,8 +99,9 @@ def _nearest(
         best = {}
         for hit in hits:
             best.setdefault(hit.memory, hit.cosine)
-        allowed = {chunk.text for chunk in index.chunks(list(best), wanted)} if best else set()
-        best = {number: cosine for number, cosine in best.items() if number in allowed}
+        if best and not all_pass:
+            allowed = {chunk.text for chunk in index.chunks(list(best), wanted)}
+            best = {number: cosine for number, cosine in best.items() if number in allowed}
         if len(best) >= count or len(hits) < depth:
             break
     return _first(best, count)

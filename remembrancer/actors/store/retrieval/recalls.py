@@ -40,10 +40,12 @@ from remembrancer.actors.store.retrieval.shortlist import Place, Ranked, as_reca
 from remembrancer.memory.handovers import HANDOVER, asks_where_it_stopped
 from remembrancer.memory.profiles import PROFILES, choose_profile
 from remembrancer.memory.ranking import (
+    ASSISTANT_SHARE,
     DEFAULT_WEIGHTS,
     Signals,
     Weights,
     answerable_cosine,
+    asks_of_the_user,
     boosted,
     first_of,
     has_ended,
@@ -147,7 +149,7 @@ class RunningRecall:
         self._threads = threads
         self._now = now
         self._asked_at = now if request.reference_time is None else request.reference_time
-        self._weights = weights.asked()
+        self._weights = weights.asked(request.query)
         self._filters = request.filters
         self._strategy = request.strategy
         self._question = Question(request.strategy, (), (), (), None)
@@ -381,6 +383,10 @@ class RunningRecall:
             boosts = neighbour_boosts(own, around, long)
         near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
         relevance = {key: (1.0 + own[key]) / 2.0 for key in own} if by_time else timely(boosted(own, boosts), near)
+        if asks_of_the_user(self._request.query):
+            relevance = {
+                key: own * (ASSISTANT_SHARE if facts[key].by_assistant else 1.0) for key, own in relevance.items()
+            }
         if self._strategy != "vector" and not by_time:
             relevance = verbatim_first(relevance, self._verbatim)
         best_bm25 = max((signal.bm25 or 0.0 for signal in signals.values()), default=0.0)

@@ -1,0 +1,177 @@
+"""The index of files: what is kept of a change, found by words, and given back from the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexChange
+from remembrancer.actors.store.file_memories import FileMemories
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
+from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.protocol.files import FileChunk, FilesIndexed, FileState, FileUpdate
+from remembrancer.protocol.work import Passage
+
+ROOT = "/shop"
+MODEL = "a-model"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[FileIndex]:
+    made = FileIndex(tmp_path / "index.db", "p_0.files", cached=2)
+    yield made
+    made.close()
+
+
+def note(path: str, *texts: str, heading: str = "", mtime_s: int = 1) -> FileUpdate:
+    state = FileState(path, "notes", mtime_s * 10**9, 10, hashlib.sha256("".join(texts).encode()).digest())
+    chunks = (FileChunk(10 * place + 1, 10 * place + 10, heading, text) for place, text in enumerate(texts))
+    return FileUpdate(state, tuple(chunks))
+
+
+def change(index: FileIndex, *updates: FileUpdate, removed: Sequence[str] = (), root: str = ROOT) -> IndexChange:
+    return index.change(root, updates, removed, MODEL)
+
+
+def embed(index: FileIndex, numbers: Sequence[int]) -> None:
+    """A vector for each text, of its length."""
+    embedded = [
+        EmbeddedMemory(
+            number, digest_of(text), (Passage(0, len(text)),), np.array([[len(text), 1.0]], dtype=np.float32)
+        )
+        for number, text in index.texts(numbers).items()
+    ]
+    index.save_embeddings(MODEL, embedded)
+
+
+def found(index: FileIndex, word: str, wanted: FileFilter | None = None) -> list[str]:
+    wanted = FileFilter(ROOT) if wanted is None else wanted
+    hits = [hit.number for hit in index.keyword_hits([Phrase(word)], wanted, 10)]
+    return [chunk.path for chunk in index.chunks(hits, wanted)]
+
+
+def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileIndex) -> None:
+    first = change(index, note("a.md", "one", "two", "three"))
+    assert first.counts == FilesIndexed(added=3)
+    assert len(first.to_embed) == 3
+    embed(index, first.to_embed)
+    second = change(index, note("a.md", "one", "zwei", "three", "four"))
+    assert second.counts == FilesIndexed(updated=1, added=1)
+    assert set(index.texts(second.to_embed).values()) == {"zwei", "four"}
+    assert len(second.removed_passages) == 1
+    assert sorted(index.pending(MODEL)) == sorted(second.to_embed)
+    assert found(index, "two") == []
+    assert found(index, "zwei") == ["a.md"]
+
+
+def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> None:
+    change(index, note("a.md", "the lantern"), note("b.md", "the lantern"))
+    assert len(index.pending(MODEL)) == 1
+    assert found(index, "lantern") == ["a.md", "b.md"]
+    assert change(index, removed=["a.md"]).removed_passages == []
+    assert found(index, "lantern") == ["b.md"]
+
+
+def test_what_comes_back_is_not_embedded_again(index: FileIndex) -> None:
+    embed(index, change(index, note("a.md", "the lantern")).to_embed)
+    before = index.passages(PassageFilter(MODEL))
+    gone = change(index, removed=["a.md"])
+    assert gone.removed_passages == before.numbers
+    assert index.passages(PassageFilter(MODEL)).numbers == []
+    back = change(index, note("renamed.md", "the lantern"))
+    assert back.to_embed == []
+    assert back.revived is not None
+    assert back.revived.kept.vectors.tolist() == before.vectors.tolist()
+    assert not set(back.revived.kept.numbers) & set(before.numbers)
+    assert index.passages(PassageFilter(MODEL)).numbers == back.revived.kept.numbers
+    assert index.pending(MODEL) == []
+
+
+def test_a_rename_in_one_change_keeps_its_passages(index: FileIndex) -> None:
+    embed(index, change(index, note("a.md", "the lantern")).to_embed)
+    moved = change(index, note("b.md", "the lantern"), removed=["a.md"])
+    assert (moved.to_embed, moved.removed_passages, moved.revived) == ([], [], None)
+
+
+def test_of_the_cache_the_oldest_go_first(index: FileIndex) -> None:
+    texts = ["one", "two", "three"]
+    embed(index, change(index, *(note(f"{text}.md", text) for text in texts)).to_embed)
+    for text in texts:
+        change(index, removed=[f"{text}.md"])
+    back = change(index, *(note(f"{text}.md", text) for text in texts))
+    assert list(index.texts(back.to_embed).values()) == ["one"]
+
+
+def test_the_same_content_at_another_time_changes_nothing_but_that(index: FileIndex) -> None:
+    change(index, note("a.md", "the lantern"))
+    (state,) = index.states(ROOT)
+    later = FileState(state.path, state.source, 99, 10, state.digest)
+    assert change(index, FileUpdate(later)).counts == FilesIndexed()
+    assert index.states(ROOT) == [later]
+    assert found(index, "lantern") == ["a.md"]
+
+
+def test_headings_are_found_and_are_not_shown_in_the_text(index: FileIndex) -> None:
+    change(index, note("a.md", "It leaves at seven.", heading="Ferry > Times"))
+    assert found(index, "ferry") == ["a.md"]
+    (chunk,) = index.chunks(
+        [hit.number for hit in index.keyword_hits([Phrase("seven")], FileFilter(ROOT), 5)], FileFilter(ROOT)
+    )
+    assert chunk.content[chunk.body :] == "It leaves at seven."
+    assert (chunk.start_line, chunk.end_line, chunk.heading) == (1, 10, "Ferry > Times")
+
+
+def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None:
+    change(index, note("memory/a.md", "a lantern"), note("memory/ab/c.md", "another lantern", mtime_s=50))
+    change(index, note("memory/a.md", "a lantern elsewhere"), root="/other")
+    assert found(index, "lantern") == ["memory/a.md", "memory/ab/c.md"]
+    assert found(index, "elsewhere") == []
+    assert found(index, "lantern", FileFilter(ROOT, path="memory/a")) == []
+    assert found(index, "lantern", FileFilter(ROOT, path="./memory/ab/")) == ["memory/ab/c.md"]
+    assert found(index, "lantern", FileFilter(ROOT, path="memory/a.md")) == ["memory/a.md"]
+    assert found(index, "lantern", FileFilter(ROOT, sources=("sessions",))) == []
+    assert found(index, "lantern", FileFilter(ROOT, after=20.0)) == ["memory/ab/c.md"]
+    assert {source: counts.files for source, counts in index.counts(ROOT).items()} == {"notes": 2}
+
+
+def test_a_damaged_index_is_made_anew_and_its_passages_have_other_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "index.db"
+    first = FileIndex(path, "p_0.files", cached=2)
+    embed(first, change(first, note("a.md", "the lantern")).to_embed)
+    before = first.passages(PassageFilter(MODEL)).numbers
+    first.close()
+    path.write_bytes(b"this is no database" * 100)
+    second = FileIndex(path, "p_0.files", cached=2)
+    assert second.states(ROOT) == []
+    embed(second, change(second, note("a.md", "the lantern")).to_embed)
+    assert not set(before) & set(second.passages(PassageFilter(MODEL)).numbers)
+    second.close()
+
+
+def test_an_index_that_was_deleted_is_lost(index: FileIndex, tmp_path: Path) -> None:
+    assert not index.is_lost
+    index.discard()
+    lost: bool = index.is_lost
+    assert lost
+
+
+def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileIndex) -> None:
+    change(index, note("memory/a.md", "the lantern", mtime_s=50))
+    memories = FileMemories(index, ROOT, ("notes",))
+    everything = Filters("session")
+    ((hit,),) = memories.keyword_hits([Phrase("lantern")], everything, 5)
+    record = memories.load([hit.number], everything)[hit.number]
+    assert (record.content, record.origin, record.lines, record.source.file) == (
+        "the lantern",
+        "notes",
+        (1, 10),
+        "memory/a.md",
+    )
+    assert memories.ranking_facts([hit.number], everything)[hit.number].happened_at == 50.0
+    assert memories.ranking_facts([hit.number], Filters("session", after=60.0)) == {}
+    assert memories.matching(Filters("session", scopes=("session",)), 5) == []
+    assert memories.matching(everything, 5) == memories.top(everything, "latest", 5) == [hit.number]

@@ -1,0 +1,194 @@
+"""What breaks while notes are read: processes are killed, an index is deleted under load, thousands of files change."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from bench.client import StdioClient
+from tests.runtime import Runtime, until
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
+FILES = 60
+
+
+@asynccontextmanager
+async def session(home: Path, workspace: Path) -> AsyncIterator[StdioClient]:
+    try:
+        async with StdioClient(home, cwd=workspace, environ={"REMEMBRANCER_TOOLSETS": "memory,files"}) as client:
+            yield client
+    finally:
+        await Runtime(home).down()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    directory = tmp_path / "shop"
+    (directory / "memory").mkdir(parents=True)
+    return directory
+
+
+def write(workspace: Path, number: int, about: str) -> None:
+    text = f"# Note {number}\n\nThe {about} of harbour{number} is painted in the colour{number} of the year.\n"
+    (workspace / "memory" / f"note{number}.md").write_text(text)
+
+
+async def paths(client: StdioClient, query: str) -> list[str]:
+    answer: dict[str, Any] = await client.call("memory_search", query=query)
+    return [each["path"] for each in answer["results"]]
+
+
+async def whole(client: StdioClient, files: int) -> bool:
+    status = await client.call_or_error("memory_status")
+    return status.get("totalFiles") == files and not status.get("pendingChunks")
+
+
+@pytest.mark.parametrize("role", ["indexer", "store", "embedder", "gateway"])
+async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
+    home: Path, patient: None, workspace: Path, role: str
+) -> None:
+    runtime = Runtime(home)
+    write(workspace, 0, "lighthouse")
+    async with session(home, workspace) as client:
+
+        async def first_is_found() -> bool:
+            return "memory/note0.md" in await paths(client, "harbour0")
+
+        async def all_are_there() -> bool:
+            return await whole(client, FILES)
+
+        await until(first_is_found)
+        for number in range(1, FILES):
+            write(workspace, number, "lighthouse")
+        syncing = asyncio.create_task(client.call_or_error("memory_sync"))
+        await asyncio.sleep(random.uniform(0, 0.3))
+        runtime.kill(role)
+        await syncing
+        await until(all_are_there)
+        for number in random.sample(range(FILES), 5):
+            assert f"memory/note{number}.md" in await paths(client, f"harbour{number}")
+        status = await runtime.status()
+        assert {each["state"] for each in status["processes"]} <= {"ready", "starting", "degraded"}
+
+
+async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
+    home: Path, patient: None, workspace: Path
+) -> None:
+    for number in range(FILES):
+        write(workspace, number, "lighthouse")
+    async with session(home, workspace) as client:
+
+        async def all_are_there() -> bool:
+            return await whole(client, FILES)
+
+        await until(all_are_there)
+        searching = True
+        errors: list[dict[str, Any]] = []
+
+        async def search() -> None:
+            while searching:
+                answer = await client.call_or_error("memory_search", query=f"harbour{random.randrange(FILES)}")
+                if "error" in answer and not answer["retry_possible"]:
+                    errors.append(answer)
+
+        load = asyncio.create_task(search())
+        for file in list(home.glob("projects/*/index.db*")):  # noqa: ASYNC240
+            file.unlink(missing_ok=True)
+        await until(all_are_there)
+        shutil.rmtree(home / "vectors")
+
+        async def is_found_by_meaning() -> bool:
+            answer = await client.call("memory_search", query="which tower shows ships the way at night?")
+            return answer["searchMode"] == "hybrid" and bool(answer["results"])
+
+        await until(is_found_by_meaning)
+        for file in list(home.glob("projects/*/index.db")):  # noqa: ASYNC240
+            file.write_bytes(b"damaged" * 1000)
+        for number in range(FILES):
+            write(workspace, number, "windmill")
+
+        async def has_followed() -> bool:
+            answer = await client.call_or_error("memory_search", query="windmill harbour7")
+            return "windmill" in str(answer.get("results"))
+
+        await until(has_followed)
+        searching = False
+        await load
+        assert errors == []
+
+
+async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
+    home: Path, patient: None, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")  # found by words: it is the changes that are in question
+
+    def git(*arguments: str) -> None:
+        command = ["git", "-C", str(workspace), "-c", "user.name=n", "-c", "user.email=e", *arguments]
+        subprocess.run(command, check=True)
+
+    git("init", "-q", "-b", "main")
+    write(workspace, 0, "lighthouse")
+    git("add", "-A")
+    git("commit", "-qm", "one")
+    async with session(home, workspace) as client:
+
+        async def has(files: int) -> bool:
+            return bool((await client.call("memory_status"))["totalFiles"] == files)
+
+        async def has_one() -> bool:
+            return await has(1)
+
+        async def has_all() -> bool:
+            return await has(5000)
+
+        await until(has_one)
+        git("checkout", "-qb", "many")
+        for number in range(5000):
+            write(workspace, number, "windmill")
+        await until(has_all)
+        assert "memory/note4999.md" in await paths(client, "harbour4999")
+        git("add", "-A")
+        git("commit", "-qm", "many")
+        git("checkout", "-q", "main")
+        await until(has_one)
+        assert "lighthouse" in str(await client.call("memory_search", query="harbour0"))
+        assert await paths(client, "windmill") == []
+        git("checkout", "-q", "many")
+        await until(has_all)
+
+
+async def test_while_nothing_changes_nothing_is_written(home: Path, patient: None, workspace: Path) -> None:
+    for number in range(FILES):
+        write(workspace, number, "lighthouse")
+    runtime = Runtime(home)
+    async with session(home, workspace) as client:
+
+        async def all_are_there() -> bool:
+            return await whole(client, FILES)
+
+        await until(all_are_there)
+        await until(runtime.is_ready)
+        indexer = runtime.process("indexer")
+
+        async def has_written() -> int:
+            before = written(indexer)
+            await asyncio.sleep(6)
+            return written(indexer) - before
+
+        assert await has_written() == 0
+        assert indexer.memory_info().rss < 60 * 1024 * 1024
+
+
+def written(process: psutil.Process) -> int:
+    """Bytes that a process has caused to be written to a disk."""
+    fields = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().splitlines())
+    return int(fields["write_bytes"])
