@@ -21,9 +21,7 @@ from remembrancer.actors.store.vectors.embedding_queue import (
     EmbeddingQueue,
     Lease,
 )
-from remembrancer.protocol.work import ModelIdentity
 
-IDENTITY = ModelIdentity("onnx", "small", "0123456789ab", "int8", 4, 256)
 WORKERS = st.sampled_from(["ann", "bob", "cid"])
 KEYS = st.integers(0, 12)
 Job = tuple[int, int]
@@ -84,7 +82,7 @@ class Workers(RuleBasedStateMachine):
 
     @rule(worker=WORKERS, credit=st.integers(0, 4))
     def arrive(self, worker: str, credit: int) -> None:
-        self.work.worker_ready(worker, IDENTITY, credit)
+        self.work.worker_ready(worker, credit)
         self.credit[worker], self.in_hand[worker] = credit, {}
 
     @rule(worker=WORKERS)
@@ -159,13 +157,13 @@ class Workers(RuleBasedStateMachine):
         assert set(self.work.workers) == set(self.credit)
         assert all(self.work.knows(worker) for worker in self.credit)
         assert all(self.work.held_by(worker) == list(hand) for worker, hand in self.in_hand.items())
-        assert (self.work.identity is None) == (not self.credit)
+        assert self.work.has_workers == bool(self.credit)
 
     def teardown(self) -> None:
         """Whatever was done, a worker that works on gets everything done."""
         for worker in list(self.credit):
             self.work.worker_gone(worker)
-        self.work.worker_ready("dora", IDENTITY, 2)
+        self.work.worker_ready("dora", 2)
         done: list[int] = []
         while handed := deliver(self.work, self.now).get("dora"):
             for lease in handed:
@@ -198,7 +196,7 @@ TestWorkersThatDoAsTheyLike = Workers.TestCase
 def working(*workers: str, credit: int = 128, keys: int = 10) -> EmbeddingQueue[int, str]:
     work: EmbeddingQueue[int, str] = EmbeddingQueue()
     for worker in workers:
-        work.worker_ready(worker, IDENTITY, credit)
+        work.worker_ready(worker, credit)
     work.enqueue(range(keys))
     return work
 
@@ -225,7 +223,7 @@ def test_jobs_are_shared_out_among_the_workers_that_have_credit() -> None:
 
 def test_job_numbers_begin_where_they_are_told_to() -> None:
     work: EmbeddingQueue[int, str] = EmbeddingQueue(900)
-    work.worker_ready("ann", IDENTITY, 1)
+    work.worker_ready("ann", 1)
     work.enqueue([1])
     assert handed(work, "ann")[0].job_id == 900
     assert work.finish("ann", 1, 0.0) is None
@@ -272,7 +270,7 @@ def test_what_a_silent_worker_holds_goes_to_another_and_either_ones_answer_will_
     slow = handed(work, "ann")
     later = SILENCE_S + 1
     assert handed(work, "ann", now=later) == [], "a silent worker is given no more, least of all what it has"
-    work.worker_ready("bob", IDENTITY, 2)
+    work.worker_ready("bob", 2)
     quick = handed(work, "bob", now=later)
     assert keys_of(quick) == [0, 1]
     assert work.finish("ann", slow[0].job_id, later) == 0, "made of the same text, it is as good"
@@ -313,7 +311,7 @@ def lives_of_workers(deadly: set[int], keys: int, *, most: int = 100) -> tuple[l
     letters: list[int] = []
     for number in range(most):
         worker = f"worker-{number}"
-        work.worker_ready(worker, IDENTITY, 128)
+        work.worker_ready(worker, 128)
         while leases := handed(work, worker):
             dies = False
             for lease in leases:
@@ -351,7 +349,7 @@ def test_several_deadly_texts_are_found_one_by_one() -> None:
 def test_nothing_is_suspected_because_a_worker_leaves() -> None:
     work = working("ann", keys=10)
     for _ in range(3 * MAX_DEATHS):
-        work.worker_ready("ann", IDENTITY, 128)
+        work.worker_ready("ann", 128)
         assert keys_of(handed(work, "ann")) == list(range(10))
         work.worker_gone("ann")
     assert work.pending == 10
@@ -360,11 +358,11 @@ def test_nothing_is_suspected_because_a_worker_leaves() -> None:
 def test_a_text_that_changes_is_under_suspicion_no_more() -> None:
     work = working("ann", keys=1)
     for _ in range(MAX_DEATHS - 1):
-        work.worker_ready("ann", IDENTITY, 128)
+        work.worker_ready("ann", 128)
         assert handed(work, "ann")
         assert work.worker_died("ann") == []
     work.enqueue([0])
-    work.worker_ready("ann", IDENTITY, 128)
+    work.worker_ready("ann", 128)
     assert handed(work, "ann")
     assert work.worker_died("ann") == []
     assert work.pending == 1

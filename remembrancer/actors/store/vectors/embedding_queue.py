@@ -16,8 +16,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from remembrancer.protocol.work import ModelIdentity
-
 SLOWEST_BYTES_PER_S: Final = 8_000.0
 """A worker on the slowest plausible machine: some 2,000 tokens a second, of about four bytes of UTF-8 each."""
 HAND_BYTES: Final = 80_000
@@ -70,7 +68,6 @@ class _Held(NamedTuple, Generic[Key]):
 
 @dataclass(slots=True)
 class _WorkerState(Generic[Key]):
-    identity: ModelIdentity
     credit: int
     held: dict[int, _Held[Key]] = field(default_factory=dict)
     """By job id, so in the order in which they were handed out."""
@@ -117,11 +114,6 @@ class EmbeddingQueue(Generic[Key, Worker]):
         """Workers with a model, in the order of their arrival."""
         return list(self._workers)
 
-    @property
-    def identity(self) -> ModelIdentity | None:
-        """The model of the workers; None without a worker."""
-        return next((state.identity for state in self._workers.values()), None)
-
     def enqueue(self, keys: Iterable[Key]) -> None:
         """Add jobs at the end; one that is queued already keeps its place.
 
@@ -143,10 +135,10 @@ class EmbeddingQueue(Generic[Key, Worker]):
         self._queue.pop(key, None)
         self._leased.pop(key, None)
 
-    def worker_ready(self, worker: Worker, identity: ModelIdentity, credit: int) -> None:
+    def worker_ready(self, worker: Worker, credit: int) -> None:
         """A worker (again) has a model and takes up to `credit` jobs. What it held before is queued again."""
         self.worker_gone(worker)
-        self._workers[worker] = _WorkerState(identity, credit)
+        self._workers[worker] = _WorkerState(credit)
 
     def worker_gone(self, worker: Worker) -> None:
         """A worker is leaving, or has lost its model or its line. Its jobs go back to the front."""

@@ -433,7 +433,7 @@ class EmbeddingScheduler:
         if state is not self._state:
             self._decide(state)
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
-        work.queue.worker_ready(worker, ready.identity, ready.credit)
+        work.queue.worker_ready(worker, ready.credit)
         work.arrivals += 1
         self._note_answering()
         self._looking.set()
