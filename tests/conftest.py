@@ -131,3 +131,11 @@ def _alive(directory: Path) -> list[psutil.Process]:
         and (process.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(directory)
         and process.info["status"] != psutil.STATUS_ZOMBIE
     ]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A working tree with a directory for notes."""
+    directory = tmp_path / "shop"
+    (directory / "memory").mkdir(parents=True)
+    return directory

@@ -9,12 +9,14 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import psutil
+
+from bench.client import StdioClient
 
 PATIENCE_S = 60.0
 
@@ -128,3 +130,18 @@ class Runtime:
                 made = "SELECT m.id FROM memories AS m JOIN memory_links AS l ON l.source = m.number"
                 found |= {row[0] for row in connection.execute(f"{made} WHERE l.relation = 'derived_from'")}
         return found
+
+
+@asynccontextmanager
+async def note_session(
+    home: Path, workspace: Path, *, is_last: bool = True, **settings: str
+) -> AsyncIterator[StdioClient]:
+    """A client in a workspace, with the tools for notes and memories; the runtime is stopped at the end of the last."""
+    environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
+    environ |= {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
+    try:
+        async with StdioClient(home, cwd=workspace, environ=environ) as client:
+            yield client
+    finally:
+        if is_last:
+            await Runtime(home).down()

@@ -45,14 +45,13 @@ from remembrancer.commands.home_files import (
     new_file,
     newest_version,
     stamp,
-    sync_directory,
     target_of,
     unreadable,
 )
 from remembrancer.commands.runtime_client import is_up, paths_here
 from remembrancer.config.home import locate
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RecordsUnusable, SchemaTooNew
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.paths import FileLock, RuntimePaths, sync_directory, write_whole
 from remembrancer.protocol.wire import UNDECODABLE
 
 FORMAT: Final = "remembrancer-backup"
@@ -458,7 +457,8 @@ def _check_database(path: Path, file: ArchivedFile, archive: Path) -> None:
 def _put_in_place(paths: RuntimePaths, archive: Path, manifest: Manifest, aside: Path) -> Path | None:
     """From the mark on, a kill leaves work for the next restore; each file is whole at any moment."""
     home = paths.home
-    _mark(paths, {"archive": str(archive.absolute()), "set_aside": str(aside)})
+    mark = {"archive": str(archive.absolute()), "set_aside": str(aside)}
+    write_whole(paths.restore_mark, msgspec.json.encode(mark))
     aside.mkdir(mode=0o700)
     _rename(paths.vectors, aside / paths.vectors.name)  # first: it fits the old records only
     restored = {file.name for file in manifest.files}
@@ -497,16 +497,6 @@ def _fold_log(path: Path, newest: int) -> None:
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, isolation_level=None)) as connection:
         if connection.execute("PRAGMA user_version").fetchone()[0] <= newest:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _mark(paths: RuntimePaths, content: dict[str, str]) -> None:
-    fresh = paths.restore_mark.with_suffix(".new")
-    with fresh.open("wb") as file:
-        file.write(msgspec.json.encode(content))
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(paths.restore_mark)
-    sync_directory(paths.home)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

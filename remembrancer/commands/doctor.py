@@ -76,7 +76,7 @@ IN_MEMORY: Final = "remembrancer-memory-"
 """How the name of a home begins that is meant to be kept in memory."""
 OURS: Final = (
     *("logs", "run", "user", "projects", "vectors", "keys", "hooks"),
-    *("*.lock", "*.db", "*.db-*", "*.damaged-*", "runtime.*", "config.*", "restore.*", "before-restore-*"),
+    *("*.lock", "*.db", "*.db-*", "*.damaged-*", "runtime.*", "tokens.*", "config.*", "restore.*", "before-restore-*"),
 )
 """What lies in a home. Anything else there is a person's, and is not ours to judge or to narrow."""
 MOVE: Final = "set REMEMBRANCER_HOME to a directory of your own"

@@ -32,7 +32,7 @@ from remembrancer.protocol.errors import (
     disk_full,
     is_disk_full,
 )
-from remembrancer.protocol.paths import RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths, sync_directory
 
 PRIVATE_UMASK: Final = 0o077
 QUEUE: Final = "queue.db"
@@ -153,15 +153,6 @@ def _is_ours_and_free(directory: Path) -> bool:
         return about.st_uid == os.getuid() and time.time() - about.st_mtime > YOUNG_S
     except BlockingIOError:
         return False
-    finally:
-        os.close(descriptor)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

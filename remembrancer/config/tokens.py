@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 from typing import Final
@@ -15,7 +14,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput
-from remembrancer.protocol.paths import FileLock
+from remembrancer.protocol.paths import FileLock, write_whole
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 """Where only this machine can come from."""
@@ -119,13 +118,7 @@ class Tokens:
         return self._lock
 
     def _write(self, grants: tuple[Grant, ...]) -> None:
-        fresh = self._path.with_suffix(".new")
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(grants), indent=2))
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+        write_whole(self._path, msgspec.json.format(msgspec.json.encode(grants), indent=2))
 
 
 def _digest(token: str) -> str:

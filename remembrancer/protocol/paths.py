@@ -101,6 +101,27 @@ def _run_directory(home: Path) -> Path:
     return Path("/tmp") / f"remembrancer-{os.getuid()}-{digest}"  # noqa: S108 - private: owner and mode are checked
 
 
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file of mode 0600, durably: it is there whole, or as it was before."""
+    fresh = path.with_name(f"{path.name}.new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class FileLock:
     """An exclusive lock on a file, which is made with mode 0600 and never deleted.
 

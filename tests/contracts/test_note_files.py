@@ -215,6 +215,27 @@ def _saved_anew(work: Workspace, text: str) -> None:
     other.replace(work.path)
 
 
+def write_while_another_saves(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch, late: str, then: Callable[[], object]
+) -> None:
+    """Write a note; right after it was replaced, an editor saves `late` into the old file, and `then` is done."""
+    work.has(BEFORE)
+    with work.path.open("r+") as editor:
+        rename = os.rename
+
+        def rename_and_save(source: str, to: str, **named: int) -> None:
+            rename(source, to, **named)
+            if to == work.path.name:
+                monkeypatch.setattr(os, "rename", rename)
+                editor.truncate(0)
+                editor.write(late)
+                editor.flush()
+                then()
+
+        monkeypatch.setattr(os, "rename", rename_and_save)
+        work.write("a", "New.")
+
+
 @pytest.mark.parametrize(
     ("late", "after", "whole"),
     [
@@ -227,42 +248,18 @@ def test_what_is_written_into_the_replaced_file_is_taken_over(
     work: Workspace, monkeypatch: pytest.MonkeyPatch, late: str, after: str, whole: str
 ) -> None:
     """By who had it open: `late` is what that file has then, `after` what is appended to the new one."""
-    work.has(BEFORE)
-    with work.path.open("r+") as editor:
-        rename = os.rename
 
-        def rename_and_save(source: str, to: str, **named: int) -> None:
-            rename(source, to, **named)
-            if to == work.path.name:
-                monkeypatch.setattr(os, "rename", rename)
-                editor.truncate(0)
-                editor.write(late)
-                editor.flush()
-                with work.path.open("a") as other:
-                    other.write(after)
+    def append() -> None:
+        with work.path.open("a") as other:
+            other.write(after)
 
-        monkeypatch.setattr(os, "rename", rename_and_save)
-        work.write("a", "New.")
+    write_while_another_saves(work, monkeypatch, late, append)
     assert work.path.read_text() == whole
     assert not work.leftovers()
 
 
 def test_two_that_save_at_once_both_stay(work: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    work.has(BEFORE)
-    with work.path.open("r+") as editor:
-        rename = os.rename
-
-        def rename_and_save(source: str, to: str, **named: int) -> None:
-            rename(source, to, **named)
-            if to == work.path.name:
-                monkeypatch.setattr(os, "rename", rename)
-                editor.truncate(0)
-                editor.write("Anew.\n")
-                editor.flush()
-                work.path.write_text("Anew as well.\n")
-
-        monkeypatch.setattr(os, "rename", rename_and_save)
-        work.write("a", "New.")
+    write_while_another_saves(work, monkeypatch, "Anew.\n", lambda: work.path.write_text("Anew as well.\n"))
     (beside,) = [path for path in work.path.parent.iterdir() if path != work.path]
     assert (work.path.read_text(), beside.read_text()) == ("Anew as well.\n", "Anew.\n\nNew.\n")
     assert beside.suffix == ".md"

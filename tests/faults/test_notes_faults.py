@@ -6,8 +6,6 @@ import asyncio
 import random
 import shutil
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +13,10 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime, note_session, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(400)]
 FILES = 60
-
-
-@asynccontextmanager
-async def session(home: Path, workspace: Path) -> AsyncIterator[StdioClient]:
-    try:
-        async with StdioClient(home, cwd=workspace, environ={"REMEMBRANCER_TOOLSETS": "memory,files"}) as client:
-            yield client
-    finally:
-        await Runtime(home).down()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    directory = tmp_path / "shop"
-    (directory / "memory").mkdir(parents=True)
-    return directory
 
 
 def write(workspace: Path, number: int, about: str) -> None:
@@ -58,7 +40,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
 ) -> None:
     runtime = Runtime(home)
     write(workspace, 0, "lighthouse")
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
 
         async def first_is_found() -> bool:
             return "memory/note0.md" in await paths(client, "harbour0")
@@ -85,7 +67,7 @@ async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
 ) -> None:
     for number in range(FILES):
         write(workspace, number, "lighthouse")
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
 
         async def all_are_there() -> bool:
             return await whole(client, FILES)
@@ -139,7 +121,7 @@ async def test_a_burst_of_changes_and_a_switch_of_branches_are_followed(
     write(workspace, 0, "lighthouse")
     git("add", "-A")
     git("commit", "-qm", "one")
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
 
         async def has(files: int) -> bool:
             return bool((await client.call("memory_status"))["totalFiles"] == files)
@@ -170,7 +152,7 @@ async def test_while_nothing_changes_nothing_is_written(home: Path, patient: Non
     for number in range(FILES):
         write(workspace, number, "lighthouse")
     runtime = Runtime(home)
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
 
         async def all_are_there() -> bool:
             return await whole(client, FILES)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import processes_of
 from tests.processes.portable_rig import stop
+from tests.runtime import Runtime
 
 
 @pytest.fixture
@@ -41,3 +42,12 @@ def second(home: Path, without_upkeep: None) -> Iterator[Path]:
             process.kill()
         shutil.rmtree(directory, ignore_errors=True)
     assert not left
+
+
+@pytest.fixture
+async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
+    """A home without embedders, whose runtime is started by the first bridge."""
+    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
+    runtime = Runtime(home)
+    yield runtime
+    await runtime.down()

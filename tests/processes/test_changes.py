@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -18,15 +16,6 @@ from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
-    """A home without embedders, whose runtime is started by the first bridge."""
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    runtime = Runtime(home)
-    yield runtime
-    await runtime.down()
 
 
 class Caller:

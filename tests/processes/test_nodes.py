@@ -7,7 +7,6 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,6 @@ from tests.processes.test_changes import Caller
 from tests.runtime import Runtime, until
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def runtime(home: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Runtime]:
-    monkeypatch.setenv("REMEMBRANCER_EMBEDDERS", "0")
-    runtime = Runtime(home)
-    yield runtime
-    await runtime.down()
 
 
 def saying(home: Path, words: bytes) -> list[Path]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +11,10 @@ import pytest
 
 from bench.client import StdioClient
 from tests.patience import PATIENCE_S
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime, note_session, until
 
 pytestmark = pytest.mark.anyio
 DATABASE = "# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service, because it keeps transactions.\n"
-
-
-@asynccontextmanager
-async def session(home: Path, workspace: Path) -> AsyncIterator[StdioClient]:
-    """A client in a workspace, with the tools for notes and memories; the runtime is stopped at the end."""
-    try:
-        async with StdioClient(home, cwd=workspace, environ={"REMEMBRANCER_TOOLSETS": "memory,files"}) as client:
-            yield client
-    finally:
-        await Runtime(home).down()
-
-
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    directory = tmp_path / "shop"
-    (directory / "memory").mkdir(parents=True)
-    return directory
 
 
 async def found(client: StdioClient, query: str, **arguments: Any) -> dict[str, Any]:
@@ -50,7 +31,7 @@ async def test_what_a_person_wrote_is_found_by_words_and_by_meaning_and_follows_
 ) -> None:
     note = workspace / "memory" / "decisions.md"
     note.write_text(DATABASE)
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
 
         async def is_found_by_meaning() -> bool:
             answer = await found(client, "which relational store holds the invoices?")
@@ -93,7 +74,7 @@ async def test_sync_and_status_say_what_was_read_and_what_was_passed_over(
     (workspace / "memory" / "link.md").symlink_to(outside)
     with (workspace / "memory" / "large.md").open("wb") as file:
         file.truncate(200_000_000)
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
         done = await client.call("memory_sync")
         assert done["filesScanned"] == 3
         passed_over = {each["path"]: each["reason"] for each in done["skipped"]}
@@ -123,7 +104,7 @@ async def test_an_index_that_is_deleted_and_an_indexer_that_is_killed_come_back(
 ) -> None:
     (workspace / "MEMORY.md").write_text(DATABASE)
     runtime = Runtime(home)
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
 
         async def is_found() -> bool:
             return await paths(client, "PostgreSQL billing") == ["MEMORY.md"]
@@ -144,7 +125,7 @@ async def test_an_index_that_is_deleted_and_an_indexer_that_is_killed_come_back(
 
 
 async def test_a_project_without_notes_has_no_indexer(home: Path, patient: None, tmp_path: Path) -> None:
-    async with session(home, tmp_path) as client:
+    async with note_session(home, tmp_path) as client:
         assert await paths(client, "anything") == []
         await until(Runtime(home).is_ready)
         assert "indexer" not in [role for role, _ in Runtime(home).recorded()]
@@ -162,7 +143,7 @@ async def test_a_recall_answers_from_memories_and_notes_together_and_says_which_
     home: Path, patient: None, workspace: Path
 ) -> None:
     (workspace / "memory" / "decisions.md").write_text(DATABASE)
-    async with session(home, workspace) as client:
+    async with note_session(home, workspace) as client:
         stored = await client.store("The billing service's database is backed up to Bucharest every night.")
 
         async def both() -> bool:

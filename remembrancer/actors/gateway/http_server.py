@@ -9,15 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import json
 import logging
-import os
-import secrets
 import socket
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,21 +23,10 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 import uvicorn
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, AuthorizationContext, authorization_context
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
-from mcp.server.connection import Connection
 from mcp.server.lowlevel import Server
-from mcp.server.runner import serve_connection
-from mcp.server.streamable_http import (
-    EventCallback,
-    EventMessage,
-    EventStore,
-    StreamableHTTPServerTransport,
-)
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.shared.transport_context import TransportContext
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, JSONRPCMessage
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
@@ -50,6 +34,7 @@ from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from remembrancer.actors.gateway.hello import working_tree_of
+from remembrancer.actors.gateway.http_sessions import MAX_BODY_BYTES, HttpSessions
 from remembrancer.actors.gateway.session import CALL, MAX_CLIENT_NAME, CallTool, RequestContext, is_plain
 from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.project import project_of
@@ -57,26 +42,23 @@ from remembrancer.config.settings import Settings
 from remembrancer.config.tokens import LOOPBACK, Grant, Tokens
 from remembrancer.protocol.errors import HomeUnusable, InvalidInput, RemembrancerError
 from remembrancer.protocol.ids import new_ulid
+from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.tracing import Traces
+from remembrancer.protocol.writes import ProjectRef
 from remembrancer.toolsets.service import Caller
 from remembrancer.toolsets.tools import Tool, choose_tools
 
 PATH: Final = "/mcp"
 HEALTH: Final = "/health"
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 MAX_HEADER_BYTES: Final = 32 * 1024
 MAX_CONNECTIONS: Final = 1024
-MAX_SESSIONS: Final = 512
 BODY_WAIT_S: Final = 20.0
 FIRST_WAIT_S: Final = 15.0
 """How long a client may take to send a request's body, and from its connection to its first request."""
-SESSION_IDLE_S: Final = 1800.0
 STOP_S: Final = 2.0
 CHECK_S: Final = 0.5
 """How often an open stream's token is looked at."""
-EVENTS: Final = 256
-"""Events of a session that a client which lost its stream can have again."""
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
@@ -163,7 +145,7 @@ class HttpServer:
         self._traces = traces
         self._notices = notices
         self._tokens = Tokens(home)
-        self._manager = _Sessions(server, _session_key(home), self._session_ended)
+        self._manager = HttpSessions(server, RuntimePaths(home).keys, self._session_ended)
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
 
@@ -391,13 +373,12 @@ class HttpServer:
         directory = Path(named) if named else allowed[0] if allowed else self._home
         if not directory.is_absolute() or "\0" in named:
             raise _Refused(400, "a project is named by the absolute path of its directory")
-        project = await anyio.to_thread.run_sync(project_of, directory)
-        if grant is not None and project.id not in {project_of(each).id for each in allowed}:
+        project, tree, is_allowed = await anyio.to_thread.run_sync(_place, directory, allowed)
+        if grant is not None and not is_allowed:
             raise _Refused(403, "this token is not for that project")
         tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
-        tree = str(await anyio.to_thread.run_sync(working_tree_of, directory))
         caller = Caller(f"{_name_of(grant)} {key}", session, project, time.time(), tree)
         notices += self._notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
@@ -416,106 +397,6 @@ class HttpServer:
         if visitor is not None:
             visitor.end()
             self._registry.left(visitor)
-
-
-class _Sessions(StreamableHTTPSessionManager):
-    """The SDK's sessions, whose ids are signed: one that another gateway began goes on here."""
-
-    def __init__(self, server: Server[Any], key: bytes, when_ended: Callable[[str], None]) -> None:
-        super().__init__(
-            server, max_request_body_size=MAX_BODY_BYTES, session_idle_timeout=SESSION_IDLE_S, max_sessions=MAX_SESSIONS
-        )
-        self.ended: deque[str] = deque(maxlen=10 * MAX_SESSIONS)
-        """Sessions that their clients have ended: they do not come back."""
-        self._key = key
-        self._when_ended = when_ended
-        self._reviving = anyio.Lock()
-
-    async def answer_alone(self, version: str, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request that needs no session."""
-        await self._handle_stateless_request(version, scope, receive, send)
-
-    async def revived(self, session_id: str, owner: AuthenticatedUser, version: str) -> bool:
-        """Take up a session of an earlier gateway; whether it was one of that owner's."""
-        async with self._reviving:
-            who = authorization_context(owner)
-            name, _, signature = session_id.partition(".")
-            is_ours = hmac.compare_digest(signature.encode(), self._signature(name, who).encode())
-            if not is_ours or session_id in self.ended or len(self._server_instances) >= MAX_SESSIONS:
-                return False
-            if session_id in self._server_instances:
-                return True
-            transport = self._keep(session_id, who)
-            tasks: Any = self._task_group
-            await tasks.start(self._go_on, session_id, transport, version)
-            return True
-
-    async def _go_on(
-        self,
-        session_id: str,
-        transport: StreamableHTTPServerTransport,
-        version: str,
-        *,
-        task_status: anyio.abc.TaskStatus[None],
-    ) -> None:
-        """As the SDK serves a session, but after its handshake."""
-        async with transport.connect() as (read, write):
-            dispatcher: JSONRPCDispatcher[TransportContext] = JSONRPCDispatcher(read, write)
-            connection = Connection.for_loop(dispatcher, session_id=session_id, protocol_version_hint=version)
-            connection.initialized.set()
-            task_status.started()
-            try:
-                with transport.idle_scope or anyio.CancelScope():
-                    await serve_connection(
-                        self.app, dispatcher, connection=connection, lifespan_state=self._lifespan_state
-                    )
-            except Exception:
-                logger.exception("a session crashed")
-            finally:
-                await self._discard_session(session_id, transport)
-
-    def _admit_session(self, requestor: AuthorizationContext | None) -> StreamableHTTPServerTransport | None:
-        if len(self._server_instances) >= MAX_SESSIONS:
-            return None
-        name = secrets.token_hex(16)
-        return self._keep(f"{name}.{self._signature(name, requestor)}", requestor)
-
-    def _keep(self, session_id: str, owner: AuthorizationContext | None) -> StreamableHTTPServerTransport:
-        transport = StreamableHTTPServerTransport(session_id, event_store=_Events(), idle_timeout=SESSION_IDLE_S)
-        self._server_instances[session_id] = transport
-        if owner is not None:
-            self._session_owners[session_id] = owner
-        return transport
-
-    async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-        await super()._discard_session(session_id, transport)
-        self._when_ended(session_id)
-
-    def _signature(self, name: str, owner: AuthorizationContext | None) -> str:
-        return hmac.new(self._key, f"{name} {owner}".encode(), hashlib.sha256).hexdigest()[:32]
-
-
-class _Events(EventStore):
-    """The last events of one session, for a client that has lost its stream."""
-
-    def __init__(self) -> None:
-        self._kept: deque[tuple[int, str, JSONRPCMessage | None]] = deque(maxlen=EVENTS)
-        self._number = 0
-
-    async def store_event(self, stream_id: str, message: JSONRPCMessage | None) -> str:
-        """Keep an event; its id."""
-        self._number += 1
-        self._kept.append((self._number, stream_id, message))
-        return str(self._number)
-
-    async def replay_events_after(self, last_event_id: str, send_callback: EventCallback) -> str | None:
-        """Send again what came after an event on its stream; the stream, None: it is not known (any more)."""
-        kept = list(self._kept)
-        stream = next((each for number, each, _ in kept if str(number) == last_event_id), None)
-        for number, each, message in kept if stream is not None else ():
-            if each == stream and number > int(last_event_id) and message is not None:
-                await send_callback(EventMessage(message, str(number)))
-        return stream
 
 
 class _QuietServer(uvicorn.Server):
@@ -567,6 +448,12 @@ def _said_in(body: bytes) -> _Said:
         return _Said()
 
 
+def _place(directory: Path, allowed: Sequence[Path]) -> tuple[ProjectRef, str, bool]:
+    """The project and the working tree of a directory, and whether it is one of the allowed projects. Looks at disk."""
+    project = project_of(directory)
+    return project, str(working_tree_of(directory)), project.id in {project_of(each).id for each in allowed}
+
+
 def _owner(grant: Grant | None) -> AuthenticatedUser:
     """By this the SDK knows whose a session is."""
     return AuthenticatedUser(AccessToken(token="", client_id="anyone" if grant is None else grant.sha256, scopes=[]))
@@ -578,17 +465,6 @@ def _name_of(grant: Grant | None) -> str:
 
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-def _session_key(home: Path) -> bytes:
-    """What session ids are signed with; made when there is none."""
-    path = home / "keys" / "http.key"
-    path.parent.mkdir(mode=0o700, exist_ok=True)
-    with contextlib.suppress(FileExistsError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets.token_bytes(32))
-    return path.read_bytes()
 
 
 async def _read(receive: Receive) -> bytes:
