@@ -13,7 +13,8 @@ from remembrancer.protocol.work import ModelProgress
 from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
-Order = Literal["important", "latest"]
+Order = Literal["important", "latest", "valid"]
+"""`valid`: what has begun to be valid last comes first."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """How much each scope weighs in a recall: six profiles."""
@@ -43,6 +44,8 @@ class Filters(msgspec.Struct, frozen=True):
     include_forgotten: bool = False
     kinds: tuple[Kind, ...] = ()
     domains: tuple[str, ...] = ()
+    valid_at: float | None = None
+    """What has been valid then: from `valid_from` on, or else since it happened or was stored, until `valid_until`."""
 
     @property
     def filters(self) -> Filters:
@@ -74,6 +77,8 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
     """Where to look; empty: memories, and notes where the project has them."""
     root: str = ""
     """The workspace whose notes are meant."""
+    valid_only: bool = False
+    """What is not valid (at the `reference_time`) is left out."""
 
     @property
     def searches_notes(self) -> bool:
@@ -131,6 +136,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     forgotten: bool = False
     forgotten_at: float | None = None
     forgotten_reason: str | None = None
+    invalid_reason: str | None = None
     near_duplicates: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
@@ -145,6 +151,11 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     def happened_at(self) -> float:
         """The time that filters go by: when it happened, or else when it was stored."""
         return self.created_at if self.occurred_at is None else self.occurred_at
+
+    @property
+    def valid_since(self) -> float:
+        """From when on it is valid; where nobody has said so, since it happened or was stored."""
+        return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
 
     def listed(self) -> dict[str, Any]:
         """The fields that every memory of a list has, by name."""
@@ -186,6 +197,9 @@ class ListMemories(Filters, frozen=True, tag=True, kw_only=True):
     project: ProjectRef
     order: Order = "latest"
     limit: int = 50
+    offset: int = 0
+    as_of: float | None = None
+    """With `valid_at`: by what was known then, whatever was recorded later. The other filters have no say."""
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):

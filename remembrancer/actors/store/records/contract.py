@@ -384,9 +384,9 @@ class SearchedTexts(EmbeddedTexts, Protocol):
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
-        """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
-        later goes first among the equally important, what was stored later among the simultaneous). With `files`, the
-        latest of those in whose source a file's path holds one of them."""
+        """The first `limit` of the memories that pass the filters: the most important, the latest, or what has become
+        valid last (what happened later goes first among the equally important, what was stored later among the
+        simultaneous). With `files`, the latest of those in whose source a file's path holds one of them."""
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """What ranks those of the memories that pass the filters."""
@@ -483,6 +483,15 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
     def follow(self, memory_ids: Sequence[str], session_id: str, depth: int, limit: int) -> dict[int, LinkedMemory]:
         """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
         the nearest first. Only what the session sees, and is not forgotten."""
+
+    def known_as_of(
+        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
+    ) -> list[ListedMemory]:
+        """What was valid at a time, by what the records said at another: the first `limit` in the order `valid`.
+
+        Each memory in the version that was current then, if the session may see it: without what was recorded later,
+        with what was forgotten later.
+        """
 
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""

@@ -70,6 +70,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         last_accessed_at REAL,
         forgotten_at REAL,
         forgotten_reason TEXT,
+        invalid_reason TEXT,
         kind TEXT NOT NULL DEFAULT 'observation',
         confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1),
         domain TEXT,
@@ -102,6 +103,11 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         ON memories (scope, type, importance, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
     CREATE INDEX memories_by_time
         ON memories (scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    -- When they are valid: from when on, where nobody has said so since they happened or were stored.
+    CREATE INDEX memories_by_validity ON memories (
+        scope, type, coalesce(valid_from, min(created_at, coalesce(occurred_at, created_at))), number,
+        valid_until, forgotten_at
+    ) WHERE scope != 'session';
     -- A source that cannot be read is left as it is, and has no file.
     CREATE INDEX memories_from_files ON memories (CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
         WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
@@ -204,8 +210,16 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         record TEXT NOT NULL,
         changed_at REAL NOT NULL,
         details TEXT NOT NULL DEFAULT '{}',
+        -- From when until when the version says to be valid (a forgotten one never), when another one took its place,
+        -- and whose it is if it is a session's own.
+        begins REAL,
+        ends REAL,
+        replaced_at REAL,
+        owner TEXT,
         PRIMARY KEY (memory_id, version, operation_id)
     ) WITHOUT ROWID;
+    CREATE INDEX history_by_validity ON history (begins, memory_id, ends, changed_at, replaced_at, owner)
+        WHERE begins IS NOT NULL;
     CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
     -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.
