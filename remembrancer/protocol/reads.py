@@ -370,22 +370,40 @@ class SearchGraph(msgspec.Struct, frozen=True, tag=True):
     depth: int = 1
     include_memories: bool = True
     limit: int = 20
+    entity_type: str | None = None
+    """With it, the one entity of this name and this type is meant, in any spelling."""
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory that says an edge between two entities, and when that is true."""
+
+    memory_id: str
+    valid_from: float | None = None
+    valid_until: float | None = None
+    invalid_reason: str | None = None
+    weight: float | None = None
 
 
 class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An edge as one of its ends has it. `stale`: every memory that says so is forgotten."""
+    """An edge as one of its ends has it. `stale`: every memory that says so is forgotten, or not valid any more.
+
+    `facts` are memories that say so, what is valid first; of a mere mention there are none.
+    """
 
     type: str
     target: str
     direction: Literal["outgoing", "incoming"]
     memories: int = 1
     stale: bool = False
+    target_type: str = ""
+    facts: tuple[Fact, ...] = ()
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entity in an answer. `distance` is hops from where the walk began; `memory_count` counts the unforgotten.
 
-    `stale`: all memories that name it are forgotten.
+    `stale`: all memories that name it are forgotten. `described_in` is the memory that describes it, if one does, and
+    `description` its content.
     """
 
     name: str
@@ -394,6 +412,8 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_count: int = 0
     distance: int = 0
     stale: bool = False
+    described_in: str = ""
+    description: str = ""
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):

@@ -53,6 +53,10 @@ MENTIONED_WITH: Final = "mentioned_with"
 """The edge between two entities of a memory that does not say how they are related."""
 
 
+DESCRIBED_AS: Final = "described_as"
+"""How a memory is related to the entity that it describes."""
+
+
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a memory that lists of memories show. With `MemoryFields`, the one definition of a memory's fields.
 

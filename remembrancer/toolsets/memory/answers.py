@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.text import neutralised
-from remembrancer.protocol.reads import ListedMemory, MemoryShown, Notice, RecalledMemory
+from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import Answer, with_caveats
@@ -40,7 +40,7 @@ def fields_of(memory: PortableMemory | Snapshot | ListedMemory, *names: str) -> 
     return {name: _shown(name, getattr(memory, name)) for name in names}
 
 
-def said_by(memory: PortableMemory | Snapshot | ListedMemory, *names: str) -> Answer:
+def said_by(memory: PortableMemory | Snapshot | ListedMemory | Fact, *names: str) -> Answer:
     """Those of these fields that say something."""
     return {name: _shown(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 

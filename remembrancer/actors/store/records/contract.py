@@ -30,6 +30,7 @@ from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
     Counts,
     EarlierSession,
+    Fact,
     LinkedMemory,
     ListedMemory,
     MemoryCopy,
@@ -532,13 +533,25 @@ class EntityFilter:
 
 
 class EdgeRow(NamedTuple):
-    """An edge between two entities of a file, in one spelling of its relationship, and how many memories say it."""
+    """An edge between two entities of a file, in one spelling of its relationship, and how many memories say it.
+
+    What is not valid any more counts as `forgotten`.
+    """
 
     subject: int
     relationship: str
     target: int
     live: int
     forgotten: int
+
+
+class SaidRow(NamedTuple):
+    """An edge between two entities of a file, in one spelling of its relationship, and a memory that says it."""
+
+    subject: int
+    relationship: str
+    target: int
+    fact: Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -587,6 +600,13 @@ class GraphRecords(Protocol):
 
         The best supported first, and not all of them where there are very many.
         """
+
+    def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
+        """Which unforgotten memories say more of these pairs (subject, target) than that both are mentioned: what is
+        valid first, then the newest. Not all of them where there are very many."""
+
+    def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
+        """Of those of the entities that an unforgotten memory describes, the id and the content of the newest such."""
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         """For each group of entities how many unforgotten memories name at least one of them."""

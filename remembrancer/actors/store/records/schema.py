@@ -95,8 +95,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE INDEX memories_by_session ON memories (session_id, scope);
     CREATE INDEX memories_by_digest ON memories (content_digest);
     -- Few rows: those that a search has to leave out.
-    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at)
-        WHERE forgotten_at IS NOT NULL OR scope = 'session';
+    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at, valid_until)
+        WHERE forgotten_at IS NOT NULL OR scope = 'session' OR valid_until IS NOT NULL;
     CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
     -- The memories of the project or the user, by sort: in the order of a list, and by time.
     CREATE INDEX memories_by_sort
