@@ -54,12 +54,12 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
         | UnsetType
     ) = UNSET
     limit: Annotated[int, Meta(ge=1, le=50, extra_json_schema={"default": 10})] | UnsetType = UNSET
-    min_importance: Annotated[float, Meta(ge=0, le=1)] | UnsetType = UNSET
+    min_importance: Annotated[float, Meta(ge=0, le=1, extra_json_schema={"default": 0})] | UnsetType = UNSET
     tags: list[str] | UnsetType = UNSET
     time_range: TimeRange | UnsetType = UNSET
-    include_forgotten: bool | UnsetType = UNSET
+    include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
-    reference_time: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
+    reference_time: Annotated[str, Meta(description="default now")] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
     sources: list[Origin] | UnsetType = UNSET
