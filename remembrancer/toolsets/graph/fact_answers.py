@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.ranking import has_ended
 from remembrancer.memory.text import check_text
-from remembrancer.protocol.reads import ListedMemory, Recall, RecalledMemory, Strategy
+from remembrancer.protocol.reads import ListedMemory, Ranking, Recall, RecalledMemory, Strategy
 from remembrancer.toolsets.memory.answers import VALIDITY, fields_of, said_by
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.memory.recall_memories import DATA, MAX_QUERY_BYTES
@@ -41,7 +41,7 @@ def fact_of(memory: ListedMemory) -> Answer:
     return fact
 
 
-async def found(call: Call, arguments: FactQuery, strategy: Strategy) -> Answer:
+async def found(call: Call, arguments: FactQuery, strategy: Strategy, ranking: Ranking = "relevance") -> Answer:
     """The best memories for a query: without those that are not valid now, unless they are asked for as well."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     request = Recall(
@@ -49,6 +49,7 @@ async def found(call: Call, arguments: FactQuery, strategy: Strategy) -> Answer:
         project=call.caller.project,
         query=arguments.query,
         strategy=strategy,
+        ranking=ranking,
         limit=given(arguments.limit, LIMIT),
         sources=("memory",),
         valid_only=arguments.include_invalid is not True,
