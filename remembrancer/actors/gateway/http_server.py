@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +66,9 @@ PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
 SHOWN_HEADERS: Final = f"{SESSION}, WWW-Authenticate"
-TAKEN_HEADERS: Final = f"Content-Type, Authorization, Accept, Last-Event-ID, {SESSION}, {VERSION}, {PROJECT}, {RETRY}"
+TAKEN_HEADERS: Final = ", ".join(
+    ("Content-Type", "Authorization", "Accept", "Last-Event-ID", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
+)
 
 logger = logging.getLogger(__name__)
 
@@ -148,6 +151,7 @@ class HttpServer:
         self._traces = traces
         self._notices = notices
         self._tokens = Tokens(home)
+        self._rates = _Rates(settings.http_requests_per_minute)
         self._manager = HttpSessions(server, RuntimePaths(home).keys, self._session_ended)
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
@@ -266,6 +270,10 @@ class HttpServer:
         if grant is None:
             said = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
             raise _Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+        wait_s = self._rates.wait_s(grant.sha256, time.monotonic())
+        if wait_s:
+            said = f"{self._settings.http_requests_per_minute} requests a minute are what a token has: try again later"
+            raise _Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
         return grant
 
     async def _answer(self, scope: Scope, headers: Headers, grant: Grant | None, receive: Receive, send: Send) -> None:
@@ -383,6 +391,8 @@ class HttpServer:
         tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
+        if grant is not None:
+            project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         caller = Caller(f"{_name_of(grant)} {key}", session, project, time.time(), tree)
         notices += self._notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
@@ -401,6 +411,25 @@ class HttpServer:
         if visitor is not None:
             visitor.end()
             self._registry.left(visitor)
+
+
+class _Rates:
+    """A bucket for each token, of as many requests as it has in a minute; it fills up as time goes. Pure."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._full_at: dict[str, float] = {}
+
+    def wait_s(self, token: str, now: float) -> float:
+        """Count a request; or how long it is until the next one, where there is none left."""
+        if not self._per_minute:
+            return 0.0
+        full_at = max(self._full_at.get(token, 0.0), now) + 60.0 / self._per_minute
+        wait_s = full_at - now - 60.0
+        if wait_s <= 1e-6:
+            self._full_at[token] = full_at
+            return 0.0
+        return wait_s
 
 
 class _QuietServer(uvicorn.Server):
