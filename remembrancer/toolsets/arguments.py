@@ -188,6 +188,6 @@ def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:
 
 
 def _hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [each for each in known if name in each.split("_")] or difflib.get_close_matches(name, known, 1, 0.5)
     listed = f"known are {', '.join(known)}" if known else "there are none"
     return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"
