@@ -47,7 +47,7 @@ RANK_OFFSET: Final = 60
 DAMPING: Final = 0.5
 """The share of PageRank that goes on at each step; the rest starts again at the seeds (as HippoRAG has it)."""
 ROUNDS: Final = 15
-PRECISION: Final = 1e-4
+PRECISION: Final = 5e-4
 """What waits at a node for each of its edges is left there when it is less than this: see `personal_pagerank`."""
 NEIGHBOUR_SOURCES: Final = 10
 """So many of the nearest by meaning, and so many by words, boost their neighbours."""
@@ -300,11 +300,10 @@ def personal_pagerank(
     whole = sum(seeds.values())
     waiting = {node: weight / whole for node, weight in seeds.items() if weight > 0.0}
     ranks: defaultdict[Key, float] = defaultdict(float)
-    degrees: dict[Key, int] = {}
     neighbours: dict[Key, Sequence[Key]] = {}
     for _ in range(ROUNDS):
         heavy = [node for node, mass in waiting.items() if mass >= precision]
-        degrees |= graph.degrees([node for node in heavy if node not in degrees])
+        degrees = graph.degrees(heavy)
         going = [node for node in heavy if waiting[node] >= precision * degrees.get(node, 0)]
         neighbours |= graph.neighbours([node for node in going if node not in neighbours])
         if not going:

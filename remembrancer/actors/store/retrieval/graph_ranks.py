@@ -17,6 +17,7 @@ from remembrancer.actors.store.retrieval.shortlist import Place
 from remembrancer.memory.ranking import (
     DAMPING,
     PAGERANK_SEEDS,
+    PRECISION,
     Signals,
     personal_pagerank,
     reciprocal_ranks,
@@ -25,8 +26,8 @@ from remembrancer.memory.ranking import (
 
 Node = Place | str
 """A memory, or an entity's key."""
-MOST_COUNTED: Final = 10_000
-"""Edges of each sort that are counted of a node: from so many on no share of one is enough for each."""
+MOST_COUNTED: Final = int(1.0 / PRECISION) + 1
+"""Edges of each sort that are counted of a node: so many are never walked, whatever it has received."""
 LEAST_RECEIVED: Final = 1e-9
 """Less is an error of rounding."""
 
@@ -37,17 +38,20 @@ class FilesGraph:
     def __init__(self, graphs: Mapping[int, GraphRecords], session_id: str) -> None:
         self._graphs = graphs
         self._session_id = session_id
+        self._degrees: dict[Node, int] = {}
 
     def degrees(self, nodes: Sequence[Node]) -> dict[Node, int]:
-        counts: defaultdict[Node, int] = defaultdict(int)
-        for place, graph in self._graphs.items():
-            for node, count in graph.degrees(*_split(place, nodes), MOST_COUNTED).items():
-                counts[_node(place, node)] += count
-        return counts
+        known = self._degrees
+        new = [node for node in nodes if node not in known]
+        known |= dict.fromkeys(new, 0)
+        for place, graph in self._graphs.items() if new else ():
+            for node, count in graph.degrees(*_split(place, new), MOST_COUNTED).items():
+                known[_node(place, node)] += count
+        return known
 
     def neighbours(self, nodes: Sequence[Node]) -> dict[Node, Sequence[Node]]:
         found: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
-        for place, graph in self._graphs.items():
+        for place, graph in self._graphs.items() if nodes else ():
             for here, there in graph.adjacent(*_split(place, nodes), self._session_id):
                 if here != there:
                     found[_node(place, here)][_node(place, there)] = None
