@@ -25,6 +25,8 @@ class ProjectRef(msgspec.Struct, frozen=True):
 
     id: str
     path: str
+    sees_user: bool = True
+    """Whether who asks in it sees and changes the user's memories, which belong to all projects."""
 
 
 class SourceRef(msgspec.Struct, frozen=True, omit_defaults=True):

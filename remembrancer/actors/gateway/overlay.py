@@ -20,6 +20,7 @@ from remembrancer.protocol.writes import (
     ImportMemory,
     Operation,
     PortableMemory,
+    ProjectRef,
     PromoteMemory,
     RecordedFields,
     RestoreMemory,
@@ -31,8 +32,15 @@ from remembrancer.protocol.writes import (
     memory_id_of,
 )
 
-Viewer = tuple[str, str]
-"""Who looks, or whose a memory is: the project's id and the session's."""
+
+class Viewer(NamedTuple):
+    """Who looks, or whose a memory is: the project's id and the session's, and whether the user's memories are seen."""
+
+    project: str
+    session: str
+    sees_user: bool
+
+
 Memory = TypeVar("Memory", bound=RecalledMemory | PortableMemory)
 
 
@@ -89,7 +97,7 @@ class Overlay:
             return None
         number, operation = self._made[memory_id]
         memory = as_portable(operation)
-        home = (operation.project.id, memory.session_id)
+        home = Viewer(operation.project.id, memory.session_id, operation.project.sees_user)
         followed = self.follow(memory, home, number)
         return followed if may_see(followed.memory.scope, home, viewer) else None
 
@@ -98,16 +106,21 @@ def may_see(scope: Scope, home: Viewer, viewer: Viewer) -> bool:
     """Whether `viewer` may see a memory of that scope whose project and session are `home`."""
     match scope:
         case "user":
-            return True
+            return viewer.sees_user
         case "project":
-            return home[0] == viewer[0]
+            return home.project == viewer.project
         case "session":
             return home == viewer
 
 
 def asker_of(operation: Operation) -> Viewer:
     """Who asked for an operation."""
-    return operation.project.id, operation.session_id
+    return viewer_in(operation.project, operation.session_id)
+
+
+def viewer_in(project: ProjectRef, session_id: str) -> Viewer:
+    """A session of a project."""
+    return Viewer(project.id, session_id, project.sees_user)
 
 
 def after(memory: Memory, operation: Operation) -> Memory | None:

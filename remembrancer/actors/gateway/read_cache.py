@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled
+from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled, viewer_in
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -176,7 +176,7 @@ class ReadCache:
         """The best that can be said without the store: the answer to the very same question if there was one, else
         what this viewer was shown or stored before and matches; and before these the later writes that match."""
         overlay = self._overlay(queued)
-        viewer = (request.project.id, request.session_id)
+        viewer = viewer_in(request.project, request.session_id)
         kept = self._kept(request)
         exact = None if kept is None else _overlaid(request, kept, overlay, viewer)
         if kept is not None and isinstance(exact, Recalled):
@@ -250,7 +250,7 @@ class ReadCache:
 
 def viewer_of(request: GatewayRequest) -> Viewer | None:
     """For whom a question is asked; None when its answer is not to be kept."""
-    return (request.project.id, request.session_id) if isinstance(request, _KEPT) else None
+    return viewer_in(request.project, request.session_id) if isinstance(request, _KEPT) else None
 
 
 def memories_of(reply: ToGateway) -> tuple[RecalledMemory, ...]:

@@ -19,7 +19,7 @@ import anyio.abc
 import msgspec
 
 from remembrancer.actors.gateway.events import Events
-from remembrancer.actors.gateway.overlay import asker_of
+from remembrancer.actors.gateway.overlay import asker_of, viewer_in
 from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
 from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.actors.gateway.write_queue import USER_LANE, Drain, WriteQueue
@@ -291,17 +291,17 @@ class StoreAccess:
         except (PeerUnavailable, PeerLost) as error:
             raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
 
-    def known(self, project_id: str, session_id: str) -> list[RecalledMemory]:
+    def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
         """What that session may see of recent and queued writes, then what it was shown last."""
-        return self._cache.known((project_id, session_id), self._queue.mirrored())
+        return self._cache.known(viewer_in(project, session_id), self._queue.mirrored())
 
-    def made(self, project_id: str, session_id: str) -> list[PortableMemory]:
+    def made(self, project: ProjectRef, session_id: str) -> list[PortableMemory]:
         """The memories that recent and queued writes made and that session may see, whole, oldest first."""
-        return self._cache.made((project_id, session_id), self._queue.mirrored())
+        return self._cache.made(viewer_in(project, session_id), self._queue.mirrored())
 
     def look_for(self, request: GetMemory) -> Known | None:
         """One memory, forgotten or not, so far as it is known here and the session may see it."""
-        viewer = (request.project.id, request.session_id)
+        viewer = viewer_in(request.project, request.session_id)
         followed = self._cache.follow(viewer, request.memory_id, self._queue.mirrored())
         if followed is None or followed.unknown_from is None:
             return None if followed is None else Known(followed.memory)

@@ -483,8 +483,8 @@ class Readable(NamedTuple):
 async def readable(
     files: MemoryFiles, project: ProjectRef, *, of_project: bool = True, of_user: bool = True
 ) -> Readable:
-    """The user's file, and the project's if it has one: to ask makes none."""
-    found = (files.user,) if of_user else ()
+    """The user's file, for whom that is, and the project's if it has one: to ask makes none."""
+    found = (files.user,) if of_user and project.sees_user else ()
     if not of_project or not files.exists(project):
         return Readable(found, files.note_unusable)
     try:

@@ -67,7 +67,7 @@ def _known(request: SearchGraph, service: MemoryService) -> list[RecalledMemory]
     """Memories that are known without the store and have every word of the entity's name."""
     if request.entity is None or not request.include_memories:
         return []
-    known = service.known(request.project.id, request.session_id)
+    known = service.known(request.project, request.session_id)
     return [memory for memory in known if word_match(request.entity, memory.content) == 1.0][: request.limit]
 
 

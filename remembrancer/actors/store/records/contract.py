@@ -352,6 +352,12 @@ class EmbeddedTexts(Protocol):
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
 
+    def compared(self, model: str) -> int:
+        """Near-duplicates have been looked for, and noted, of every passage of `model` up to this number."""
+
+    def note_compared(self, model: str, number: int) -> None:
+        """Keep that number."""
+
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,10 +54,10 @@ class ChromaIndex:
             )
         return ChromaCollection(found)
 
-    def prune(self, models: Sequence[str]) -> None:
+    def prune(self, is_needed: Callable[[str], bool]) -> None:
         with _as_lost():
             for collection in self._client.list_collections():
-                if not collection.name.endswith(tuple(f".{model}" for model in models)):
+                if not is_needed(collection.name):
                     self._client.delete_collection(collection.name)
 
     def is_intact(self) -> bool:
