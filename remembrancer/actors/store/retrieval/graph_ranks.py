@@ -17,7 +17,6 @@ from remembrancer.actors.store.retrieval.shortlist import Place
 from remembrancer.memory.ranking import (
     DAMPING,
     PAGERANK_SEEDS,
-    PRECISION,
     Signals,
     personal_pagerank,
     reciprocal_ranks,
@@ -26,8 +25,8 @@ from remembrancer.memory.ranking import (
 
 Node = Place | str
 """A memory, or an entity's key."""
-MOST_COUNTED: Final = int(1.0 / PRECISION) + 1
-"""Edges of each sort that are counted of a node: so many are never walked, whatever it has received."""
+MOST_COUNTED: Final = 1000
+"""Edges of each sort that are counted of a memory at which a walk starts."""
 LEAST_RECEIVED: Final = 1e-9
 """Less is an error of rounding."""
 
@@ -38,16 +37,13 @@ class FilesGraph:
     def __init__(self, graphs: Mapping[int, GraphRecords], session_id: str) -> None:
         self._graphs = graphs
         self._session_id = session_id
-        self._degrees: dict[Node, int] = {}
 
-    def degrees(self, nodes: Sequence[Node]) -> dict[Node, int]:
-        known = self._degrees
-        new = [node for node in nodes if node not in known]
-        known |= dict.fromkeys(new, 0)
-        for place, graph in self._graphs.items() if new else ():
-            for node, count in graph.degrees(*_split(place, new), MOST_COUNTED).items():
-                known[_node(place, node)] += count
-        return known
+    def degrees(self, nodes: Sequence[Node], most: int) -> dict[Node, int]:
+        counts: defaultdict[Node, int] = defaultdict(int)
+        for place, graph in self._graphs.items() if nodes else ():
+            for node, count in graph.degrees(*_split(place, nodes), most).items():
+                counts[_node(place, node)] += count
+        return counts
 
     def neighbours(self, nodes: Sequence[Node]) -> dict[Node, Sequence[Node]]:
         found: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
@@ -72,7 +68,7 @@ def page_ranks(
     fused = reciprocal_ranks(sorted(each, key=lambda key: -each[key])[:CANDIDATES] for each in (meanings, words))
     first = sorted((key for key in fused if key[0] in graphs), key=lambda key: (-fused[key], key))[:PAGERANK_SEEDS]
     graph = FilesGraph(graphs, session_id)
-    degrees = graph.degrees(first)
+    degrees = graph.degrees(first, MOST_COUNTED)
     relevance = relevances(candidates, "hybrid")
     # A memory that names everything says little of each.
     seeds: dict[Node, float] = {
