@@ -6,21 +6,21 @@ import glob
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.transcripts import Position, Turn, read_turns
+from remembrancer.memory.transcripts import START, Position, Turn, read_turns
 from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
 MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
-PIECE_BYTES: Final = 4 * 1024 * 1024
-"""So much of a transcript is read at once."""
+PIECE_BYTES: Final = 256 * 1024
+"""So much of a transcript is read at once: some 200 chunks."""
 MOST_SKIPPED: Final = 100
 """Files that are named as passed over; there may be more."""
 
@@ -81,26 +81,31 @@ def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     return _folder_name(root) in transcript.parts
 
 
-def turns_after(
-    transcript: BinaryIO, position: Position, seen: Collection[str] = ()
-) -> tuple[list[Turn], Position] | None:
-    """What a transcript says after a position, as `read_turns`, and read in pieces: it may be large."""
-    turns: list[Turn] = []
-    known = set(seen)
+def turns_after(transcript: BinaryIO, position: Position, seen: set[str]) -> tuple[list[Turn], Position, bool] | None:
+    """What the next piece of a transcript says, as `read_turns`, and whether there is more. What it says has been
+    `seen` from then on."""
     size = PIECE_BYTES
     while True:
         transcript.seek(position.start)
         data = transcript.read(size)
-        read = read_turns(data, position, known)
+        read = read_turns(data, position, seen)
         if read is None:
             return None
-        more, after = read
-        turns += more
-        known |= {turn.uuid for turn in more}
-        if len(data) < size:
-            return turns, after
-        size = 2 * size if after.offset == position.offset else PIECE_BYTES  # a line longer than a piece
-        position = after
+        turns, after = read
+        if len(data) < size or after.offset > position.offset:
+            seen.update(turn.uuid for turn in turns)
+            return turns, after, len(data) == size
+        size *= 2  # a line longer than a piece
+
+
+def all_turns(transcript: BinaryIO) -> tuple[list[Turn], Position]:
+    """All that a transcript says, and where it ends."""
+    turns: list[Turn] = []
+    position, seen, more = START, set[str](), True
+    while more and (read := turns_after(transcript, position, seen)) is not None:
+        new, position, more = read
+        turns += new
+    return turns, position
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:

@@ -13,6 +13,7 @@ from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexCha
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
+from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.files import FileChunk, FilesIndexed, FileState, FileUpdate
 from remembrancer.protocol.work import Passage
 
@@ -66,6 +67,17 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileInde
     assert sorted(index.pending(MODEL)) == sorted(second.to_embed)
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
+
+
+def test_a_file_may_be_told_piece_by_piece_and_only_to_an_index_that_has_the_pieces_before(index: FileIndex) -> None:
+    whole = note("a.md", "one", "two", "three")
+    first = FileUpdate(whole.state, note("a.md", "one", "zwei").chunks, more=True)
+    change(index, first)
+    assert change(index, FileUpdate(whole.state, (whole.chunks or ())[1:], 1)).counts == FilesIndexed(1, 1, 0)
+    assert [found(index, word) for word in ("one", "two", "three", "zwei")] == [["a.md"]] * 3 + [[]]
+    with pytest.raises(MemoryUnavailable):
+        change(index, FileUpdate(note("b.md").state, whole.chunks, 2))
+    assert [state.path for state in index.states(ROOT)] == ["a.md"]
 
 
 def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> None:
