@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
 import stat
@@ -13,7 +14,7 @@ from typing import BinaryIO, Final
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.transcripts import START, Position, Turn, read_turns
+from remembrancer.memory.transcripts import PROJECT_HASH, START, Position, Turn, read_turns
 from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
@@ -76,6 +77,9 @@ def _folder_name(root: Path) -> str:
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     """Whether the session of a transcript worked in a workspace, by the directory that it says, or else its folder."""
+    if directory.startswith(PROJECT_HASH):
+        roots = {str(root), os.path.realpath(root)}
+        return directory.removeprefix(PROJECT_HASH) in {hashlib.sha256(each.encode()).hexdigest() for each in roots}
     if directory:
         return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
     return _folder_name(root) in transcript.parts
