@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import random
 import shutil
@@ -98,10 +99,11 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield directory
     finally:
         left = processes_of(directory)
+        left += [psutil.Process(child.pid) for child in multiprocessing.active_children()]  # see tests/forked.py
         for process in left:
             process.kill()
         shutil.rmtree(directory, ignore_errors=True)
-    assert not left, f"processes outlived the test: {[process.info for process in left]}"
+    assert not left, f"processes outlived the test: {left}"
 
 
 @pytest.fixture
