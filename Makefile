@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+NPM := npm install --silent --no-audit --no-fund --prefix .clients
 
-.PHONY: demo test check bench clients clean
+.PHONY: demo test check bench conformance clients clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/remembrancer demo
@@ -38,12 +39,15 @@ else
 endif
 	$(BIN)/python -m bench.scale --plot docs/latency.svg
 
-# Drives every tool, resource and prompt with a client that is not ours, and two assistants' command lines with a scripted
-# model; needs Node (900 MB).
-clients: $(VENV)/.dev
-	npm install --silent --no-audit --no-fund --prefix .clients \
-		@modelcontextprotocol/inspector@2.12 @anthropic-ai/claude-code@2.1 @openai/codex@0.169
-	$(BIN)/python -m pytest -q tests/clients
+# The MCP conformance suite, the Inspector and mcp-remote: clients that are not ours. Needs npm, which brings Node 22 (330 MB).
+conformance: $(VENV)/.dev
+	$(NPM) node@22 @modelcontextprotocol/conformance@0.1.16 @modelcontextprotocol/inspector@2.12 mcp-remote@0.15
+	$(BIN)/python -m pytest -q -rs tests/clients/test_http_clients.py tests/clients/test_inspector.py
+
+# And two assistants' command lines with a scripted model (900 MB).
+clients: conformance
+	$(NPM) @anthropic-ai/claude-code@2.1 @openai/codex@0.169
+	$(BIN)/python -m pytest -q tests/clients/test_real_clients.py
 
 $(VENV)/.python:
 	@echo "==> making $(VENV)"

@@ -66,7 +66,8 @@ class Question(msgspec.Struct, frozen=True):
 class Haystack(msgspec.Struct, frozen=True):
     """Memories of a type that belong together, in the order in which they happened, and what is asked about them.
 
-    With `before` a question asks only for what happened before it.
+    With `before` a question asks only for what happened before it. `entities` are those that an item names, by its
+    label.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Haystack(msgspec.Struct, frozen=True):
     questions: tuple[Question, ...]
     type: MemoryType = "episodic"
     before: bool = False
+    entities: dict[str, tuple[str, ...]] = {}
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.abstention import queries, short_haystack
 from bench.baselines import DEPTH, WordIndex, fused, read_passages
@@ -38,7 +38,7 @@ from remembrancer.memory.relevance import Evidence
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import Recall, RecalledMemory
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import Operation, ProjectRef, StoreMemory
+from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory
 
 PROJECT: Final = ProjectRef("p_000000000000", "/project")
 SESSION: Final = "s"
@@ -54,7 +54,8 @@ class Asking:
     def __init__(self, haystack: Haystack, directory: Path, engine: Engine, threads: ThreadPoolExecutor) -> None:
         self.haystack = haystack
         self.now = max(item.occurred_at for item in haystack.items) + LATER_S
-        made_of = repr((haystack.type, haystack.items, MIGRATIONS, engine.identity)).encode()
+        said = (haystack.entities,) if haystack.entities else ()
+        made_of = repr((haystack.type, haystack.items, *said, MIGRATIONS, engine.identity)).encode()
         self.path = directory / f"{hashlib.sha256(made_of).hexdigest()[:24]}.db"
         is_kept = self.path.exists()
         making = self.path if is_kept else self.path.with_suffix(".part")
@@ -86,6 +87,9 @@ class Asking:
                 scope="project",
                 session_id=SESSION,
                 occurred_at=item.occurred_at,
+                related_entities=tuple(
+                    EntityRef(name, "thing", "about") for name in self.haystack.entities.get(item.label, ())
+                ),
             )
             for memory_id, item in zip(ids, items, strict=True)
         ]
@@ -101,7 +105,7 @@ class Asking:
             made.append(EmbeddedMemory(outcome.to_embed, digest_of(item.text), tuple(passages), vectors))
         self.records.save_embeddings(self.model, made)
 
-    def _request(self, question: Question) -> Recall:
+    def _request(self, question: Question, **fields: Any) -> Recall:
         return Recall(
             SESSION,
             project=PROJECT,
@@ -109,15 +113,16 @@ class Asking:
             reference_time=question.asked_at,
             utc_offset_s=0.0,
             before=question.asked_at if self.haystack.before else None,
+            **fields,
         )
 
-    async def ask(self, question: Question) -> tuple[RecalledMemory, ...]:
-        """What a recall of ten answers."""
+    async def ask(self, question: Question, **fields: Any) -> tuple[RecalledMemory, ...]:
+        """What a recall of ten answers. `fields` are further ones of the request."""
 
         async def embed(_: str) -> Vectors:
             return self.vectors[question.text]
 
-        answer, _ = await recall(self._request(question), [self._source], embed, self._threads, self.now)
+        answer, _ = await recall(self._request(question, **fields), [self._source], embed, self._threads, self.now)
         return answer.memories
 
     def evidence(self, question: Question) -> list[tuple[Evidence, bool]]:
@@ -131,9 +136,9 @@ class Asking:
             (running.evidence[key], labels[key[1] - 1] in question.wanted) for key in ranked if key in running.evidence
         ]
 
-    async def ranking(self, question: Question) -> list[str]:
+    async def ranking(self, question: Question, **fields: Any) -> list[str]:
         """The labels of what a recall answers."""
-        return [self.labels[each.id] for each in await self.ask(question)]
+        return [self.labels[each.id] for each in await self.ask(question, **fields)]
 
     def baselines(self) -> dict[str, list[Answered]]:
         """What plain words, plain vectors and their reciprocal ranks find for each question."""
@@ -156,10 +161,14 @@ class Asking:
 
 
 class Sets:
-    """The sets of these files, and with `own` those that come with the benchmark: `everyday` and `notes`."""
+    """The sets of these files, these haystacks, and with `own` those that come with the benchmark: `everyday` and
+    `notes`."""
 
-    def __init__(self, files: Sequence[Path], kept: Path, *, own: bool = False) -> None:
+    def __init__(
+        self, files: Sequence[Path], kept: Path, *, own: bool = False, haystacks: Sequence[Haystack] = ()
+    ) -> None:
         self._haystacks = {name: each for file in files for name, each in load_sets(file).items()}
+        self._haystacks |= {each.name: (each,) for each in haystacks}
         if own:
             self._haystacks |= {"everyday": (everyday_haystack(),), "notes": (notes_haystack(),)}
         self._kept = kept

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis.core
 import psutil
@@ -141,3 +142,12 @@ def workspace(tmp_path: Path) -> Path:
     directory = tmp_path / "shop"
     (directory / "memory").mkdir(parents=True)
     return directory
+
+
+@pytest.fixture
+def door(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The HTTP side of the home's runtime, which the test starts."""
+    from tests.processes.http_door import http_door
+
+    with http_door(home, monkeypatch) as door:
+        yield door

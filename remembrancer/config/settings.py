@@ -189,6 +189,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The name of the file, beside a project's records, with what was read from its notes and transcripts."""
     embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     """Vectors of chunks that are kept for their return; 0: none."""
+    exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 10_000
+    """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them. 0: always."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from operator import mul
+from typing import Final, Protocol, TypeVar
 
 import msgspec
 
@@ -35,6 +37,18 @@ ASSISTANT_SHARE: Final = 0.7
 HEAD_SHARE: Final = 0.3
 """The share of a long memory's first passage in its cosine: what a text is about stands in its beginning. The rest is
 its best passage's."""
+PAGERANK_SHARES: Final = (0.40, 0.15, 0.45)
+"""What the cosine, BM25 and PageRank weigh in the ranking `pagerank`."""
+PAGERANK_SEEDS: Final = 20
+GRAPH_BOOST: Final = 0.6
+"""The most by which PageRank lifts what is found by meaning and words."""
+RANK_OFFSET: Final = 60
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
+DAMPING: Final = 0.5
+"""The share of PageRank that goes on at each step; the rest starts again at the seeds (as HippoRAG has it)."""
+ROUNDS: Final = 15
+PRECISION: Final = 1e-4
+"""What waits at a node for each of its edges is left there when it is less than this: see `personal_pagerank`."""
 NEIGHBOUR_SOURCES: Final = 10
 """So many of the nearest by meaning, and so many by words, boost their neighbours."""
 NEIGHBOUR_SHARES: Final = (0.5, 0.35)
@@ -134,7 +148,8 @@ DEFAULT_WEIGHTS: Final = Weights()
 
 class Signals(msgspec.Struct, frozen=True, gc=False):
     """What the searches said of one memory: the best passage's cosine, BM25, the nearness of its entities in the graph
-    to those that the query names, and its first passage's cosine where it has several. None: it had no say."""
+    to those that the query names (or its PageRank over the best), and its first passage's cosine where it has several.
+    None: it had no say."""
 
     cosine: float | None
     bm25: float | None
@@ -253,6 +268,68 @@ def weighted_ranks(
     }
 
 
+class Neighbourhood(Protocol[Key]):
+    """An undirected graph of which a part is read at a time."""
+
+    def degrees(self, nodes: Sequence[Key]) -> Mapping[Key, int]:
+        """How many edges each node has, or more than that."""
+
+    def neighbours(self, nodes: Sequence[Key]) -> Mapping[Key, Sequence[Key]]:
+        """The nodes that each of these is joined to, each once."""
+
+
+def reciprocal_ranks(rankings: Iterable[Sequence[Key]]) -> dict[Key, float]:
+    """The fusion of several rankings: the sum of 1 / (`RANK_OFFSET` + rank), the rank counted from 1."""
+    fused: defaultdict[Key, float] = defaultdict(float)
+    for ranking in rankings:
+        for rank, key in enumerate(ranking, 1):
+            fused[key] += 1.0 / (RANK_OFFSET + rank)
+    return dict(fused)
+
+
+def personal_pagerank(
+    seeds: Mapping[Key, float], graph: Neighbourhood[Key], precision: float = PRECISION
+) -> dict[Key, float]:
+    """PageRank personalised by the weights of `seeds`, as far as it was walked.
+
+    Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: what a node has received stays there to a half,
+    and goes on to its neighbours in equal parts to the other, where that is at least `precision` for each. So no more
+    than 1 / ((1 - `DAMPING`) * `precision`) edges are walked, whatever the size of the graph. No value is above the
+    exact one, and where the rounds were enough none is below it by more than `precision` for each edge of its node.
+    """
+    whole = sum(seeds.values())
+    waiting = {node: weight / whole for node, weight in seeds.items() if weight > 0.0}
+    ranks: defaultdict[Key, float] = defaultdict(float)
+    degrees: dict[Key, int] = {}
+    neighbours: dict[Key, Sequence[Key]] = {}
+    for _ in range(ROUNDS):
+        heavy = [node for node, mass in waiting.items() if mass >= precision]
+        degrees |= graph.degrees([node for node in heavy if node not in degrees])
+        going = [node for node in heavy if waiting[node] >= precision * degrees.get(node, 0)]
+        neighbours |= graph.neighbours([node for node in going if node not in neighbours])
+        if not going:
+            break
+        pushed = [(node, waiting.pop(node)) for node in going]
+        for node, mass in pushed:
+            ranks[node] += mass * (1.0 - DAMPING)
+            others = neighbours.get(node, ())
+            for other in others:
+                waiting[other] = waiting.get(other, 0.0) + mass * DAMPING / len(others)
+    for node, mass in waiting.items():
+        ranks[node] += mass * (1.0 - DAMPING)
+    return dict(ranks)
+
+
+def pagerank_relevances(candidates: Mapping[Key, Signals]) -> dict[Key, float]:
+    """Relevance in [0, 1] by `PAGERANK_SHARES`, each signal scaled as in `relevances`; `graph` is PageRank."""
+    parts = (
+        _scaled({key: each.meaning for key, each in candidates.items()}, COSINE_FLOOR, ANSWERABLE_COSINE),
+        _scaled({key: each.bm25 for key, each in candidates.items()}, 0.0),
+        _scaled({key: each.graph for key, each in candidates.items()}, 0.0),
+    )
+    return {key: sum(map(mul, PAGERANK_SHARES, (part[key] for part in parts))) for key in candidates}
+
+
 def first_of(values: Mapping[int, float]) -> list[int]:
     """The candidates that one search has put first, of those that may boost their neighbours."""
     return sorted(values, key=lambda number: (-values[number], number))[:NEIGHBOUR_SOURCES]
@@ -273,6 +350,11 @@ def neighbour_boosts(
             if other in relevance and other not in long and steps <= len(NEIGHBOUR_SHARES):
                 boosts[other] = max(boosts.get(other, 0.0), NEIGHBOUR_SHARES[steps - 1] * own)
     return boosts
+
+
+def with_graph_boosts(boosts: Mapping[Key, float], candidates: Mapping[Key, Signals]) -> dict[Key, float]:
+    """These boosts, or those by PageRank where they are more."""
+    return {key: max(boosts.get(key, 0.0), GRAPH_BOOST * (each.graph or 0.0)) for key, each in candidates.items()}
 
 
 def boosted(relevance: Mapping[Key, float], boosts: Mapping[Key, float]) -> dict[Key, float]:

@@ -14,6 +14,9 @@ LEAST_CHUNK_TOKENS: Final = 32
 _PIECE: Final = re.compile(
     r"([A-Za-z]+)|(\d{1,3}|\n+| {2,})|([^\sA-Za-z0-9\u0080-\U0010ffff]+)|([\u0080-\U0010ffff])|\s"
 )
+_ASCII_PIECE: Final = re.compile(r"[A-Za-z]+|\d{1,3}|\n+| {2,}|[^\sA-Za-z0-9]+")
+_LETTERS_AFTER_FOUR: Final = re.compile(r"[A-Za-z]{4}([A-Za-z]+)")
+_MANY_SIGNS: Final = re.compile(r"[^\sA-Za-z0-9]{3,}")
 _ZERO_WIDTH_JOINER: Final = "\u200d"
 _VIRAMA: Final = 9  # the combining class of the signs that join two consonants into one
 
@@ -29,6 +32,10 @@ def estimate_tokens(text: str) -> int:
     Russian, 7 % in Ukrainian and 2 % in German. One paragraph in twenty is underestimated by 6 % or more in Chinese and
     Korean, 7 % in Ukrainian and 15 % in German, and none of twenty in the others; the worst line of all has 34 % more.
     """
+    if text.isascii():  # the same, in half of the time
+        pieces, letters = len(_ASCII_PIECE.findall(text)), len("".join(_LETTERS_AFTER_FOUR.findall(text)))
+        signs_more = sum(0.4 * len(signs) - 1.0 for signs in _MANY_SIGNS.findall(text))
+        return math.ceil(round(pieces + 0.25 * letters + signs_more, 6))
     tokens = 0.0
     for word, number, signs, other in _PIECE.findall(text):
         if word:

@@ -13,6 +13,8 @@ from remembrancer.protocol.work import ModelProgress
 from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory, ProjectRef, Scope, ShownFields
 
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
+Ranking = Literal["relevance", "pagerank"]
+"""How what was found is ranked: by its own signals, or also by PageRank over the graph of memories and entities."""
 Order = Literal["important", "latest"]
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
@@ -61,6 +63,7 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
     project: ProjectRef
     query: str
     strategy: Strategy = "hybrid"
+    ranking: Ranking = "relevance"
     limit: int = 10
     profile: ProfileName | None = None
     reference_time: float | None = None
@@ -90,7 +93,8 @@ class Scores(msgspec.Struct, frozen=True, omit_defaults=True):
     """Why a memory stands where it stands. All in [0, 1]; None where the signal was not used or had no say.
 
     `vector` is the cosine of the best passage, `keyword` the BM25 score over the best of the answer's candidates,
-    `graph` falls with the hops between the memory's nearest entity and one that the query names.
+    `graph` falls with the hops between the memory's nearest entity and one that the query names; with the ranking
+    `pagerank` it is the memory's PageRank over the best.
     """
 
     final: float

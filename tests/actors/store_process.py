@@ -191,7 +191,10 @@ def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
 
 DIMENSIONS = 64
 IDENTITY = ModelIdentity("onnx", "words", "0123456789abcdef", "float32", DIMENSIONS, 256)
-CHOICE, _ = model_choices(Settings())
+SETTINGS = Settings()
+WITH_CHROMA = Settings(exact_search_passages=0)
+"""As for a project that is too large to be searched in memory."""
+CHOICE, _ = model_choices(SETTINGS)
 PASSAGE_WORDS = 20
 
 
@@ -290,12 +293,14 @@ class Worker:
 class StoreRig:
     """A home with a store in it, which may be killed and started again, and its peers."""
 
-    def __init__(self, home: Path, launcher: Launcher, gateway: Gateway, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, home: Path, launcher: Launcher, gateway: Gateway, stack: AsyncExitStack, settings: Settings
+    ) -> None:
         self.home = home
         self.paths = RuntimePaths(home)
         self.launcher = launcher
         self.gateway = gateway
-        self.settings = Settings()
+        self.settings = settings
         self.store: Launched
         self._stack = stack
         self._launched: list[Launched] = []
@@ -340,7 +345,7 @@ class StoreRig:
 
 
 @asynccontextmanager
-async def store_rig(home: Path, *, started: bool = True) -> AsyncIterator[StoreRig]:
+async def store_rig(home: Path, *, started: bool = True, settings: Settings = SETTINGS) -> AsyncIterator[StoreRig]:
     """A home, its launcher's and its gateway's sockets, and (if `started`) its store."""
     paths = RuntimePaths(home)
     for directory in (paths.run, paths.logs):
@@ -349,11 +354,11 @@ async def store_rig(home: Path, *, started: bool = True) -> AsyncIterator[StoreR
         launcher = await stack.enter_async_context(Launcher(home))
         gateway = Gateway(home)
         await stack.enter_async_context(gateway.dealer)
-        rig = StoreRig(home, launcher, gateway, stack)
+        rig = StoreRig(home, launcher, gateway, stack, settings)
         stack.push_async_callback(rig.end)
         if started:
             await rig.start()
         yield rig
 
 
-__all__ = ["Gateway", "Launched", "Launcher", "Pong", "StartFailed", "StoreRig", "Worker", "store_rig"]
+__all__ = ["WITH_CHROMA", "Gateway", "Launched", "Launcher", "Pong", "StartFailed", "StoreRig", "Worker", "store_rig"]

@@ -313,8 +313,6 @@ async def test_memories_around_the_named_entities_are_recalled_nearest_and_most_
     assert not {three_hops, unrelated} & set(found)
     nearness = {memory.id: memory.scores.graph or 0.0 for memory in answer.memories}
     assert nearness[direct] == nearness[also_direct] > nearness[hop] > nearness[two_hops] > 0
-    hybrid = await rig.gateway.recall("who gets the pager of the auth service?")
-    assert all(memory.scores.graph is None for memory in hybrid.memories)
 
 
 async def test_a_memory_of_several_named_entities_is_nearer_and_aliases_count(rig: StoreRig) -> None:
@@ -429,6 +427,22 @@ def put(records: SqliteRecords, name: str, content: str, **fields: Any) -> str:
     (outcome,) = records.apply([operation])
     assert isinstance(outcome.reply, Applied)
     return result_of(outcome.reply).memory_id
+
+
+async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(files: list[SqliteRecords]) -> None:
+    project, user = files
+    clue = put(project, "clue", "The lantern is lit by Tomasz.", related_entities=refs("Tomasz"))
+    answer = put(user, "answer", "Call him on 5551.", scope="user", related_entities=refs("tomasz:person"))
+    put(project, "theirs", "He has debts.", scope="session", session_id=OTHER_SESSION, related_entities=refs("Tomasz"))
+    put(project, "aside", "Bread is baked at four.", related_entities=refs("bakery"))
+    for fields in ({"ranking": "pagerank", "strategy": "keyword"}, {"strategy": "hybrid"}):
+        found = await recalled(files, Weights(1.0, 0.0, 0.0), **fields)
+        assert [memory.id for memory in found.memories] == [clue, answer]
+        assert [memory.scores.graph for memory in found.memories] == [1.0, 1.0]
+    plain = await recalled(files, Weights(1.0, 0.0, 0.0), strategy="keyword")
+    assert [memory.id for memory in plain.memories] == [clue]
+    tagged = await recalled(files, Weights(1.0, 0.0, 0.0), ranking="pagerank", scopes=("project",))
+    assert [memory.id for memory in tagged.memories] == [clue], "the filters hold for what the graph brings"
 
 
 async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[SqliteRecords]) -> None:

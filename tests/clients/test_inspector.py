@@ -1,6 +1,6 @@
 """Every tool, resource and prompt through the MCP Inspector's command line: a client that is not ours.
 
-It needs Node and the Inspector, which `make clients` installs; without them these tests are skipped.
+It needs Node and the Inspector, which `make conformance` installs; without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIENTS = Path(os.environ.get("REMEMBRANCER_CLIENTS", Path(__file__).parents[2] 
 INSPECTOR = CLIENTS / "mcp-inspector"
 
 pytestmark = [
-    pytest.mark.skipif(not INSPECTOR.exists(), reason="the MCP Inspector is not installed: run `make clients`"),
+    pytest.mark.skipif(not INSPECTOR.exists(), reason="the MCP Inspector is not installed: run `make conformance`"),
     pytest.mark.timeout(300),
 ]
 

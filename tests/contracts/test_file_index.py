@@ -128,6 +128,9 @@ def test_headings_are_found_and_are_not_shown_in_the_text(index: FileIndex) -> N
 def test_workspaces_and_paths_and_times_are_kept_apart(index: FileIndex) -> None:
     change(index, note("memory/a.md", "a lantern"), note("memory/ab/c.md", "another lantern", mtime_s=50))
     change(index, note("memory/a.md", "a lantern elsewhere"), root="/other")
+    numbers = index.matching(FileFilter(), 9) or []
+    assert index.passing(numbers, FileFilter("/other")) < index.passing(numbers, FileFilter()) == set(numbers)
+    assert index.passing([], FileFilter()) == set()
     assert found(index, "lantern") == ["memory/a.md", "memory/ab/c.md"]
     assert found(index, "elsewhere") == []
     assert found(index, "lantern", FileFilter(ROOT, path="memory/a")) == []

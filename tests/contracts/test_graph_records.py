@@ -23,9 +23,17 @@ from remembrancer.actors.store.records.contract import (
     Records,
 )
 from remembrancer.actors.store.records.sqlite_graph import MOST_ROWS
-from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
+from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, LinkRef, Operation, UpdateMemory
 from tests.contracts.records_factories import FACTORIES, RecordsFactory
-from tests.operations import OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
+from tests.operations import (
+    OTHER_SESSION,
+    PROJECT,
+    REQUESTED_AT,
+    SESSION,
+    change_operation,
+    memory_id_of,
+    store_operation,
+)
 
 
 @pytest.fixture
@@ -56,6 +64,11 @@ def apply(records: Records, *operations: Operation) -> None:
 def forget(records: Records, stored: Operation) -> None:
     change = ForgetMemory(memory_id_of(stored))
     apply(records, Operation(f"forget {stored.operation_id}", PROJECT, SESSION, REQUESTED_AT, change))
+
+
+def link(source: Operation, target: Operation) -> Operation:
+    change = UpdateMemory(memory_id_of(source), add_links=(LinkRef("supports", memory_id_of(target)),))
+    return change_operation(f"link {source.operation_id}", change, session_id=source.session_id)
 
 
 def number_of(records: Records, stored: Operation) -> int:
@@ -122,6 +135,31 @@ def test_every_memory_that_says_an_edge_counts_and_a_forgotten_one_apart(records
         2,
         2,
     ]
+
+
+def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_session_sees(records: Records) -> None:
+    one = say(records, "one", "A", "B::uses")
+    two = say(records, "two", "a", "C", scope="session")
+    theirs = say(records, "theirs", "A", "D::uses", scope="session", session_id=OTHER_SESSION)
+    gone = say(records, "gone", "A", "E::uses")
+    apply(records, link(two, one), link(theirs, one))
+    forget(records, gone)
+    first, second = number_of(records, one), number_of(records, two)
+    graph = records.graph
+    assert set(graph.adjacent([first], [], SESSION)) == {(first, "a"), (first, "b"), (first, second)}
+    assert set(graph.adjacent([second], [], SESSION)) == {(second, "a"), (second, "c"), (second, first)}
+    assert set(graph.adjacent([], ["a", "b"], SESSION)) == {
+        ("a", first),
+        ("a", second),
+        ("a", "b"),
+        ("a", "c"),
+        ("b", first),
+        ("b", "a"),
+    }
+    for node, others in ((first, 3), ("a", 3)):
+        degrees = graph.degrees([first, second], ["a", "unknown"], 100)
+        assert degrees[node] >= others
+    assert graph.adjacent([], [], SESSION) == []
 
 
 def test_edges_are_chosen_by_the_key_of_their_relationship(records: Records) -> None:

@@ -62,9 +62,9 @@ class Workers(RuleBasedStateMachine):
         self.deaths: Counter[Job] = Counter()
         self.suspected: set[Job] = set()
 
-    @rule(keys=st.lists(KEYS, max_size=5))
-    def enqueue(self, keys: list[int]) -> None:
-        self.work.enqueue(keys)
+    @rule(keys=st.lists(KEYS, max_size=5), backlog=st.booleans())
+    def enqueue(self, keys: list[int], *, backlog: bool) -> None:
+        self.work.enqueue(keys, backlog=backlog)
         self.version.update(keys)
         self.due.update(keys)
 
@@ -366,3 +366,16 @@ def test_a_text_that_changes_is_under_suspicion_no_more() -> None:
     assert handed(work, "ann")
     assert work.worker_died("ann") == []
     assert work.pending == 1
+
+
+def test_what_has_just_been_stored_goes_before_a_backlog() -> None:
+    work = working("ann", keys=0, credit=3)
+    work.enqueue(range(100, 110), backlog=True)
+    work.enqueue([1, 101])
+    assert keys_of(handed(work, "ann")) == [1, 101, 100]
+    work.worker_gone("ann")
+    work.worker_ready("bob", 200)
+    work.enqueue([1], backlog=True)
+    assert keys_of(handed(work, "bob")) == [1, 101, 100, *range(102, 110)]
+    assert work.pending == 11
+    assert not work.has_queued

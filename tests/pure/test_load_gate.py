@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.requests import BURST_S, IDLE_S, LONGEST_HOLD_S, LoadGate
+from remembrancer.actors.store.requests import BURST_S, IDLE_S, LONGEST_HOLD_S, READING_S, LoadGate
 
 moments = st.floats(0.0, 1000.0)
 
@@ -40,3 +43,16 @@ def test_a_lasting_burst_does_not_hold_embedding_for_ever(now: float, waited: fl
     gate.begin()
     held_s = gate.hold_s(now, now - waited)
     assert held_s == pytest.approx(max(0.0, min(BURST_S, LONGEST_HOLD_S - waited)), abs=1e-9)
+
+
+@pytest.mark.anyio
+async def test_embedding_waits_while_files_are_read_and_their_reading_does_not_wait_for_itself() -> None:
+    gate = LoadGate()
+    now = time.monotonic()
+    gate.note_reading(now)
+    assert gate.hold_s(now, now) == pytest.approx(READING_S)
+    assert gate.hold_s(now + READING_S, now) == 0.0
+    gate.note_reading(now + 3600.0)
+    with anyio.fail_after(60.0):
+        await gate.step_aside()
+    assert not gate.is_serving(now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from remembrancer.memory.profiles import PROFILES
 from remembrancer.memory.ranking import (
     ANSWERABLE_COSINE,
     COSINE_FLOOR,
+    DAMPING,
     EXPIRED_FACTOR,
     HEAD_SHARE,
     MIN_COSINE,
@@ -27,6 +30,8 @@ from remembrancer.memory.ranking import (
     is_message,
     is_unlikely,
     noise,
+    pagerank_relevances,
+    personal_pagerank,
     recency,
     relevances,
     scope_factors,
@@ -418,3 +423,58 @@ def test_users_ask_about_themselves_in_the_first_person_unless_they_ask_what_the
     query: str, expected: bool
 ) -> None:
     assert asks_of_the_user(query) is expected
+
+
+class Edges:
+    """A graph that is known whole. It counts the edges that were read."""
+
+    def __init__(self, pairs: set[tuple[int, int]]) -> None:
+        self.joined: dict[int, list[int]] = {}
+        for one, other in sorted(pairs):
+            if one != other and other not in self.joined.get(one, ()):
+                self.joined.setdefault(one, []).append(other)
+                self.joined.setdefault(other, []).append(one)
+        self.read = 0
+
+    def degrees(self, nodes: Sequence[int]) -> dict[int, int]:
+        return {node: len(self.joined.get(node, ())) for node in nodes}
+
+    def neighbours(self, nodes: Sequence[int]) -> dict[int, Sequence[int]]:
+        self.read += sum(map(len, map(self.joined.get, nodes, [()] * len(nodes))))
+        return {node: self.joined[node] for node in nodes if node in self.joined}
+
+
+@given(
+    st.sets(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=60),
+    st.dictionaries(st.integers(0, 15), st.floats(0.01, 1.0), min_size=1, max_size=5),
+    st.sampled_from([0.1, 0.02, 0.001, 0.0001]),
+)
+def test_pagerank_is_below_the_exact_one_by_no_more_than_it_says_and_walks_no_more(
+    pairs: set[tuple[int, int]], seeds: dict[int, float], precision: float
+) -> None:
+    graph = Edges(pairs)
+    found = personal_pagerank(seeds, graph, precision)
+    steps = np.zeros((16, 16))
+    for node, others in graph.joined.items():
+        steps[others, node] = 1.0 / len(others)
+    start = np.array([seeds.get(node, 0.0) for node in range(16)]) / sum(seeds.values())
+    exact = (1.0 - DAMPING) * np.linalg.solve(np.eye(16) - DAMPING * steps, start)
+    for node in range(16):
+        lacking = exact[node] - found.get(node, 0.0)
+        assert -1e-12 < lacking <= precision * len(graph.joined.get(node, ())) + 1e-12
+    assert graph.read <= 1.0 / ((1.0 - DAMPING) * precision)
+
+
+@given(st.dictionaries(st.integers(0, 30), connected, max_size=12))
+def test_relevance_by_pagerank_lies_between_0_and_1_and_the_graph_alone_decides_between_equals(
+    found: dict[int, Signals],
+) -> None:
+    relevance = pagerank_relevances(found)
+    assert relevance.keys() == found.keys()
+    assert all(0.0 <= each <= 1.0 + 1e-9 for each in relevance.values())
+    alike = {key: replace(each, cosine=0.5, bm25=1.0) for key, each in found.items()}
+    ranked = pagerank_relevances(alike)
+    for one, first in alike.items():
+        assert all(
+            (first.graph or 0.0) >= (alike[other].graph or 0.0) for other in alike if ranked[one] > ranked[other]
+        )

@@ -78,3 +78,8 @@ def test_a_cut_is_between_words_where_there_are_words() -> None:
     cut = truncate(text, 11)
     assert text[len(cut)] == " "
     assert truncate("漢字" * 50, 11) != ""
+
+
+@given(st.text(alphabet=[chr(code) for code in range(128)]))
+def test_plain_text_counts_the_same_beside_letters_with_accents(text: str) -> None:
+    assert estimate_tokens(text + "\u00e9\u00e9") == estimate_tokens(text) + 3

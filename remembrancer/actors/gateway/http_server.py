@@ -120,7 +120,10 @@ class _Refused(Exception):
 
 
 class HttpServer:
-    """Use as a task: `serve`. `url` says where it listens, `error` why it does not."""
+    """Use as a task: `serve`. `url` says where it listens, `error` why it does not.
+
+    `call_tool` answers calls of tools at once, where no tool has more to say than its answer; None: the SDK does.
+    """
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class HttpServer:
         settings: Settings,
         incarnation: str,
         server: Server[Any],
-        call_tool: CallTool,
+        call_tool: CallTool | None,
         tools: Sequence[Tool[Any]],
         registry: SessionRegistry,
         traces: Traces,
@@ -183,8 +186,9 @@ class HttpServer:
             ssl_certfile=self._settings.http_certificate,
         )
         self._server = _QuietServer(config)
-        async with self._manager.run():
-            await self._server.serve([listener])
+        with listener:
+            async with self._manager.run():
+                await self._server.serve([listener])
 
     def stop(self) -> None:
         """Take no more requests; those under way are answered."""
@@ -282,8 +286,8 @@ class HttpServer:
             visitor = await self._visitor(key, f"session:{_name_of(grant)}", scope, headers, grant, said.client)
         try:
             reads_json = any(each in headers.get("accept", "*/*") for each in ("application/json", "*/*"))
-            if has_handshake and said.is_call and reads_json:
-                answer = await self._call(visitor, said, session_id)
+            if self._call_tool is not None and has_handshake and said.is_call and reads_json:
+                answer = await self._call(self._call_tool, visitor, said, session_id)
                 await answer(scope, receive, send)
             else:
                 await self._pass_on(visitor, body, said, scope, headers, grant, receive, send)
@@ -339,11 +343,11 @@ class HttpServer:
                 await self._manager.handle_request(scope, receiving, sending)
             tasks.cancel_scope.cancel()
 
-    async def _call(self, visitor: Visitor, said: _Said, session_id: str | None) -> Response:
+    async def _call(self, call_tool: CallTool, visitor: Visitor, said: _Said, session_id: str | None) -> Response:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
         trace = self._traces.begin(CALL)
         context = RequestContext(visitor, time.time(), trace)
-        result = await self._call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
+        result = await call_tool(context, said.id, said.params["name"], said.params.get("arguments") or {})
         result.pop("resultType")  # of a protocol without handshake
         body = msgspec.json.encode({"jsonrpc": "2.0", "id": said.id, "result": result})
         trace.end("answer made")

@@ -6,10 +6,12 @@ but the time to look again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -37,7 +39,8 @@ from remembrancer.protocol.files import (
 BATCH_CHUNKS: Final = 100
 """Chunks in one message: a transaction of some milliseconds."""
 BATCH_FILES: Final = 200
-"""Files that are read in one go."""
+BATCH_BYTES: Final = 128 * 1024
+"""Files that are read in one go, while the store takes in those before them: some 200 chunks, or one larger file."""
 UNWATCHED_LOOK_S: Final = 10.0
 """So often the files are compared where the system cannot tell of changes."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
@@ -179,13 +182,16 @@ class WorkspaceIndexer:
         for file in waiting:
             self._quiet.note(str(file.path), anyio.current_time())
         counts = [0, 0, 0]
-        for batch in _batches([file for file in changed if file not in waiting]):
-            read = await anyio.to_thread.run_sync(self._read_all, batch, known, force)
-            self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
-            for updates in _portions([update for _, update in read if isinstance(update, FileUpdate)]):
-                indexed = await self._store.ask(IndexFiles(self.workspace, tuple(updates)), FilesIndexed)
-                counts = [a + b for a, b in zip(counts, (indexed.updated, indexed.added, indexed.removed), strict=True)]
-                known |= {update.state.path: update.state for update in updates}
+        left_alone = set(waiting)
+        async with aclosing(
+            self._read_ahead([file for file in changed if file not in left_alone], known, force)
+        ) as batches:
+            async for read in batches:
+                self._unreadable |= {file: reason for file, reason in read if isinstance(reason, str)}
+                for updates in _portions([update for _, update in read if isinstance(update, FileUpdate)]):
+                    done = await self._store.ask(IndexFiles(self.workspace, tuple(updates)), FilesIndexed)
+                    counts = [a + b for a, b in zip(counts, (done.updated, done.added, done.removed), strict=True)]
+                    known |= {update.state.path: update.state for update in updates}
         there = {file.shown for file in found if file not in self._unreadable}
         removed = [path for path in known if path not in there]
         for start in range(0, len(removed), BATCH_FILES):
@@ -233,10 +239,25 @@ class WorkspaceIndexer:
             return asked.source in (None, file.source)
         return known is None or self._reader.is_due(file, known)
 
-    def _read_all(
+    async def _read_ahead(
         self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool
-    ) -> list[tuple[FoundFile, FileUpdate | str | None]]:
-        return [(file, self._reader.read(file, known.get(file.shown), force=force)) for file in files]
+    ) -> AsyncGenerator[list[tuple[FoundFile, FileUpdate | str | None]], None]:
+        """Files as they were read, batch by batch. While one is dealt with, the next is being read."""
+
+        def read(batch: Sequence[FoundFile]) -> list[tuple[FoundFile, FileUpdate | str | None]]:
+            return [(file, self._reader.read(file, known.get(file.shown), force=force)) for file in batch]
+
+        under_way: asyncio.Task[list[tuple[FoundFile, FileUpdate | str | None]]] | None = None
+        try:
+            for batch in _batches(files):
+                before, under_way = under_way, asyncio.create_task(anyio.to_thread.run_sync(read, batch))
+                if before is not None:
+                    yield await before
+            if under_way is not None:
+                yield await under_way
+        finally:
+            if under_way is not None and not under_way.done():  # one thread at a time has the reader
+                await asyncio.wait([under_way])
 
     def _is_still(self, file: FoundFile) -> bool:
         if file.source == "sessions":  # which are only ever appended to
@@ -250,8 +271,14 @@ class WorkspaceIndexer:
 
 def _batches(files: Sequence[FoundFile]) -> Iterator[Sequence[FoundFile]]:
     """The files in portions that are read in one go."""
-    for start in range(0, len(files), BATCH_FILES):
-        yield files[start : start + BATCH_FILES]
+    batch: list[FoundFile] = []
+    for file in files:
+        batch.append(file)
+        if len(batch) == BATCH_FILES or sum(each.size for each in batch) >= BATCH_BYTES:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
 
 
 def _portions(updates: Sequence[FileUpdate]) -> Iterator[list[FileUpdate]]:

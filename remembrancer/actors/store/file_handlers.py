@@ -24,7 +24,7 @@ from remembrancer.actors.store.memory_files import PROJECT_ID, MemoryFiles
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Vectors
 from remembrancer.actors.store.requests import Handler, Listener, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
-from remembrancer.actors.store.retrieval.file_search import search_files
+from remembrancer.actors.store.retrieval.file_search import by_meaning, by_words, search_files
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
 from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.config.settings import Settings
@@ -47,10 +47,12 @@ from remembrancer.protocol.files import (
     FilesIndexed,
     FilesSynced,
     FileWork,
+    FoundChunk,
     Indexed,
     IndexFiles,
     ReadIndexed,
     SearchFiles,
+    SearchMode,
     SyncDone,
     SyncFiles,
     Workspace,
@@ -62,6 +64,9 @@ from remembrancer.protocol.writes import ProjectRef
 
 IN_USE_S: Final = 120.0
 """For so long after the last word of a session in it a workspace is still watched."""
+MANY_CHUNKS: Final = 50
+"""In one message: more is being read, and their words are to be found before any of them is embedded. What somebody
+has just saved is less, and embedded before such a backlog."""
 ANSWER_MARGIN_S: Final = 0.2
 DEFAULT_DEADLINE_S: Final = 10.0
 
@@ -176,6 +181,9 @@ class FileHandlers:
 
     async def _index_files(self, request: IndexFiles, _context: RequestContext) -> FilesIndexed:
         await self._gate.step_aside()
+        is_large = sum(len(update.chunks or ()) for update in request.updates) >= MANY_CHUNKS
+        if is_large:
+            self._gate.note_reading(time.monotonic())
         index = await self._index_of(request.workspace.project)
         assert index is not None
         identity = self._scheduler.identity
@@ -185,7 +193,7 @@ class FileHandlers:
         self._index.remove(index.name, change.removed_passages)
         if change.revived is not None and model is not None:
             self._index.add(index.name, model, change.revived)
-        self._scheduler.enqueue(index.name, change.to_embed)
+        self._scheduler.enqueue(index.name, change.to_embed, backlog=is_large)
         return change.counts
 
     def _note_done(self, done: SyncDone) -> None:
@@ -215,19 +223,29 @@ class FileHandlers:
         if index is None:
             return FilesFound((), "keyword", await self._synced_at(request.workspace, None))
         with self._gate.serving():
-            vector, model = None, self._scheduler.answering.key
-            try:
-                vector = await self._embed_within(context, model)(request.query)
-            except EmbeddingUnavailable as error:
-                text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
-                notices.append(Notice("embedding_failed", text))
+            model = self._scheduler.answering.key
             passages = self._index.searchable(index.name, model)
-            if vector is not None and passages is None:
-                notices.append(
-                    Notice("partial_results", "The vector index is being opened: words alone were searched.")
-                )
-            search = partial(search_files, index, passages, vector, request, self._settings)
-            found, mode = await self._made_anew_if_damaged(index, self._read(search))
+
+            async def near() -> tuple[Vectors | None, dict[int, float] | None]:
+                try:
+                    vector = await self._embed_within(context, model)(request.query)
+                except EmbeddingUnavailable as error:
+                    text = f"Only words were searched, not meaning: {error.message}. (keyword_only)"
+                    notices.append(Notice("embedding_failed", text))
+                    return None, None
+                if passages is None:
+                    text = "The vector index is being opened: words alone were searched."
+                    notices.append(Notice("partial_results", text))
+                    return vector, None
+                return vector, await self._read(partial(by_meaning, index, passages, vector, request, self._settings))
+
+            async def search() -> tuple[list[FoundChunk], SearchMode]:
+                words = self._read(partial(by_words, index, request, self._settings))
+                (vector, nearest), found = await asyncio.gather(near(), words)  # the worker is asked first
+                rank = partial(search_files, index, found, nearest, passages, vector, request, self._settings)
+                return await self._read(rank)
+
+            found, mode = await self._made_anew_if_damaged(index, search())
             synced_at = await self._synced_at(request.workspace, index)
         return FilesFound(tuple(found), mode, synced_at, tuple(notices))
 

@@ -128,12 +128,12 @@ BURST_S: Final = 0.03
 """After so long without a request, clients are not in the middle of a burst: embedding may go on."""
 IDLE_S: Final = 0.3
 """After so long without a request, nobody is at work: the index may be tidied, which takes longer at a time."""
-LONGEST_HOLD_S: Final = 5.0
+LONGEST_HOLD_S: Final = 2.0
 """Embedding that has waited for so long goes on under load too, `JOBS_UNDER_LOAD` at a time."""
 JOBS_UNDER_LOAD: Final = 16
 """About 50 ms of a worker's time."""
-
-
+READING_S: Final = 0.3
+"""So long after many chunks of files have come, more of them are on their way."""
 ASIDE_S: Final = 0.2
 """How long one question of the background's waits at most for clients to be served."""
 
@@ -147,6 +147,7 @@ class LoadGate:
     def __init__(self) -> None:
         self._being_served = 0
         self._last_served_at = float("-inf")
+        self._reading_until = float("-inf")
 
     def begin(self) -> None:
         """A client's request has come."""
@@ -166,15 +167,20 @@ class LoadGate:
         finally:
             self.end(time.monotonic())
 
+    def note_reading(self, now: float) -> None:
+        """Many chunks of files have come: embedding leaves the processors to the reading of the others."""
+        self._reading_until = now + READING_S
+
     def hold_s(self, now: float, waiting_since: float) -> float:
         """How long embedding that has waited since `waiting_since` should still wait; 0: it may go on."""
-        return max(0.0, min(self._burst_ends_at(now), waiting_since + LONGEST_HOLD_S) - now)
+        until = max(self._burst_ends_at(now), self._reading_until)
+        return max(0.0, min(until, waiting_since + LONGEST_HOLD_S) - now)
 
     async def step_aside(self) -> None:
         """Wait a moment, while clients are being served: for what is asked by those for whom nobody waits."""
         give_up_at = time.monotonic() + ASIDE_S
-        while (wait_s := self.hold_s(now := time.monotonic(), now)) > 0 and now < give_up_at:  # noqa: ASYNC110
-            await anyio.sleep(min(wait_s, give_up_at - now))
+        while (now := time.monotonic()) < min(give_up_at, self._burst_ends_at(now)):  # noqa: ASYNC110
+            await anyio.sleep(min(give_up_at, self._burst_ends_at(now)) - now)
 
     def is_serving(self, now: float) -> bool:
         """Whether clients are in the middle of a burst."""

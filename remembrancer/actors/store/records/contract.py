@@ -352,6 +352,12 @@ class EmbeddedTexts(Protocol):
     def link_similar(self, links: Sequence[NearDuplicate]) -> None:
         """Note near-duplicates. Where a memory or a passage is gone, nothing is noted."""
 
+    def compared(self, model: str) -> int:
+        """Near-duplicates have been looked for, and noted, of every passage of `model` up to this number."""
+
+    def note_compared(self, model: str, number: int) -> None:
+        """Keep that number."""
+
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         """The passages that pass the filter, the oldest first unless memories are named; what is gone is left out."""
 
@@ -592,6 +598,20 @@ class GraphRecords(Protocol):
 
     def links_of(self, memories: Sequence[int]) -> list[Link]:
         """The entities that these memories name. Only for memories that the session has been shown."""
+
+    def degrees(self, memories: Sequence[int], keys: Sequence[str], most: int) -> dict[int | str, int]:
+        """How many edges these memories have, and the entities with each of these keys: at the most, as those are
+        counted that a session does not see; each sort of edge is counted as far as `most`."""
+
+    def adjacent(
+        self, memories: Sequence[int], keys: Sequence[str], session_id: str
+    ) -> list[tuple[int | str, int | str]]:
+        """The edges of these memories, and of the entities with these keys, each named first.
+
+        A memory (its number) is joined to the entities that it names (their `name_key`s) and to the memories that it is
+        linked with, an entity also to those that a memory says to be related. Only what the session sees, and is not
+        forgotten, and no links by which one memory stands for another (`similar_to`, `derived_from`, `supersedes`).
+        """
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         """The whole graph (of relationships with these keys, or of all) with its `limit` best connected entities."""

@@ -28,13 +28,15 @@ _PASSAGES: Final = """
     CREATE INDEX passages_by_model ON passages (model, number, memory, ordinal);
     -- Whose a passage is, without its vector: the rows of passages are long.
     CREATE INDEX passages_owned ON passages (number, memory, ordinal);
-    -- How many memories have passages of each model, kept by triggers.
+    -- How many memories have passages of each model, kept by triggers, and up to which passage near-duplicates were
+    -- looked for.
     CREATE TABLE embedded (
         model TEXT PRIMARY KEY,
-        memories INTEGER NOT NULL
+        memories INTEGER NOT NULL,
+        compared INTEGER NOT NULL DEFAULT 0
     ) WITHOUT ROWID;
     CREATE TRIGGER embedded_insert AFTER INSERT ON passages WHEN new.ordinal = 0 BEGIN
-        INSERT INTO embedded VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
+        INSERT INTO embedded (model, memories) VALUES (new.model, 1) ON CONFLICT DO UPDATE SET memories = memories + 1;
     END;
     CREATE TRIGGER embedded_delete AFTER DELETE ON passages WHEN old.ordinal = 0 BEGIN
         UPDATE embedded SET memories = memories - 1 WHERE model = old.model;

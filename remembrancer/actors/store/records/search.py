@@ -346,19 +346,22 @@ def expression_of(phrases: Iterable[Phrase], operator: str = "OR") -> str:
     return f" {operator} ".join(f'"{phrase.words}"{"*" if phrase.begins else ""}' for phrase in phrases)
 
 
-def narrowed(phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int]) -> str | None:
-    """An expression that scores fewer rows; None where there is nothing to gain. `rows`: how many have each phrase.
+def narrowed(
+    phrases: Mapping[Phrase, int], rows: Mapping[Phrase, int], most: int = ROWS, wide: int = WIDE_ROWS
+) -> str | None:
+    """An expression that scores fewer rows; None where there is nothing to gain. `rows`: how many have each phrase;
+    `most` and `wide` are as `ROWS` and `WIDE_ROWS`.
 
     FTS5 scores a row by every phrase in the expression that it has, as often as the phrase is there. With the rare ones
     required (`rare AND all`) these would count once more: so all others are there twice, and so is the whole score.
     """
     known = sorted((phrase for phrase in phrases if rows[phrase]), key=lambda phrase: rows[phrase])
-    if sum(rows[phrase] for phrase in known) <= ROWS:
+    if sum(rows[phrase] for phrase in known) <= most:
         return None
     taken = total = 0
     for phrase in known:
         total += rows[phrase]
-        if taken and total > (WIDE_ROWS if taken == 1 else ROWS):
+        if taken and total > (wide if taken == 1 else most):
             break
         taken += 1
     if taken == len(known):
@@ -410,12 +413,14 @@ def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit
     return [KeywordHit(number, score) for number, score in rows]
 
 
-def narrowed_for(read: Query, phrases: Counter[Phrase], words: str) -> str | None:
+def narrowed_for(
+    read: Query, phrases: Counter[Phrase], words: str, most: int = ROWS, wide: int = WIDE_ROWS
+) -> str | None:
     """A narrower expression for one that would be scored in many texts, by the table of their words."""
     counts = " UNION ALL ".join([f"SELECT ?, count(*) FROM {words} WHERE {words} MATCH ?"] * len(phrases))  # noqa: S608
     known = list(phrases)
     arguments = [value for place, phrase in enumerate(known) for value in (place, expression_of([phrase]))]
-    return narrowed(phrases, {known[place]: count for place, count in read(counts, arguments)})
+    return narrowed(phrases, {known[place]: count for place, count in read(counts, arguments)}, most, wide)
 
 
 def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from remembrancer.actors.store.records.search import RANKING, condition_of, expr
 from remembrancer.actors.store.records.sessions import read_topics
 from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
 from remembrancer.memory.names import name_key
+from remembrancer.protocol.writes import MENTIONED_WITH
 
 AT_ONCE: Final = 5000
 """Numbers in one list: SQLite takes 32,766 values in a statement."""
@@ -38,7 +39,11 @@ IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.sco
 IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
                         SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                         AND a.scope = 'session' AND a.session_id != ?))"""  # noqa: S608 - fixed clauses
+IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
+                   AND (a.forgotten_at IS NOT NULL OR a.session_id != ?))"""  # noqa: S608 - fixed clauses
 COLUMNS: Final = "subject, edge, entity, memory"
+STANDS_FOR: Final = "('similar_to', 'derived_from', 'supersedes')"
+"""Links by which one memory is shown for another: they are not walked."""
 NO_ENTITY: Final = 0
 """A number that no entity has."""
 
@@ -138,8 +143,7 @@ class SqliteGraph:
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         counting = f"""SELECT s.entity, count(DISTINCT s.memory) FROM memory_entities AS s
-            WHERE NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
-                AND (a.forgotten_at IS NOT NULL OR a.session_id != ?)) AND s.entity IN"""  # noqa: S608 - fixed clauses
+            WHERE {IS_SEEN.format("s")} AND s.entity IN"""  # noqa: S608 - fixed clauses
         counts: dict[int, int] = {}
         if single := padded([group[0] for group in groups if len(group) == 1]):
             counts = dict(self._file.read(f"{counting} {places_for(single)} GROUP BY s.entity", (session_id, *single)))
@@ -178,6 +182,56 @@ class SqliteGraph:
             asked,
         )
         return [Link._make(row) for row in rows]
+
+    def degrees(self, memories: Sequence[int], keys: Sequence[str], most: int) -> dict[int | str, int]:
+        def counted(*edges: str) -> str:
+            return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT {most:d}))" for each in edges)  # noqa: S608
+
+        numbers, named = padded(memories), padded(keys)
+        links = "memory_links WHERE source = m.number", "memory_links WHERE target = m.number"
+        ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
+        rows = self._file.read(
+            f"""SELECT m.number, {counted("memory_entities WHERE memory = m.number", *links)} FROM memories AS m
+                WHERE m.number IN {places_for(numbers)}
+                UNION ALL SELECT e.key, sum({counted(*ends)}) FROM entities AS e
+                WHERE e.key IN {places_for(named)} GROUP BY e.key""",  # noqa: S608 - fixed clauses
+            (*numbers, *named),
+        )
+        return dict(rows)
+
+    def adjacent(
+        self, memories: Sequence[int], keys: Sequence[str], session_id: str
+    ) -> list[tuple[int | str, int | str]]:
+        parts: list[str] = []
+        arguments: list[object] = []
+        if memories:
+            asked = padded(memories)
+            these = places_for(asked)
+            parts.append(
+                f"""SELECT s.memory, e.key FROM memory_entities AS s CROSS JOIN entities AS e ON e.number = s.entity
+                    WHERE s.memory IN {these}"""  # noqa: S608 - fixed clauses
+            )
+            arguments += asked
+            for here, there in (("source", "target"), ("target", "source")):
+                seen = IS_SEEN.format("l").replace("l.memory", f"l.{there}")
+                parts.append(
+                    f"""SELECT l.{here}, l.{there} FROM memory_links AS l
+                        WHERE l.{here} IN {these} AND l.relation NOT IN {STANDS_FOR} AND {seen}"""  # noqa: S608
+                )
+                arguments += [*asked, session_id]
+        if keys:
+            names = padded(keys)
+            named, seen = f"e.key IN {places_for(names)}", IS_SEEN.format("s")
+            by = "entities AS e CROSS JOIN memory_entities AS s ON s.{} = e.number"
+            parts.append(f"SELECT e.key, s.memory FROM {by.format('entity')} WHERE {named} AND {seen}")  # noqa: S608
+            arguments += [*names, session_id]
+            for here, there in (("entity", "subject"), ("subject", "entity")):
+                parts.append(
+                    f"""SELECT e.key, o.key FROM {by.format(here)} CROSS JOIN entities AS o ON o.number = s.{there}
+                        WHERE {named} AND s.subject IS NOT NULL AND s.edge != ? AND {seen}"""  # noqa: S608
+                )
+                arguments += [*names, MENTIONED_WITH, session_id]
+        return self._file.read(" UNION ".join(parts), arguments) if parts else []
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:
         condition = "s.subject IS NOT NULL"

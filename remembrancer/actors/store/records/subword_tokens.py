@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 LONGEST: Final = 100
@@ -48,7 +49,7 @@ def subword_tokens(*texts: str) -> str:
     for text in texts:
         plain = bare(text)
         for name in _NAME.findall(plain):
-            if len(name) <= LONGEST and not (name.isalpha() and (name.islower() or name[1:].islower())):
+            if not name.islower() or not name.isalpha():
                 found.extend(_of_name(name))
         if not text.isascii():
             found.extend(_of_scripts(text, plain))
@@ -92,13 +93,14 @@ def pictographs(text: str) -> list[str]:
     return [f"u{ord(character):x}" for character in _PICTOGRAPH.findall(text)]
 
 
-def _of_name(name: str) -> Iterator[str]:
+@lru_cache(maxsize=4096)  # a text has the same names again and again
+def _of_name(name: str) -> tuple[str, ...]:
+    if len(name) > LONGEST or (name.isalpha() and name[1:].islower()):
+        return ()
     words = words_of(name)
     parts = name_parts(words)
-    if len(words) < len(parts) <= MOST_PARTS:
-        yield from parts
-    if joined := _joined(words):
-        yield joined
+    joined = _joined(words)
+    return (*(parts if len(words) < len(parts) <= MOST_PARTS else ()), *([joined] if joined else ()))
 
 
 def _joined(words: list[str]) -> str:

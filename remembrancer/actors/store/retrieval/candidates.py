@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from remembrancer.actors.store.records.contract import (
     EmbeddedTexts,
     Filters,
+    GraphRecords,
     KeywordHit,
     Neighbours,
     PassageFilter,
@@ -68,6 +69,11 @@ class Source:
 
     records: SearchedTexts
     passages: Passages | None
+
+    @property
+    def graph(self) -> GraphRecords | None:
+        """The graph of the file, if it has one."""
+        return getattr(self.records, "graph", None)
 
 
 class _SearchedOnce:

@@ -28,17 +28,39 @@ logger = logging.getLogger(__name__)
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
 
 
-def search_files(
-    index: FileIndex, passages: Passages | None, vector: Vectors | None, request: SearchFiles, settings: Settings
-) -> tuple[list[FoundChunk], SearchMode]:
-    """The chunks from `request.min_score` on, best first, and what was searched. Blocks."""
-    wanted = FileFilter(request.workspace.root, request.sources, request.path)
-    count = request.limit * settings.search_candidate_multiplier
-    near = None if vector is None or passages is None else _nearest(index, passages, vector, wanted, count)
+def by_words(index: FileIndex, request: SearchFiles, settings: Settings) -> dict[int, float]:
+    """The BM25 of the texts that have most of the question's words. Blocks."""
     phrases = (*phrases_of(request.query), *fragment_of(request.query)[1])
-    if settings.search_hybrid or near is None:
-        words = {hit.number: hit.bm25 for hit in index.keyword_hits(phrases, wanted, count)}
-    else:
+    return {hit.number: hit.bm25 for hit in index.keyword_hits(phrases, *_wanted(request, settings))}
+
+
+def by_meaning(
+    index: FileIndex, passages: Passages, vector: Vectors, request: SearchFiles, settings: Settings
+) -> dict[int, float] | None:
+    """The cosines of the texts nearest to the question; None where the vectors cannot be searched. Blocks."""
+    return _nearest(index, passages, vector, *_wanted(request, settings))
+
+
+def _wanted(request: SearchFiles, settings: Settings) -> tuple[FileFilter, int]:
+    wanted = FileFilter(request.workspace.root, request.sources, request.path)
+    return wanted, request.limit * settings.search_candidate_multiplier
+
+
+def search_files(
+    index: FileIndex,
+    words: Mapping[int, float],
+    near: Mapping[int, float] | None,
+    passages: Passages | None,
+    vector: Vectors | None,
+    request: SearchFiles,
+    settings: Settings,
+) -> tuple[list[FoundChunk], SearchMode]:
+    """The chunks from `request.min_score` on, best first, and what was searched. Blocks.
+
+    `words` and `near` are what `by_words` and `by_meaning` have found.
+    """
+    wanted, _ = _wanted(request, settings)
+    if near is not None and not settings.search_hybrid:
         words = {}
     cosines = dict(near or {})
     if near is not None and vector is not None and passages is not None:
@@ -100,7 +122,7 @@ def _nearest(
         for hit in hits:
             best.setdefault(hit.memory, hit.cosine)
         if best and not all_pass:
-            allowed = {chunk.text for chunk in index.chunks(list(best), wanted)}
+            allowed = index.passing(list(best), wanted)
             best = {number: cosine for number, cosine in best.items() if number in allowed}
         if len(best) >= count or len(hits) < depth:
             break

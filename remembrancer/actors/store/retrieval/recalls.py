@@ -28,6 +28,7 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_candidates,
     find_words,
 )
+from remembrancer.actors.store.retrieval.graph_ranks import page_ranks
 from remembrancer.actors.store.retrieval.keywords import (
     fragment_of,
     phrase_groups,
@@ -52,6 +53,7 @@ from remembrancer.memory.ranking import (
     is_unlikely,
     neighbour_boosts,
     noise,
+    pagerank_relevances,
     recency,
     relevances,
     scope_factors,
@@ -60,6 +62,7 @@ from remembrancer.memory.ranking import (
     standing,
     timely,
     verbatim_first,
+    with_graph_boosts,
     words_tell,
 )
 from remembrancer.memory.relevance import Evidence, coverage, margins, probability, rarity, unlikely
@@ -75,6 +78,9 @@ HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
 ASIDE: Final = 24
 """Memories that hardly answer and are looked at, as they may have replaced what does."""
+CONNECTED: Final = 0.8
+MOST_CONNECTED: Final = 2
+"""So many facts that hardly answer by themselves are shown for what PageRank makes of them, if that is so much."""
 SHORT: Final = 300
 """Characters of a fact that is shown only if it is likely to answer."""
 COMPARED: Final = 100_000
@@ -363,17 +369,22 @@ class RunningRecall:
             (place, number): fact for place, each in enumerate(found) for number, fact in each.facts.items()
         }
         estimates: dict[Place, float] = {}
+        by_pagerank = self._request.ranking == "pagerank" and not by_time
+        walks = (by_pagerank or self._request.strategy == "hybrid") and self._strategy != "graph" and not by_time
         if not by_time:
             answerable = answerable_cosine(sum(each.sizes.passages for each in found))
             by_words = not is_unlikely(signals, answerable) or self._words_tell(found)
             for key in (unfit := noise(signals, by_words=by_words, answerable=answerable)):
                 del signals[key]
             self._below = len(unfit)
+            if walks:
+                found, signals, facts = self._walked(found, signals, facts)
+                self._found = found
             self.evidence = self._evidence(found, signals, facts)
             estimates = {key: probability(each) for key, each in self.evidence.items()}
-        own = relevances(signals, self._strategy)
+        own = pagerank_relevances(signals) if by_pagerank else relevances(signals, self._strategy)
         boosts: dict[Place, float] = {}
-        if self._strategy == "hybrid":
+        if self._strategy == "hybrid" and not by_pagerank:
             around = (
                 ((place, number), {(place, other): steps for other, steps in others.items()})
                 for place, each in enumerate(found)
@@ -381,8 +392,9 @@ class RunningRecall:
             )
             long = {key for key, signal in signals.items() if signal.head is not None}
             boosts = neighbour_boosts(own, around, long)
+        lifts = boosts if by_pagerank or not walks else with_graph_boosts(boosts, signals)
         near = {key: nearness(facts[key].happened_at, windows) for key in signals} if windows else {}
-        relevance = {key: (1.0 + own[key]) / 2.0 for key in own} if by_time else timely(boosted(own, boosts), near)
+        relevance = {key: (1.0 + own[key]) / 2.0 for key in own} if by_time else timely(boosted(own, lifts), near)
         if asks_of_the_user(self._request.query):
             relevance = {
                 key: own * (ASSISTANT_SHARE if facts[key].by_assistant else 1.0) for key, own in relevance.items()
@@ -411,6 +423,27 @@ class RunningRecall:
             ranked.append((key, scores))
         ranked.sort(key=lambda item: (-item[1].final, item[0]))
         return ranked
+
+    def _walked(
+        self, found: Sequence[Found], signals: Mapping[Place, Signals], facts: Mapping[Place, RankingFacts]
+    ) -> tuple[Sequence[Found], dict[Place, Signals], dict[Place, RankingFacts]]:
+        """The candidates with their PageRank, and what it brings beside them: of that the `CANDIDATES` best."""
+        graphs = {place: graph for place, source in enumerate(self._sources) if (graph := source.graph) is not None}
+        ranks = page_ranks(signals, graphs, self._request.session_id)
+        with_ranks = {key: msgspec.structs.replace(each, graph=ranks.get(key)) for key, each in signals.items()}
+        others = sorted((key for key in ranks if key not in signals), key=lambda key: (-ranks[key], key))[:CANDIDATES]
+        together: list[Found] = []
+        for place, (source, each) in enumerate(zip(self._sources, found, strict=True)):
+            numbers = [number for own, number in others if own == place]
+            new = source.records.ranking_facts(numbers, self._filters) if numbers else {}
+            cosines = self._cosines(source, list(new))
+            its = {number: Signals(cosines.get(number), None, ranks[place, number]) for number in new}
+            with_ranks |= {(place, number): signal for number, signal in its.items()}
+            together.append(replace(each, signals={**each.signals, **its}, facts={**each.facts, **new}))
+        new_facts = {
+            (place, number): fact for place, each in enumerate(together) for number, fact in each.facts.items()
+        }
+        return together, with_ranks, {**facts, **new_facts}
 
     def _evidence(
         self, found: Sequence[Found], signals: Mapping[Place, Signals], facts: Mapping[Place, RankingFacts]
@@ -478,6 +511,13 @@ class RunningRecall:
                 if is_fact and not is_meant and evidence.cosine is not None and (scores.time or 0.0) < WITHIN:
                     facts[key] = scores.probability or 0.0
             gone = unlikely(facts)
+            if len(gone) < len(
+                facts
+            ):  # something answers, perhaps in part: what is next to it in the graph may as well
+                graph = {
+                    key: near for key, scores in ranked if key in gone and (near := scores.graph or 0.0) >= CONNECTED
+                }
+                gone -= set(sorted(graph, key=lambda key: -graph[key])[:MOST_CONNECTED])
             if numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
                 gone |= {key for key, _ in ranked if key not in self._matched}
             self._below += len(gone)

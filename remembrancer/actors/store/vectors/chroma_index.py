@@ -12,7 +12,7 @@ import contextlib
 import json
 import resource
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,10 +58,10 @@ class ChromaIndex:
             )
         return ChromaCollection(self, str(found.id))
 
-    def prune(self, models: Sequence[str]) -> None:
+    def prune(self, is_needed: Callable[[str], bool]) -> None:
         with _as_lost():
             for collection in self.bindings.list_collections():
-                if not collection.name.endswith(tuple(f".{model}" for model in models)):
+                if not is_needed(collection.name):
                     self.bindings.delete_collection(collection.name)
 
     def is_intact(self) -> bool:

@@ -85,11 +85,15 @@ class _WorkerState(Generic[Key]):
 
 
 class EmbeddingQueue(Generic[Key, Worker]):
-    """The queue of memories without vectors, and the workers that make them. Times are monotonic seconds."""
+    """The queue of memories without vectors, and the workers that make them. Times are monotonic seconds.
+
+    The backlog is what there is much of: it is handed out when nothing else is queued.
+    """
 
     def __init__(self, first_job_id: int = 1) -> None:
         self._due: dict[Key, _Due] = {}
         self._queue: OrderedDict[Key, None] = OrderedDict()
+        self._backlog: OrderedDict[Key, None] = OrderedDict()
         self._leased: dict[Key, int] = {}
         self._workers: dict[Worker, _WorkerState[Key]] = {}
         self._job_ids = itertools.count(first_job_id)
@@ -102,7 +106,7 @@ class EmbeddingQueue(Generic[Key, Worker]):
     @property
     def has_queued(self) -> bool:
         """Whether a job could be handed out."""
-        return bool(self._queue)
+        return bool(self._queue or self._backlog)
 
     @property
     def has_workers(self) -> bool:
@@ -114,8 +118,8 @@ class EmbeddingQueue(Generic[Key, Worker]):
         """Workers with a model, in the order of their arrival."""
         return list(self._workers)
 
-    def enqueue(self, keys: Iterable[Key]) -> None:
-        """Add jobs at the end; one that is queued already keeps its place.
+    def enqueue(self, keys: Iterable[Key], *, backlog: bool = False) -> None:
+        """Add jobs at the end, or to the backlog; one that is queued already keeps its place.
 
         A key that is leased is queued again: its text may have changed since it was handed out. The answer to that
         lease will be dropped; until it comes, it costs its worker's credit.
@@ -123,17 +127,21 @@ class EmbeddingQueue(Generic[Key, Worker]):
         for key in keys:
             self._due[key] = _Due()
             self._leased.pop(key, None)
-            self._queue.setdefault(key, None)
+            if not backlog:
+                self._backlog.pop(key, None)
+                self._queue.setdefault(key, None)
+            elif key not in self._queue:
+                self._backlog.setdefault(key, None)
 
     def enqueue_missing(self, keys: Iterable[Key]) -> None:
-        """Add jobs at the end, but those that are queued or in a worker's hands already."""
-        self.enqueue(key for key in keys if key not in self._due)
+        """Add jobs to the backlog, but those that are queued or in a worker's hands already."""
+        self.enqueue((key for key in keys if key not in self._due), backlog=True)
 
     def discard(self, key: Key) -> None:
         """Forget a job: it is done or has become pointless."""
         self._due.pop(key, None)
-        self._queue.pop(key, None)
         self._leased.pop(key, None)
+        self._take(key)
 
     def worker_ready(self, worker: Worker, credit: int) -> None:
         """A worker (again) has a model and takes up to `credit` jobs. What it held before is queued again."""
@@ -177,7 +185,9 @@ class EmbeddingQueue(Generic[Key, Worker]):
         self._note_silence(now)
         free = sum(max(0, state.credit - len(state.held)) for state in self._workers.values())
         tickets: list[Ticket[Key]] = []
-        for key in itertools.islice(self._queue, free if limit is None else min(free, limit)):
+        for key in itertools.islice(
+            itertools.chain(self._queue, self._backlog), free if limit is None else min(free, limit)
+        ):
             due = self._due[key]
             if not any(state.can_take(due, hand_bytes) for state in self._workers.values()):
                 break
@@ -191,7 +201,7 @@ class EmbeddingQueue(Generic[Key, Worker]):
         share. A job without a text (None) is forgotten."""
         handed: dict[Worker, list[Lease[Key]]] = {}
         for (key, due), size_bytes in sizes_bytes:
-            if self._due.get(key) is not due or key not in self._queue:
+            if self._due.get(key) is not due or not self._is_queued(key):
                 continue
             if size_bytes is None:
                 self.discard(key)
@@ -206,7 +216,7 @@ class EmbeddingQueue(Generic[Key, Worker]):
                 state.heard_at = now
             state.held[job_id] = _Held(key, due, size_bytes)
             state.held_bytes += size_bytes
-            del self._queue[key]
+            self._take(key)
             self._leased[key] = job_id
             handed.setdefault(worker, []).append(Lease(job_id, key))
         return handed
@@ -229,9 +239,16 @@ class EmbeddingQueue(Generic[Key, Worker]):
         if held.due.attempts >= MAX_ATTEMPTS:
             self.discard(held.key)
             return held.key, True
-        if held.key not in self._leased:
-            self._queue.setdefault(held.key, None)
+        if held.key not in self._leased and not self._is_queued(held.key):
+            self._queue[held.key] = None
         return held.key, False
+
+    def _is_queued(self, key: Key) -> bool:
+        return key in self._queue or key in self._backlog
+
+    def _take(self, key: Key) -> None:
+        for waiting in (self._queue, self._backlog):
+            waiting.pop(key, None)
 
     def _is_due(self, held: _Held[Key]) -> bool:
         return self._due.get(held.key) is held.due
@@ -248,8 +265,8 @@ class EmbeddingQueue(Generic[Key, Worker]):
         if state.silent:
             state.silent = False
             for held_id, held in state.held.items():
-                if self._is_due(held) and held.key in self._queue:
-                    del self._queue[held.key]
+                if self._is_due(held) and self._is_queued(held.key):
+                    self._take(held.key)
                     self._leased[held.key] = held_id
         held = state.held.pop(job_id)
         state.held_bytes -= held.size_bytes

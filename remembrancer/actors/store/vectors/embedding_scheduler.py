@@ -269,13 +269,13 @@ class EmbeddingScheduler:
             tasks.start_soon(self._catch_up)
             tasks.start_soon(self._carry_out)
 
-    def enqueue(self, name: str, numbers: Iterable[int]) -> None:
-        """These memories of a file need vectors: they are new, or their content is another."""
+    def enqueue(self, name: str, numbers: Iterable[int], *, backlog: bool = False) -> None:
+        """These memories of a file need vectors: they are new, or their content is another. See `EmbeddingQueue`."""
         jobs = [(name, number) for number in numbers]
         for work in self._works:
             for job in jobs:
                 work.dead_letters.remove(job)
-            work.queue.enqueue(jobs)
+            work.queue.enqueue(jobs, backlog=backlog)
         self._handing.set()
 
     async def embed_query(self, text: str, timeout_s: float, model: str | None = None) -> Vectors:

@@ -1,0 +1,103 @@
+"""Whether a question finds what shares only an entity with its words: `python -m bench.joined --kept DIRECTORY`.
+
+`joined.txt` has 202 memories of twenty domains, each with the entities that an assistant names beside it, 100 questions
+whose words find one memory while another one answers, 40 that are answered by what their words find, and 40 that none
+answers. They lie among the memories
+of `bench.everyday` and `bench.topics`, which name no entity; beside its own entities each names its domain, so that
+there are hubs. One half was looked at while the ranking was chosen (`tuned`); the other is only reported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from bench.data_forms import UNDATED, Haystack, Item, Question
+from bench.everyday import read_everyday
+from bench.in_process import Sets
+from bench.topics import load_topics
+
+DATA: Final = Path(__file__).with_name("joined.txt")
+HALVES: Final = ("tuned", "held out")
+WAYS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "words": {"strategy": "keyword"},
+    "meaning": {"strategy": "vector"},
+    "hybrid": {"strategy": "hybrid"},
+    "pagerank": {"ranking": "pagerank"},
+}
+
+
+def read_joined() -> Haystack:
+    """All memories and questions. A question's kind is its half; what is found by its words is in its id."""
+    items: list[Item] = []
+    entities: dict[str, tuple[str, ...]] = {}
+    questions: list[Question] = []
+    half = domain = ""
+    first = 0
+    for line in DATA.read_text(encoding="utf-8").splitlines():
+        mark, text = line[:1], line[2:]
+        if mark == "#":
+            half = text
+        elif mark == "@":
+            domain, first = text, len(items)
+        elif mark == "-":
+            content, _, names = text.rpartition(" | ")
+            items.append(Item(f"j{len(items)}", content, UNDATED))
+            entities[items[-1].label] = (*names.split("; "), domain)
+        elif mark == "?":
+            asked, _, places = text.rpartition(" | ")
+            clue, answer = (items[first + int(place) - 1].label for place in places.split(">"))
+            questions.append(Question(clue, asked, half, UNDATED, frozenset([answer])))
+        elif mark == "=":
+            asked, _, place = text.rpartition(" | ")
+            answer = items[first + int(place) - 1].label
+            questions.append(Question(answer, asked, half, UNDATED, frozenset([answer])))
+        elif mark == "!":
+            questions.append(Question("", text, half, UNDATED, frozenset()))
+    others = [*read_everyday()[0], *(each.text for each in load_topics("both").statements)]
+    items += [Item(f"o{place}", text, UNDATED) for place, text in enumerate(dict.fromkeys(others))]
+    return Haystack("joined", tuple(items), tuple(questions), "semantic", entities=entities)
+
+
+def figures_of(found: Sequence[tuple[Question, Sequence[str]]]) -> dict[str, float]:
+    """The shares in per cent. `recall@k`: the answer of a joined question is among the first k; `direct@k` that of one
+    that its own words find; `irrelevant` is what of the shown neither answers nor has the question's words."""
+    joined = [each for each in found if each[0].wanted - {each[0].id}]
+    direct = [each for each in found if each[0].wanted == {each[0].id}]
+    figures = {
+        f"{name}@{depth}": _share([not question.wanted.isdisjoint(ranked[:depth]) for question, ranked in asked])
+        for name, asked, depths in (("recall", joined, (1, 5, 10)), ("direct", direct, (1, 5)))
+        for depth in depths
+    }
+    for name, asked in (("joined", joined), ("direct", direct)):
+        wrong = [label not in (question.id, *question.wanted) for question, ranked in asked for label in ranked]
+        figures[f"{name} irrelevant"] = _share(wrong)
+    figures["unanswerable, nothing"] = _share([not ranked for question, ranked in found if not question.wanted])
+    return figures
+
+
+def _share(truths: Sequence[bool]) -> float:
+    return round(100 * sum(truths) / len(truths), 1) if truths else 0.0
+
+
+def main() -> None:
+    """Ask all of it in each way, and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kept", type=Path, required=True, metavar="DIRECTORY", help="where records are kept")
+    parser.add_argument("--only", nargs="+", choices=HALVES, default=HALVES, metavar="HALF")
+    given = parser.parse_args()
+    sets = Sets([], given.kept, haystacks=[read_joined()])
+    for asking in sets.of("joined"):
+        for half in given.only:
+            questions = [each for each in asking.haystack.questions if each.kind == half]
+            for way, fields in WAYS.items():
+                found = [(each, asyncio.run(asking.ranking(each, **fields))) for each in questions]
+                line = "  ".join(f"{name} {share:5.1f}" for name, share in figures_of(found).items())
+                print(f"{half:9} {way:9} {line}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

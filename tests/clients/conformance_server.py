@@ -1,0 +1,272 @@
+"""What the conformance suite asks for by name, behind the gateway's own HTTP transport and sessions."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final, cast
+
+import anyio
+import mcp_types as mcp
+import msgspec
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+
+from remembrancer.actors.gateway.http_server import HttpServer
+from remembrancer.actors.gateway.session_registry import SessionRegistry
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.tracing import Traces
+from remembrancer.toolsets.tools import load_tools
+
+Json = dict[str, Any]
+Context = ServerRequestContext[Any, Any]
+STEP_S: Final = 0.05
+"""Between two messages of a tool: the suite wants to see that they come one by one."""
+
+
+def _png() -> str:
+    """One red pixel."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
+    pixel = zlib.compress(b"\0\xff\0\0")
+    whole = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", pixel) + chunk(b"IEND", b"")
+    return base64.b64encode(whole).decode()
+
+
+def _wav() -> str:
+    """A sound without a sample."""
+    form = b"WAVEfmt " + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8) + b"data" + struct.pack("<I", 0)
+    return base64.b64encode(b"RIFF" + struct.pack("<I", len(form)) + form).decode()
+
+
+def _text(text: str) -> Json:
+    return {"type": "text", "text": text}
+
+
+def _resource(uri: str, mime_type: str, text: str) -> Json:
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": mime_type, "text": text}}
+
+
+IMAGE: Final = {"type": "image", "data": _png(), "mimeType": "image/png"}
+STATIC: Final[dict[str, list[Json]]] = {
+    "test_simple_text": [_text("This is a simple text response for testing.")],
+    "test_image_content": [IMAGE],
+    "test_audio_content": [{"type": "audio", "data": _wav(), "mimeType": "audio/wav"}],
+    "test_embedded_resource": [
+        _resource("test://embedded-resource", "text/plain", "This is an embedded resource content.")
+    ],
+    "test_multiple_content_types": [
+        _text("Multiple content types test:"),
+        IMAGE,
+        _resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
+    ],
+    "json_schema_2020_12_tool": [_text("taken")],
+}
+"""What tools answer that do nothing else."""
+FORMS: Final[dict[str, Json]] = {
+    "test_elicitation": {
+        "username": {"type": "string", "description": "User's response"},
+        "email": {"type": "string", "description": "User's email address"},
+    },
+    "test_elicitation_sep1034_defaults": {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
+        "verified": {"type": "boolean", "default": True},
+    },
+    "test_elicitation_sep1330_enums": {
+        "untitledSingle": {"type": "string", "enum": ["option1", "option2"]},
+        "titledSingle": {"type": "string", "oneOf": [{"const": "value1", "title": "First"}]},
+        "legacyEnum": {"type": "string", "enum": ["opt1", "opt2"], "enumNames": ["Option One", "Option Two"]},
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": ["option1", "option2"]}},
+        "titledMulti": {"type": "array", "items": {"anyOf": [{"const": "value1", "title": "First"}]}},
+    },
+}
+"""What tools ask the user for."""
+SCHEMA: Final[Json] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {"address": {"type": "object", "properties": {"street": {"type": "string"}, "city": {"type": "string"}}}},
+    "properties": {"name": {"type": "string"}, "address": {"$ref": "#/$defs/address"}},
+    "additionalProperties": False,
+}
+RESOURCES: Final[dict[str, Json]] = {
+    "test://static-text": {"mimeType": "text/plain", "text": "This is the content of the static text resource."},
+    "test://static-binary": {"mimeType": "image/png", "blob": IMAGE["data"]},
+    "test://watched-resource": {"mimeType": "text/plain", "text": "Watched resource content"},
+}
+PROMPTS: Final[dict[str, tuple[str, ...]]] = {
+    "test_simple_prompt": (),
+    "test_prompt_with_arguments": ("arg1", "arg2"),
+    "test_prompt_with_embedded_resource": ("resourceUri",),
+    "test_prompt_with_image": (),
+}
+
+
+async def _log(ctx: Context, _: Json) -> str:
+    for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await ctx.session.send_log_message("info", said, related_request_id=ctx.request_id)
+        await anyio.sleep(STEP_S)
+    return "logged"
+
+
+async def _progress(ctx: Context, _: Json) -> str:
+    for done in (0, 50, 100):
+        await ctx.session.report_progress(done, 100)
+        await anyio.sleep(STEP_S)
+    return "done"
+
+
+async def _sample(ctx: Context, given: Json) -> str:
+    asked = [mcp.SamplingMessage(role="user", content=mcp.TextContent(type="text", text=given["prompt"]))]
+    said = await ctx.session.create_message(asked, max_tokens=100, related_request_id=ctx.request_id)
+    assert isinstance(said.content, mcp.TextContent)
+    return f"LLM response: {said.content.text}"
+
+
+async def _reconnect(ctx: Context, _: Json) -> str:
+    """The suite closes nothing itself: it wants to be cut off, and to find the answer when it comes again."""
+    if ctx.close_sse_stream is not None:  # by the protocol of the request, its client can come again
+        await ctx.close_sse_stream()
+    await anyio.sleep(2 * STEP_S)
+    return "reconnected"
+
+
+async def _fail(_: Context, __: Json) -> str:
+    raise ValueError("This tool intentionally returns an error for testing")
+
+
+DOING: Final[dict[str, Callable[[Context, Json], Awaitable[str]]]] = {
+    "test_tool_with_logging": _log,
+    "test_tool_with_progress": _progress,
+    "test_sampling": _sample,
+    "test_reconnection": _reconnect,
+    "test_error_handling": _fail,
+}
+
+
+async def _list_tools(_: Context, __: Any) -> Any:
+    def described(name: str) -> Json:
+        schema = SCHEMA if name == "json_schema_2020_12_tool" else {"type": "object", "properties": {}}
+        return {"name": name, "description": f"Answers {name}", "inputSchema": schema}
+
+    return {"tools": [described(name) for name in (*STATIC, *FORMS, *DOING)]}
+
+
+async def _call_tool(ctx: Context, params: mcp.CallToolRequestParams) -> Any:
+    given = params.arguments or {}
+    if params.name in STATIC:
+        return {"content": STATIC[params.name]}
+    if params.name in FORMS:
+        form = {"type": "object", "properties": FORMS[params.name], "required": list(FORMS[params.name])}
+        answer = await ctx.session.elicit_form(given.get("message", "Please say"), form, ctx.request_id)
+        said = f"action={answer.action}, content={json.dumps(answer.content)}"
+        before = "User response" if params.name == "test_elicitation" else "Elicitation completed"
+        return {"content": [_text(f"{before}: {said}")]}
+    try:
+        return {"content": [_text(await DOING[params.name](ctx, given))]}
+    except ValueError as error:
+        return {"content": [_text(str(error))], "isError": True}
+
+
+async def _list_resources(_: Context, __: Any) -> Any:
+    return {
+        "resources": [
+            {"uri": uri, "name": uri, "description": "static", "mimeType": each["mimeType"]}
+            for uri, each in RESOURCES.items()
+        ]
+    }
+
+
+async def _read_resource(_: Context, params: mcp.ReadResourceRequestParams) -> Any:
+    uri = str(params.uri)
+    made = uri.removeprefix("test://template/").partition("/")[0]
+    data = {"id": made, "templateTest": True, "data": f"Data for ID: {made}"}
+    content = RESOURCES.get(uri) or {"mimeType": "application/json", "text": json.dumps(data)}
+    return {"contents": [{"uri": uri, **content}]}
+
+
+async def _list_templates(_: Context, __: Any) -> Any:
+    return {"resourceTemplates": [{"uriTemplate": "test://template/{id}/data", "name": "template"}]}
+
+
+async def _list_prompts(_: Context, __: Any) -> Any:
+    return {
+        "prompts": [
+            {"name": name, "description": name, "arguments": [{"name": each, "required": True} for each in wanted]}
+            for name, wanted in PROMPTS.items()
+        ]
+    }
+
+
+async def _get_prompt(_: Context, params: mcp.GetPromptRequestParams) -> Any:
+    given = params.arguments or {}
+    contents = {
+        "test_simple_prompt": lambda: [_text("This is a simple prompt for testing.")],
+        "test_prompt_with_arguments": lambda: [
+            _text(f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'")
+        ],
+        "test_prompt_with_embedded_resource": lambda: [
+            _resource(given["resourceUri"], "text/plain", "Embedded resource content for testing."),
+            _text("Please process the embedded resource above."),
+        ],
+        "test_prompt_with_image": lambda: [IMAGE, _text("Please analyze the image above.")],
+    }
+    return {"messages": [{"role": "user", "content": each} for each in contents[params.name]()]}
+
+
+async def _complete(_: Context, __: mcp.CompleteRequestParams) -> Any:
+    return {"completion": {"values": [], "total": 0, "hasMore": False}}
+
+
+async def _take(_: Context, __: Any) -> Any:
+    return mcp.EmptyResult()
+
+
+def build() -> Server[Any]:
+    """A server of everything that the suite has a scenario for."""
+    return Server(
+        "conformance",
+        on_list_tools=_list_tools,
+        on_call_tool=_call_tool,
+        on_list_resources=_list_resources,
+        on_list_resource_templates=_list_templates,
+        on_read_resource=_read_resource,
+        on_subscribe_resource=_take,
+        on_unsubscribe_resource=_take,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
+        on_completion=_complete,
+        on_set_logging_level=_take,
+    )
+
+
+class _NoRecords:
+    """There is no store that wants to know of sessions."""
+
+    def attend(self, _: object) -> None: ...
+
+    def left(self, _: object) -> None: ...
+
+
+@asynccontextmanager
+async def served(home: Path) -> AsyncIterator[str]:
+    """Its address, while it serves."""
+    settings = msgspec.structs.replace(Settings(), http_port=0)
+    registry = cast("SessionRegistry", _NoRecords())
+    door = HttpServer(home, settings, "conformance", build(), None, load_tools(), registry, Traces(), list)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(door.serve)
+        while door.url is None:  # noqa: ASYNC110 - it listens in the next moment
+            await anyio.sleep(0.01)
+        yield door.url
+        tasks.cancel_scope.cancel()

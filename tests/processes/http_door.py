@@ -1,0 +1,81 @@
+"""The HTTP side of a runtime, for tests that come over it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.patience import PATIENCE_S
+from tests.processes.portable_rig import done, start, stop
+from tests.processes.runtimes import until
+
+VERSION = "2025-11-25"
+
+
+class Door:
+    """The HTTP side of a runtime."""
+
+    def __init__(self, home: Path, port: int) -> None:
+        self.home = home
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}/mcp"
+        self.client = httpx.Client(timeout=PATIENCE_S)
+
+    def start(self) -> None:
+        start(self.home)
+        until(self.is_up)
+
+    def is_up(self) -> bool:
+        try:
+            return bool(self.client.get(self.url.replace("/mcp", "/health")).json() == {"status": "ok"})
+        except httpx.TransportError:
+            return False
+
+    def token(self, name: str, *arguments: str) -> str:
+        return done("token", "create", name, *arguments, home=self.home).decode().strip()
+
+    def post(self, body: Any, token: str | None = None, **headers: str) -> httpx.Response:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if token is not None:
+            named["Authorization"] = f"Bearer {token}"
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return self.client.post(self.url, content=content, headers={"Content-Type": "application/json", **named})
+
+    def call(self, tool: str, token: str | None = None, *, number: int = 1, headers: Any = None, **given: Any) -> Any:
+        """The structured answer of a tool, without a handshake."""
+        params = {"name": tool, "arguments": given}
+        body = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}
+        answer = self.post(body, token, **(headers or {}))
+        assert answer.status_code == 200, answer.text
+        return answer.json()["result"]["structuredContent"]
+
+    def open_session(self, token: str | None = None) -> dict[str, str]:
+        """Shake hands; the headers of what follows."""
+        client = {"name": "test", "version": "1"}
+        params = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": client}
+        answer = self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token)
+        assert answer.json()["result"]["serverInfo"]["name"] == "remembrancer"
+        headers = {"mcp-session-id": answer.headers["mcp-session-id"], "mcp-protocol-version": VERSION}
+        said = self.post({"jsonrpc": "2.0", "method": "notifications/initialized"}, token, **headers)
+        assert (said.status_code, said.content) == (202, b"")
+        return headers
+
+
+@contextmanager
+def http_door(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    """A port for the home's runtime, which the test starts; it is stopped in the end."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setenv("REMEMBRANCER_HTTP_PORT", str(port))
+    door = Door(home, port)
+    with door.client:
+        yield door
+    stop(home)

@@ -1,0 +1,80 @@
+"""One workspace is read and told to a store that plays its part: without processes, watching or a database."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio.to_thread
+import pytest
+
+from remembrancer.actors.indexer.workspace import BATCH_BYTES, WorkspaceIndexer
+from remembrancer.config.settings import Settings
+from remembrancer.config.sources import FoundFile
+from remembrancer.protocol.files import FilesIndexed, Indexed, IndexFiles, ReadIndexed, SyncDone, Workspace
+from remembrancer.protocol.writes import ProjectRef
+
+pytestmark = pytest.mark.anyio
+
+T = TypeVar("T")
+STUCK_S = 10.0
+
+
+class SlowStore:
+    """Takes a file in only when the next one has been read."""
+
+    def __init__(self) -> None:
+        self.reads = [threading.Event() for _ in range(4)]
+        self.taken: list[str] = []
+        self.ahead: list[int] = []
+        self.done: SyncDone | None = None
+        self.told = anyio.Event()
+
+    async def ask(self, body: object, kind: type[T]) -> T:
+        answer: Any = Indexed(())
+        if not isinstance(body, ReadIndexed):
+            assert isinstance(body, IndexFiles)
+            self.taken += [update.state.path for update in body.updates]
+            following = self.reads[min(len(self.taken), 3)]
+            await anyio.to_thread.run_sync(following.wait, STUCK_S)
+            self.ahead.append(sum(read.is_set() for read in self.reads) - len(self.taken))
+            answer = FilesIndexed(added=1)
+        assert isinstance(answer, kind)
+        return answer
+
+    def tell(self, body: object) -> None:
+        assert isinstance(body, SyncDone)
+        self.done = body
+        self.told.set()
+
+
+async def test_the_next_files_are_read_while_the_store_takes_in_those_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "memory").mkdir()
+    for number in range(4):
+        (tmp_path / "memory" / f"{number}.md").write_text(f"note {number} " + "word " * (BATCH_BYTES // 5))
+    store = SlowStore()
+    workspace = Workspace(ProjectRef("p_0123456789ab", str(tmp_path)), str(tmp_path))
+    indexer = WorkspaceIndexer(workspace, store, Settings(watch=False))
+    read = indexer._reader.read
+
+    def read_and_say(file: FoundFile, *arguments: Any, **named: Any) -> Any:
+        answer = read(file, *arguments, **named)
+        store.reads[int(file.path.stem)].set()
+        return answer
+
+    monkeypatch.setattr(indexer._reader, "read", read_and_say)
+    monkeypatch.setattr(indexer, "_is_still", lambda _: True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(indexer.run)
+        with anyio.fail_after(5 * STUCK_S):
+            await store.told.wait()
+        tasks.cancel_scope.cancel()
+    assert store.done is not None
+    assert store.done.error is None
+    assert store.taken == [f"memory/{number}.md" for number in range(4)]
+    assert store.ahead == [1, 1, 1, 0]
+    assert store.done.updated == 0
+    assert store.done.added == 4
