@@ -62,7 +62,7 @@ class ChromaIndex:
         with _as_lost():
             for collection in self.bindings.list_collections():
                 if not is_needed(collection.name):
-                    self.bindings.delete_collection(collection.name)
+                    self.bindings.delete_collection(collection.name, collection.tenant, collection.database)
 
     def is_intact(self) -> bool:
         try:
