@@ -8,6 +8,7 @@ kept: a forgotten memory does not come back, and an updated one is shown as it i
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled
+from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled, viewer_in
+from remembrancer.memory.ranking import has_ended
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -176,7 +178,7 @@ class ReadCache:
         """The best that can be said without the store: the answer to the very same question if there was one, else
         what this viewer was shown or stored before and matches; and before these the later writes that match."""
         overlay = self._overlay(queued)
-        viewer = (request.project.id, request.session_id)
+        viewer = viewer_in(request.project, request.session_id)
         kept = self._kept(request)
         exact = None if kept is None else _overlaid(request, kept, overlay, viewer)
         if kept is not None and isinstance(exact, Recalled):
@@ -250,7 +252,7 @@ class ReadCache:
 
 def viewer_of(request: GatewayRequest) -> Viewer | None:
     """For whom a question is asked; None when its answer is not to be kept."""
-    return (request.project.id, request.session_id) if isinstance(request, _KEPT) else None
+    return viewer_in(request.project, request.session_id) if isinstance(request, _KEPT) else None
 
 
 def memories_of(reply: ToGateway) -> tuple[RecalledMemory, ...]:
@@ -329,6 +331,7 @@ def passes(memory: RecalledMemory, request: Recall) -> bool:
         and (request.after is None or memory.happened_at >= request.after)
         and (request.before is None or memory.happened_at <= request.before)
         and (request.include_forgotten or not memory.forgotten)
+        and not (request.valid_only and (memory.expired or has_ended(memory.valid_until, time.time())))
     )
 
 
