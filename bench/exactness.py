@@ -36,6 +36,8 @@ def exactness(home: Path, questions: list[str]) -> Exactness:
     model, numbers, vectors = _passages(records)
     engine = load_engine(Settings(), 2)
     queries = engine.embed_questions(questions)
+    if not (home / "vectors").exists():  # small enough to be searched exactly
+        return Exactness(1.0, _twins(vectors), len(numbers))
     index = ChromaIndex(home / "vectors")
     try:
         collection = index.collection(f"{records.parent.name}.{model}", vectors.shape[1])

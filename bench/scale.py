@@ -181,13 +181,16 @@ async def _is_whole(client: StdioClient, strategy: str) -> bool:
 async def _rebuilt(running: Runtime) -> float:
     """Seconds from the start without an index until all is found by meaning. The index from before is put back."""
     index, aside = running.home / "vectors", running.home / "vectors.aside"
-    index.rename(aside)
+    is_on_disk = index.exists()
+    if is_on_disk:
+        index.rename(aside)
     try:
         _, took_s = await _until_answered(running)
         await running.aclose()
     finally:
-        shutil.rmtree(index, ignore_errors=True)
-        aside.rename(index)
+        if is_on_disk:
+            shutil.rmtree(index, ignore_errors=True)
+            aside.rename(index)
     return took_s
 
 

@@ -40,6 +40,9 @@ def main(argv: list[str]) -> int:
         help="a project that it may work in (default: that of this directory); the first one is where it begins",
     )
     create.add_argument("--read-only", action="store_true", help="it may recall, and change nothing")
+    create.add_argument(
+        "--no-user", action="store_true", help="it sees its projects alone, and no memory of the user's"
+    )
     create.add_argument("--expires", metavar="WHEN", help="12h, 30d, 8w, or a date like 2027-01-31 (default: never)")
     listing = does.add_parser("list", help="which tokens there are")
     revoke = does.add_parser("revoke", help="have a token open nothing any more")
@@ -59,7 +62,9 @@ def main(argv: list[str]) -> int:
         name = clean_name(asked.name, field="NAME", longest=MAX_NAME)
         projects = tuple(_directory(each) for each in asked.project or ["."])
         expires_at = None if asked.expires is None else _moment(asked.expires, now)
-        token = tokens.create(name, projects, now, expires_at=expires_at, read_only=asked.read_only)
+        token = tokens.create(
+            name, projects, now, expires_at=expires_at, read_only=asked.read_only, sees_user=not asked.no_user
+        )
         print(json.dumps({"name": name, "token": token, "projects": projects}) if asked.json else token)
     return exit_codes.OK
 
@@ -96,4 +101,5 @@ def _list(grants: tuple[Grant, ...], now: float, *, as_json: bool) -> None:
     for grant in grants:
         ends = "" if grant.expires_at is None else f", until {datetime.fromtimestamp(grant.expires_at):%Y-%m-%d %H:%M}"
         over = " (over)" if grant.expires_at is not None and grant.expires_at <= now else ""
-        print(f"{grant.name}: {', '.join(grant.projects)}{', read only' if grant.read_only else ''}{ends}{over}")
+        may = f"{', read only' if grant.read_only else ''}{'' if grant.sees_user else ', not the user'}"
+        print(f"{grant.name}: {', '.join(grant.projects)}{may}{ends}{over}")

@@ -142,6 +142,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Origins of pages that may come, as `https://app.example`; `*`: all that have a token."""
     http_certificate: Text | None = None
     """The PEM file of a TLS certificate and its private key; None: no TLS."""
+    http_requests_per_minute: Annotated[int, Meta(ge=0, le=1_000_000)] = 3000
+    """Requests that a token has in a minute, all at once or one by one; 0: as many as it likes."""
     notes: bool = True
     """Whether the Markdown notes of a session's working tree are indexed and searched."""
     notes_paths: Names = ("MEMORY.md", "memory.md", "memory/")
@@ -189,6 +191,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The name of the file, beside a project's records, with what was read from its notes and transcripts."""
     embedding_cache_entries: Annotated[int, Meta(ge=0, le=10_000_000)] = 10_000
     """Vectors of chunks that are kept for their return; 0: none."""
+    exact_search_passages: Annotated[int, Meta(ge=0, le=1_000_000)] = 10_000
+    """Vectors of one project that are held in memory and compared one by one; with more, Chroma has them. 0: always."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """A memory's content is never logged above `debug`."""
 

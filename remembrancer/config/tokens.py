@@ -35,6 +35,8 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created_at: float
     expires_at: float | None = None
     read_only: bool = False
+    sees_user: bool = True
+    """Whether it sees and changes the user's memories, which belong to all projects."""
 
 
 _decoder: Final = msgspec.json.Decoder(tuple[Grant, ...])
@@ -86,6 +88,7 @@ class Tokens:
         *,
         expires_at: float | None = None,
         read_only: bool = False,
+        sees_user: bool = True,
         token: str = "",
         replace: bool = False,
     ) -> str:
@@ -99,7 +102,7 @@ class Tokens:
             others = tuple(grant for grant in self.all() if grant.name != name)
             if len(others) < len(self.all()) and not replace:
                 raise InvalidInput(f"there is a token {name!r}: revoke it first, or give the new one another name")
-            self._write((*others, Grant(name, _digest(token), projects, now, expires_at, read_only)))
+            self._write((*others, Grant(name, _digest(token), projects, now, expires_at, read_only, sees_user)))
         return token
 
     def revoke(self, name: str) -> None:

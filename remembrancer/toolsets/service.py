@@ -112,7 +112,7 @@ class MemoryService(Protocol):
         """The store's answer to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded` without it."""
         ...
 
-    def known(self, project_id: str, session_id: str) -> list[RecalledMemory]:
+    def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
         """What that session may see of recent and queued writes, then what it was shown last; without the forgotten."""
         ...
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -53,6 +51,7 @@ from remembrancer.protocol.work import (
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
 from tests.actors.patient_dealer import PatientDealer
+from tests.forked import ForkedProcess, run_actor
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
 
 REQUEST_S = 20.0
@@ -68,10 +67,7 @@ class Launched:
         self.spec = LaunchSpec(
             role=role, name=role, incarnation=new_ulid(), home=str(home), settings=settings, threads=2
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"], stdin=subprocess.PIPE, bufsize=0
-        )
-        assert self.process.stdin is not None
+        self.process = ForkedProcess(run_actor, role)
         self.process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
 
     async def kill(self) -> None:
@@ -83,7 +79,6 @@ class Launched:
         """Its exit status, once it is gone."""
         with anyio.fail_after(START_S):
             code = await asyncio.to_thread(self.process.wait)
-        assert self.process.stdin is not None
         self.process.stdin.close()
         return code
 
@@ -196,7 +191,10 @@ def the(memories: tuple[RecalledMemory, ...], memory_id: str) -> RecalledMemory:
 
 DIMENSIONS = 64
 IDENTITY = ModelIdentity("onnx", "words", "0123456789abcdef", "float32", DIMENSIONS, 256)
-CHOICE, _ = model_choices(Settings())
+SETTINGS = Settings()
+WITH_CHROMA = Settings(exact_search_passages=0)
+"""As for a project that is too large to be searched in memory."""
+CHOICE, _ = model_choices(SETTINGS)
 PASSAGE_WORDS = 20
 
 
@@ -295,12 +293,14 @@ class Worker:
 class StoreRig:
     """A home with a store in it, which may be killed and started again, and its peers."""
 
-    def __init__(self, home: Path, launcher: Launcher, gateway: Gateway, stack: AsyncExitStack) -> None:
+    def __init__(
+        self, home: Path, launcher: Launcher, gateway: Gateway, stack: AsyncExitStack, settings: Settings
+    ) -> None:
         self.home = home
         self.paths = RuntimePaths(home)
         self.launcher = launcher
         self.gateway = gateway
-        self.settings = Settings()
+        self.settings = settings
         self.store: Launched
         self._stack = stack
         self._launched: list[Launched] = []
@@ -345,7 +345,7 @@ class StoreRig:
 
 
 @asynccontextmanager
-async def store_rig(home: Path, *, started: bool = True) -> AsyncIterator[StoreRig]:
+async def store_rig(home: Path, *, started: bool = True, settings: Settings = SETTINGS) -> AsyncIterator[StoreRig]:
     """A home, its launcher's and its gateway's sockets, and (if `started`) its store."""
     paths = RuntimePaths(home)
     for directory in (paths.run, paths.logs):
@@ -354,11 +354,11 @@ async def store_rig(home: Path, *, started: bool = True) -> AsyncIterator[StoreR
         launcher = await stack.enter_async_context(Launcher(home))
         gateway = Gateway(home)
         await stack.enter_async_context(gateway.dealer)
-        rig = StoreRig(home, launcher, gateway, stack)
+        rig = StoreRig(home, launcher, gateway, stack, settings)
         stack.push_async_callback(rig.end)
         if started:
             await rig.start()
         yield rig
 
 
-__all__ = ["Gateway", "Launched", "Launcher", "Pong", "StartFailed", "StoreRig", "Worker", "store_rig"]
+__all__ = ["WITH_CHROMA", "Gateway", "Launched", "Launcher", "Pong", "StartFailed", "StoreRig", "Worker", "store_rig"]

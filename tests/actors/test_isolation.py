@@ -6,17 +6,21 @@ afterwards what it was before.
 
 from __future__ import annotations
 
+import socket
 import subprocess
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
 from remembrancer.config.project import project_of
+from remembrancer.config.tokens import Tokens
 from tests.actors.gateway_rig import PATIENT, QUICK, RawClient, Rig
 from tests.actors.store_process import StoreRig, store_rig
 from tests.patience import until
@@ -151,7 +155,7 @@ def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-async def ask_everything(intruder: RawClient) -> None:
+async def ask_everything(intruder: RawClient | WebClient) -> None:
     """All that can be asked without knowing an id."""
     for tool, arguments in QUESTIONS:
         await intruder.call(tool, **arguments)
@@ -173,7 +177,7 @@ async def ask_everything(intruder: RawClient) -> None:
     assert "result" in shown
 
 
-async def ask_by_id(intruder: RawClient, memory_id: str) -> None:
+async def ask_by_id(intruder: RawClient | WebClient, memory_id: str) -> None:
     """All that can be asked about a memory whose id has become known."""
     for identity in (memory_id, memory_id.lower(), memory_id.removeprefix("memory:")):
         found = await intruder.call("get_memory", memory_id=identity)
@@ -188,7 +192,7 @@ async def ask_by_id(intruder: RawClient, memory_id: str) -> None:
     assert "error" in subscribed or found["error"] == "memory_unavailable", "nobody can know then whether it is there"
 
 
-def assert_silent(intruder: RawClient, *ids: str) -> None:
+def assert_silent(intruder: RawClient | WebClient, *ids: str) -> None:
     """Neither a mark nor an id (that the intruder did not name itself) was in anything that it was told."""
     for line in intruder.heard:
         for mark in (MARK, *ids):
@@ -499,3 +503,87 @@ async def test_worktrees_of_one_repository_share_what_their_project_knows_and_no
     async with house.rig.session(session=VICTIM, bridge="33" * 16, directory=str(tmp_path / "tree")) as same:
         found = await same.call("get_memory", memory_id=house.secrets["session"])
         assert found["content"] == secret("session")["content"], "the same session, from another worktree"
+
+
+class WebClient:
+    """A session over HTTP, as `RawClient` has one on the gateway's socket."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.heard: list[bytes] = []
+        self._client = client
+        self._number = 0
+
+    async def request(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        body = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        response = await self._client.post("/mcp", json=body)
+        self.heard.append(response.content)
+        self._client.headers.setdefault("Mcp-Session-Id", response.headers.get("mcp-session-id", ""))
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    async def call(self, tool: str, /, **arguments: Any) -> dict[str, Any]:
+        answer = await self.request("tools/call", name=tool, arguments=arguments)
+        found: dict[str, Any] = answer["result"]["structuredContent"]
+        return found
+
+
+@asynccontextmanager
+async def over_http(house: House, project: Path, *, sees_user: bool) -> AsyncIterator[WebClient]:
+    token = Tokens(house.rig.paths.home).create(
+        f"intruder {sees_user}", (str(project),), time.time(), sees_user=sees_user
+    )
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    url = f"http://127.0.0.1:{house.rig.settings.http_port}"
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
+        web = WebClient(client)
+        about = {"name": "intruder", "version": "1"}
+        await web.request("initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=about)
+        yield web
+
+
+@pytest.fixture
+async def web_house(home: Path, tmp_path: Path) -> AsyncIterator[House]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with open_house(home, tmp_path, http_port=port) as house:
+        yield house
+
+
+@pytest.mark.parametrize(("scope", "where"), [("session", "mine"), ("project", "theirs"), ("user", "mine")])
+async def test_a_token_opens_nothing_but_its_projects_and_the_user_only_if_it_may(
+    web_house: House, scope: str, where: str
+) -> None:
+    house = web_house
+    await hide(house, scope)
+    hidden, project = house.secrets[scope], getattr(house, where)
+    async with over_http(house, project, sees_user=False) as intruder:
+        await ask_everything(intruder)
+        assert_silent(intruder, hidden)
+        await ask_by_id(intruder, hidden)
+        for tool, arguments in changes_of(hidden):
+            answer = await intruder.call(tool, **arguments)
+            assert answer.get("error") == "not_found", (tool, answer)
+        for tool, arguments in MAKING_THE_USERS:
+            answer = await intruder.call(tool, **arguments)
+            assert answer.get("error") == "invalid_input", (tool, answer)
+        own = await intruder.call("store_memory", content="The depot is closed")
+        promoted = await intruder.call("promote_memory", memory_id=own["memory_id"], target_scope="user", reason="x")
+        assert promoted["error"] == "invalid_input"
+        await house.store.store.kill()
+        await ask_everything(intruder)
+        await ask_by_id(intruder, hidden)
+        assert_silent(intruder)
+    await house.store.start()
+    await house.rig.until_store_answers()
+    await assert_untouched(house, scope)
+    async with over_http(house, project, sees_user=True) as guest:
+        await guest.call("recall_memories", query="launch code of the depot")
+        assert (MARK.encode() in b"".join(guest.heard)) is (scope == "user")
+
+
+MAKING_THE_USERS: list[tuple[str, dict[str, Any]]] = [
+    ("store_memory", {"content": "I like the depot", "scope": "user"}),
+    ("reflect_and_consolidate", {}),
+]

@@ -36,7 +36,7 @@ from remembrancer.protocol.writes import (
     UpdatedResult,
     UpdateMemory,
 )
-from tests.actors.store_process import IDENTITY, StoreRig, Worker, store_rig
+from tests.actors.store_process import IDENTITY, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import (
     OTHER_PROJECT,
     OTHER_SESSION,
@@ -56,6 +56,12 @@ UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
     async with store_rig(home) as made:
+        yield made
+
+
+@pytest.fixture
+async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home, settings=WITH_CHROMA) as made:
         yield made
 
 
@@ -286,7 +292,8 @@ async def test_texts_that_change_while_they_are_embedded_end_with_the_vectors_of
     assert rows(path, "SELECT count(*) FROM memories WHERE number NOT IN (SELECT memory FROM passages)") == [(0,)]
 
 
-async def test_the_index_agrees_with_the_records_after_updates_and_promotions(rig: StoreRig) -> None:
+async def test_the_index_agrees_with_the_records_after_updates_and_promotions(rig_with_chroma: StoreRig) -> None:
+    rig = rig_with_chroma
     await rig.worker()
     ids = [await rig.gateway.store(f"lantern number {n}") for n in range(12)]
     await rig.gateway.until_embedded()

@@ -13,7 +13,7 @@ import pytest
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
-from tests.actors.store_process import CHOICE, IDENTITY, StoreRig, Worker, store_rig
+from tests.actors.store_process import CHOICE, IDENTITY, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
 
@@ -27,6 +27,12 @@ MANY = 40
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
     async with store_rig(home) as made:
+        yield made
+
+
+@pytest.fixture
+async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home, settings=WITH_CHROMA) as made:
         yield made
 
 
@@ -68,7 +74,10 @@ async def announce_again(rig: StoreRig, *workers: Worker) -> None:
             await anyio.sleep(0.1)
 
 
-async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the_store(rig: StoreRig) -> None:
+async def test_a_change_of_the_model_is_made_behind_the_old_one_and_survives_the_store(
+    rig_with_chroma: StoreRig,
+) -> None:
+    rig = rig_with_chroma
     old = await rig.worker()
     ids = await fill(rig)
     await choose(rig, OTHER)

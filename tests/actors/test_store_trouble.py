@@ -20,7 +20,7 @@ from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.memory_files import MemoryFiles
 from remembrancer.actors.store.requests import LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import NO_WORKER, UNATTENDED_S, EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
+from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.protocol.control import PeerGone
 from remembrancer.protocol.errors import UNREADABLE, RemembrancerError
 from remembrancer.protocol.paths import RuntimePaths
@@ -36,7 +36,17 @@ from remembrancer.protocol.work import (
 )
 from remembrancer.protocol.writes import NoteWritten, Operation, TagMemory, UpdateMemory, WriteNote
 from remembrancer.toolsets.memory.answers import iso
-from tests.actors.store_process import CHOICE, DIMENSIONS, IDENTITY, START_S, StoreRig, Worker, store_rig, vector_of
+from tests.actors.store_process import (
+    CHOICE,
+    DIMENSIONS,
+    IDENTITY,
+    START_S,
+    WITH_CHROMA,
+    StoreRig,
+    Worker,
+    store_rig,
+    vector_of,
+)
 from tests.operations import PROJECT, change_operation, memory_id_of, store_operation
 from tests.patience import until
 
@@ -47,6 +57,12 @@ MANY = 40
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
     async with store_rig(home) as made:
+        yield made
+
+
+@pytest.fixture
+async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
+    async with store_rig(home, settings=WITH_CHROMA) as made:
         yield made
 
 
@@ -162,7 +178,7 @@ async def test_without_any_worker_for_a_while_the_error_says_so_until_one_is_hea
     paths = RuntimePaths(home)
     committer = Committer()
     files = MemoryFiles(paths, committer, time.time, limit_bytes=None, on_open=lambda _: None)
-    index = IndexManager(lambda: open_chroma(paths.vectors), committer, busy=lambda: False)
+    index = IndexManager(paths.vectors, committer, exact_up_to=0, busy=lambda: False)
     worker = Peer(b"", "embedder-1", "one")
 
     async def send(*_: object) -> bool:
@@ -322,7 +338,8 @@ async def test_another_model_embeds_everything_again_and_its_vectors_are_never_c
 # The index
 
 
-async def test_the_vectors_folder_may_be_deleted_under_the_running_store(rig: StoreRig) -> None:
+async def test_the_vectors_folder_may_be_deleted_under_the_running_store(rig_with_chroma: StoreRig) -> None:
+    rig = rig_with_chroma
     await rig.worker()
     ids = await fill(rig)
     await rig.gateway.until_embedded()
@@ -339,8 +356,9 @@ async def test_the_vectors_folder_may_be_deleted_under_the_running_store(rig: St
 
 @pytest.mark.parametrize("how", ["deleted", "ruined"])
 async def test_an_index_that_is_gone_or_ruined_between_two_starts_costs_nothing_but_time(
-    rig: StoreRig, how: str
+    rig_with_chroma: StoreRig, how: str
 ) -> None:
+    rig = rig_with_chroma
     worker = await rig.worker()
     ids = await fill(rig)
     await rig.gateway.until_embedded()

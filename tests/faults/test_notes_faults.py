@@ -63,8 +63,9 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_sync_loses_nothing(
 
 
 async def test_index_and_vectors_that_are_deleted_under_load_are_made_again(
-    home: Path, patient: None, workspace: Path
+    home: Path, patient: None, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
     for number in range(FILES):
         write(workspace, number, "lighthouse")
     async with note_session(home, workspace) as client:

@@ -32,9 +32,9 @@ HANDSHAKE: dict[str, Any] = {
 class BridgeClient:
     """A client that has started `remembrancer mcp` and speaks to it."""
 
-    def __init__(self, **environ: str) -> None:
+    def __init__(self, *arguments: str, **environ: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "remembrancer", "mcp"],
+            [sys.executable, "-m", "remembrancer", "mcp", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -70,6 +70,16 @@ class BridgeClient:
         message: dict[str, Any] = json.loads(line)
         assert message["jsonrpc"] == "2.0"
         return message
+
+    def until(self, is_it: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The next message of a kind; what comes before it is passed over."""
+        while not is_it(message := self.hear()):
+            pass
+        return message
+
+    def answer(self, request_id: int | str) -> dict[str, Any]:
+        """The answer to a request, among whatever else comes."""
+        return self.until(lambda message: message.get("id") == request_id and "method" not in message)
 
     def request(self, method: str, timeout_s: float = PATIENCE_S, **params: Any) -> dict[str, Any]:
         self._next += 1

@@ -28,9 +28,10 @@ class Door:
         self.url = f"http://127.0.0.1:{port}/mcp"
         self.client = httpx.Client(timeout=PATIENCE_S)
 
-    def start(self) -> None:
+    def start(self, *, wait: bool = True) -> None:
         start(self.home)
-        until(self.is_up)
+        if wait:
+            until(self.is_up)
 
     def is_up(self) -> bool:
         try:

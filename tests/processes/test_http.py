@@ -67,6 +67,7 @@ def test_a_bare_call_is_answered_and_what_is_wrong_is_told_in_a_sentence(door: D
     allowed = door.client.options(door.url, headers={"Origin": "http://localhost:5173"})
     assert (allowed.status_code, allowed.content) == (204, b"")
     assert allowed.headers["access-control-allow-origin"] == "http://localhost:5173"
+    assert "x-remembrancer-toolsets" in allowed.headers["access-control-allow-headers"]
 
 
 def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: Door, tmp_path: Path) -> None:
@@ -121,12 +122,22 @@ def test_a_token_opens_its_projects_alone_and_nothing_when_it_is_revoked(door: D
             assert not any(token.encode() in path.read_bytes() for token in (ana, ben, reader)), path
 
 
-def test_an_expired_token_opens_nothing(door: Door) -> None:
+def test_an_expired_token_opens_nothing_and_another_no_more_than_its_requests(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REMEMBRANCER_HTTP_REQUESTS_PER_MINUTE", "2")
     token = door.token("short", "--expires", "1h")
     path = door.home / "tokens.json"
     path.write_text(path.read_text().replace('"expires_at": ', '"expires_at": -'))
     door.start()
-    assert door.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, token).status_code == 401
+    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+    assert door.post(ping, token).status_code == 401
+    greedy, other = door.token("greedy", "--no-user"), door.token("other")
+    answers = [door.post(ping, greedy) for _ in range(3)]
+    assert [each.status_code for each in answers] == [200, 200, 429]
+    assert 0 < int(answers[2].headers["retry-after"]) <= 30
+    assert "2 requests a minute" in answers[2].text
+    assert door.post(ping, other).status_code == 200
 
 
 def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_as_before(door: Door) -> None:

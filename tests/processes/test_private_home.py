@@ -85,8 +85,9 @@ async def use_everything(home: Path, project: Path) -> None:
 
 
 async def test_a_home_that_is_made_is_private_with_all_that_is_in_it(
-    home: Path, tmp_path: Path, open_umask: None
+    home: Path, tmp_path: Path, open_umask: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("REMEMBRANCER_EXACT_SEARCH_PASSAGES", "0")
     shutil.rmtree(home)
     await use_everything(home, tmp_path)
     files = {"memory.db", "queue.db", "catalog.db", "chroma.sqlite3", "store.log", "embedder-2.log"}

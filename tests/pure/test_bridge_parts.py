@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from remembrancer.actors.bridge.bridge import _project_argument, main
+from remembrancer.actors.bridge.bridge import _options, main
 from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, new_identity, session_id
 from remembrancer.actors.bridge.replay import LineBuffer
 from remembrancer.actors.bridge.starter import FIRST_PAUSE_S, LASTING_STATUSES, LONGEST_PAUSE_S, Backoff
@@ -129,13 +129,14 @@ def test_the_hello_carries_settings_but_no_keys() -> None:
     assert hello["bridge"] == "0" * 32
 
 
-def test_a_project_is_named_by_an_option() -> None:
-    assert _project_argument([]) is None
-    assert _project_argument(["--project", "/usr/../tmp"]) == "/tmp"
-    assert _project_argument(["--project=/tmp"]) == "/tmp"
-    for wrong in (["--project"], ["--project="], ["--other"], ["--project", "a", "b"]):
-        with pytest.raises(ValueError, match=r"--project|--other|too much"):
-            _project_argument(wrong)
+def test_options_are_read_with_a_space_or_an_equals_sign() -> None:
+    assert _options([]) == {}
+    assert _options(["--project", "/tmp"]) == _options(["--project=/tmp"]) == {"--project": "/tmp"}
+    assert _options(["--url=https://a/mcp?b=c", "--token-file", "t"])["--url"] == "https://a/mcp?b=c"
+    twice = ["--project", "a", "--project=b"]
+    for wrong in (["--project"], ["--project="], ["--other"], ["--project", "a", "b"], twice, ["--ca-file", "c"]):
+        with pytest.raises(ValueError, match=r"wants one directory|unknown argument|too much|are for --url"):
+            _options(wrong)
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remembrancer.actors.gateway.overlay import Viewer
 from remembrancer.actors.gateway.read_cache import MAX_ANSWERS, MAX_CHANGES, ReadCache
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
@@ -41,7 +42,7 @@ from remembrancer.protocol.writes import (
 
 HERE = ProjectRef("p_000000000001", "/here")
 THERE = ProjectRef("p_000000000002", "/there")
-VIEWER = (HERE.id, "s")
+VIEWER = Viewer(HERE.id, "s", sees_user=True)
 
 
 def question(query: str = "harbour", project: ProjectRef = HERE, session: str = "s", **fields: Any) -> Recall:
@@ -108,7 +109,7 @@ def test_another_question_is_answered_from_what_was_shown_before() -> None:
 @pytest.mark.parametrize("other", [question(project=THERE), question(session="other")])
 def test_answers_are_shown_to_their_own_project_and_session_alone(other: Recall) -> None:
     cache = cached(memory("a", "harbour"))
-    viewer = (other.project.id, other.session_id)
+    viewer = Viewer(other.project.id, other.session_id, sees_user=True)
     assert cache.answer(other, []) == []
     assert cache.known(viewer, []) == []
     assert cache.find(viewer, "a", []) is None

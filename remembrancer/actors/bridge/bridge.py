@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from remembrancer.actors.bridge.places import Places, find_places, hello_line, new_identity, session_id
+from remembrancer.actors.bridge.places import as_ulid, find_places, hello_line, new_identity, session_id
 from remembrancer.actors.bridge.replay import Conversation, LineBuffer, PreparedAnswers, error_line
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.protocol.gateway_link import (
@@ -35,6 +35,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import FrameType
+
+    from remembrancer.actors.bridge.remote import RemoteGateway
 
 DEFAULT_BUDGET_S = 4.5
 """How long a request waits for its answer, counted from when the client sent it."""
@@ -58,15 +60,23 @@ LATE_S = 0.25
 """A request's budget is stretched so far while answers come in: a bridge that was stopped reads before it gives up."""
 _HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _GONE = getattr(select, "POLLRDHUP", 0)
-USAGE = "usage: remembrancer mcp [--project PATH]\n"
+USAGE = "usage: remembrancer mcp [--project PATH] [--url URL [--token-file FILE] [--ca-file FILE]]\n"
 HELP = f"""{USAGE}
 Speak MCP on standard input and output: what an assistant's client starts ('remembrancer setup' has it do so).
 
   --project PATH  whose memory it is, where the client names no root
                   (default: REMEMBRANCER_PROJECT, else the directory that it runs in)
+  --url URL       speak to a memory service on another host, as https://memory.example/mcp; --project is then the
+                  absolute path of a directory there (default: what the token is for)
+  --token-file FILE
+                  where the token for it is, alone
+  --ca-file FILE  the PEM file of a certificate to trust beside the system's
 
 exit status: 0 the client has gone (or SIGTERM, SIGHUP), 2 wrong command line
 """
+
+
+OPTIONS = {"--project": "one directory", "--url": "an address", "--token-file": "a file", "--ca-file": "a file"}
 
 
 class ClientGoneError(Exception):
@@ -77,14 +87,17 @@ class Bridge:
     """One client's bridge, from its start to the end of the client's input."""
 
     def __init__(
-        self, places: Places, environ: Mapping[str, str], project: str | None, client_in: int, client_out: int
+        self,
+        hello: bytes,
+        starter: Starter | RemoteGateway,
+        environ: Mapping[str, str],
+        prepared: PreparedAnswers | None,
+        client_in: int,
+        client_out: int,
     ) -> None:
-        now = time.time()
-        self._places = places
-        self._hello = hello_line(new_identity(now), session_id(environ, now), project, environ, places.config)
-        prepared = PreparedAnswers(PREPARED_FILE, own_toolsets="REMEMBRANCER_TOOLSETS" in environ)
+        self._hello = hello
         self._conversation = Conversation(_budget(environ), HANDSHAKE_BUDGET_S, prepared)
-        self._starter = Starter(places, environ)
+        self._starter = starter
         self._client_in = client_in
         self._client_out = client_out
         self._chunk = _prepare_output(client_out)
@@ -120,6 +133,7 @@ class Bridge:
             if self._gateway is not None:
                 self._say_end()
                 self._gateway.close()
+            self._starter.finish()
         return 0
 
     def _is_over(self) -> bool:
@@ -257,15 +271,9 @@ class Bridge:
             self._tell_client(self._conversation.fail_all(self._starter.failure, retry=not self._starter.is_lasting))
 
     def _connect(self) -> bool:
-        """Connect and say all that a new gateway has to know. A Unix socket connects at once or not at all."""
-        if not self._places.are_private():
-            return False
-        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        link.setblocking(False)
-        try:
-            link.connect(self._places.gateway_socket)
-        except OSError:
-            link.close()
+        """Connect and say all that a new gateway has to know."""
+        link = self._starter.dial()
+        if link is None:
             return False
         self._gateway = link
         self._dormant = self._welcomed = False
@@ -392,27 +400,55 @@ def _leave_on_signal(_: int, __: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _project_argument(argv: list[str]) -> str | None:
-    """The path that `--project PATH` or `--project=PATH` names, made absolute.
+def _options(argv: list[str]) -> dict[str, str]:
+    """The options of the command line, by name; each is `--name VALUE` or `--name=VALUE`.
 
     Raises:
-        ValueError: the command line is wrong; says how.
+        ValueError: it is wrong; says how.
     """
-    match argv:
-        case []:
-            return None
-        case ["--project", path] if path:
-            pass
-        case [option] if option.startswith("--project=") and option != "--project=":
-            path = option.removeprefix("--project=")
-        case ["--project" | "--project=", *_]:
-            raise ValueError("--project wants one directory" if len(argv) < 3 else f"{argv[2][:60]!a} is too much")
-        case [option, *_]:
-            hint = ": did you mean --project?" if option.startswith("--p") else ""
-            raise ValueError(f"unknown argument {option[:60]!a}{hint}")
-    if not os.path.isdir(path):
-        raise ValueError(f"--project {path[:1000]!a} is not a directory")
-    return os.path.abspath(path)
+    options: dict[str, str] = {}
+    left = list(argv)
+    while left:
+        name, has_value, value = left.pop(0).partition("=")
+        if name not in OPTIONS:
+            hint = next((f": did you mean {each}?" for each in OPTIONS if name.startswith(each[:3])), "")
+            raise ValueError(f"unknown argument {name[:60]!a}{hint}")
+        value = value if has_value else left.pop(0) if left else ""
+        if not value:
+            raise ValueError(f"{name} wants {OPTIONS[name]}")
+        if name in options:
+            raise ValueError(f"{name} {value[:60]!a} is too much")
+        options[name] = value
+    if "--url" not in options and len(options) > ("--project" in options):
+        raise ValueError("--token-file and --ca-file are for --url")
+    return options
+
+
+def _bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
+    """To the gateway of this user, which is started where it is not there."""
+    project = options.get("--project")
+    if project is not None and not os.path.isdir(project):
+        raise ValueError(f"--project {project[:1000]!a} is not a directory")
+    now, places = time.time(), find_places(environ)
+    whose = None if project is None else os.path.abspath(project)
+    hello = hello_line(new_identity(now), session_id(environ, now), whose, environ, places.config)
+    prepared = PreparedAnswers(PREPARED_FILE, own_toolsets="REMEMBRANCER_TOOLSETS" in environ)
+    return Bridge(hello, Starter(places, environ), environ, prepared, 0, _claim_output())
+
+
+def _remote_bridge(options: Mapping[str, str], environ: Mapping[str, str]) -> Bridge:
+    """To the gateway at an address. What it answers is its own affair: no answer is prepared here."""
+    from remembrancer.actors.bridge.remote import RemoteGateway
+
+    remote = RemoteGateway(
+        options["--url"],
+        as_ulid(new_identity(time.time())),
+        token_file=options.get("--token-file"),
+        ca_file=options.get("--ca-file"),
+        project=options.get("--project") or environ.get("REMEMBRANCER_PROJECT", ""),
+        toolsets=environ.get("REMEMBRANCER_TOOLSETS", ""),
+    )
+    return Bridge(b"\n", remote, environ, None, 0, _claim_output())
 
 
 def main(argv: list[str]) -> int:
@@ -421,14 +457,14 @@ def main(argv: list[str]) -> int:
         sys.stdout.write(HELP)
         return 0
     try:
-        project = _project_argument(argv)
+        options = _options(argv)
+        bridge = _remote_bridge(options, os.environ) if "--url" in options else _bridge(options, os.environ)
     except ValueError as error:
         sys.stderr.write(f"remembrancer mcp: {error}\n{USAGE}")
         return 2
-    output = _claim_output()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave_on_signal)
     try:
-        return Bridge(find_places(os.environ), os.environ, project, 0, output).run()
+        return bridge.run()
     except KeyboardInterrupt:
         return 130

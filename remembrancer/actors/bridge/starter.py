@@ -1,10 +1,12 @@
-"""Starting a runtime when none is there: by one bridge at a time, and not again and again when it fails."""
+"""The way to the gateway here, and a runtime that is started when none is there: by one bridge at a time, and not again
+and again when it fails."""
 
 # ruff: noqa: PTH103, PTH108, PTH118, PTH123
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 
 from remembrancer.actors.bridge.places import SESSION_VARIABLES
@@ -74,6 +76,19 @@ class Starter:
         """Whether that stays wrong until a person mends it."""
         self._said: int | None = None
         """The file of what our runtime said on standard error."""
+
+    def dial(self) -> socket.socket | None:
+        """A connection to the gateway, None where none can be had. A Unix socket connects at once or not at all."""
+        if not self._places.are_private():
+            return None
+        link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        link.setblocking(False)
+        try:
+            link.connect(self._places.gateway_socket)
+        except OSError:
+            link.close()
+            return None
+        return link
 
     def connected(self) -> None:
         """The gateway was reached."""
@@ -215,6 +230,10 @@ class Starter:
         """Collect a runtime of ours that has ended since it was reached, so that no zombie stays."""
         if self._child is not None and self._child.poll() is not None:
             self._child = None
+
+    def finish(self) -> None:
+        """The client has gone."""
+        self._release()
 
     def _release(self) -> None:
         lock, self._lock = self._lock, None

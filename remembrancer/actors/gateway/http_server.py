@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +28,7 @@ import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
-from mcp_types import DEFAULT_NEGOTIATED_VERSION
+from mcp_types import DEFAULT_NEGOTIATED_VERSION, INVALID_REQUEST, PARSE_ERROR
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
@@ -59,13 +61,18 @@ FIRST_WAIT_S: Final = 15.0
 STOP_S: Final = 2.0
 CHECK_S: Final = 0.5
 """How often an open stream's token is looked at."""
+TOO_LONG: Final = f"a request may have {MAX_BODY_BYTES} bytes at most"
 SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
 RETRY: Final = "idempotency-key"
+BRIDGE: Final = "x-remembrancer-bridge"
+"""A bridge's own id: whatever session its requests come in, they are its own, and a repetition is known by its id."""
 SHOWN_HEADERS: Final = f"{SESSION}, WWW-Authenticate"
-TAKEN_HEADERS: Final = f"Content-Type, Authorization, Accept, Last-Event-ID, {SESSION}, {VERSION}, {PROJECT}, {RETRY}"
+TAKEN_HEADERS: Final = ", ".join(
+    ("Content-Type", "Authorization", "Accept", "Last-Event-ID", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
+)
 
 logger = logging.getLogger(__name__)
 
@@ -114,9 +121,11 @@ class Visitor:
 class _Refused(Exception):
     """A request that is answered with this status and sentence."""
 
-    def __init__(self, status: int, said: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, status: int, said: str, headers: dict[str, str] | None = None, code: int = INVALID_REQUEST
+    ) -> None:
         super().__init__(said)
-        self.status, self.said, self.headers = status, said, headers
+        self.status, self.said, self.headers, self.code = status, said, headers, code
 
 
 class HttpServer:
@@ -148,6 +157,7 @@ class HttpServer:
         self._traces = traces
         self._notices = notices
         self._tokens = Tokens(home)
+        self._rates = _Rates(settings.http_requests_per_minute)
         self._manager = HttpSessions(server, RuntimePaths(home).keys, self._session_ended)
         self._visitors: dict[str, Visitor] = {}
         self._server: uvicorn.Server | None = None
@@ -208,6 +218,7 @@ class HttpServer:
         headers = Headers(scope=scope)
         origin = headers.get("origin")
         try:
+            _check_head(scope, headers)
             self._check_host(headers)
             if scope["path"] == HEALTH:
                 await JSONResponse({"status": "ok"})(scope, receive, send)
@@ -221,7 +232,7 @@ class HttpServer:
             cors = self._cors(origin, has_token=grant is not None)
             await self._answer(scope, headers, grant, receive, _with_headers(send, cors))
         except _Refused as refused:
-            body = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": refused.said}}
+            body = {"jsonrpc": "2.0", "id": None, "error": {"code": refused.code, "message": refused.said}}
             allowed = {}
             with contextlib.suppress(_Refused):
                 allowed = self._cors(origin, has_token=False)
@@ -230,7 +241,7 @@ class HttpServer:
 
     def _check_host(self, headers: Headers) -> None:
         """A page in a browser can have a name lead to this machine: it is not served under names that are not ours."""
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+        host = _host_in(f"//{headers.get('host', '')}")
         known = LOOPBACK | set(self._settings.http_hosts)
         if host not in known and (self._settings.http_host in LOOPBACK or self._settings.http_hosts):
             raise _Refused(421, "this server does not go by that name: see the setting http_hosts")
@@ -240,7 +251,7 @@ class HttpServer:
         if origin is None:
             return {}
         allowed = self._settings.http_origins
-        is_ours = urlsplit(origin).hostname in LOOPBACK or origin in allowed
+        is_ours = _host_in(origin) in LOOPBACK or origin in allowed
         if not is_ours and "*" not in allowed:
             raise _Refused(403, "pages of that origin may not come here: see the setting http_origins")
         if not is_ours and not has_token and not self._tokens.all():
@@ -266,13 +277,17 @@ class HttpServer:
         if grant is None:
             said = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
             raise _Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+        wait_s = self._rates.wait_s(grant.sha256, time.monotonic())
+        if wait_s:
+            said = f"{self._settings.http_requests_per_minute} requests a minute are what a token has: try again later"
+            raise _Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
         return grant
 
     async def _answer(self, scope: Scope, headers: Headers, grant: Grant | None, receive: Receive, send: Send) -> None:
         body = await _read(receive) if scope["method"] == "POST" else b""
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
-        said = _said_in(body)
+        said = _said_in(body) if scope["method"] == "POST" else _Said()
         if session_id is not None:
             visitor = await self._known(session_id, version, scope, headers, grant)
             if scope["method"] == "DELETE":
@@ -329,10 +344,11 @@ class HttpServer:
         if visitor is not None:
             scope["remembrancer"] = RequestContext(visitor, time.time())
         is_post, version = scope["method"] == "POST", headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
-        if is_post and "text/event-stream" not in headers.get("accept", ""):
+        if is_post:
             scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
             scope["headers"].append((b"accept", b"application/json, text/event-stream"))
-            out = _as_json(send)
+            if "text/event-stream" not in headers.get("accept", ""):
+                out = _as_json(send)
         receiving = _replayed(body, receive) if is_post else receive
         is_alone = is_post and visitor is not None and SESSION not in headers
         async with anyio.create_task_group() as tasks:
@@ -383,7 +399,12 @@ class HttpServer:
         tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
-        caller = Caller(f"{_name_of(grant)} {key}", session, project, time.time(), tree)
+        if grant is not None:
+            project = msgspec.structs.replace(project, sees_user=grant.sees_user)
+        bridge = headers.get(BRIDGE)
+        if bridge is not None:
+            session = f"session:{hashlib.sha256(f'{_owner(grant).username} {bridge}'.encode()).hexdigest()[:32]}"
+        caller = Caller(f"{_name_of(grant)} {bridge or key}", session, project, time.time(), tree)
         notices += self._notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
         return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _owner(grant).username)
@@ -403,6 +424,25 @@ class HttpServer:
             self._registry.left(visitor)
 
 
+class _Rates:
+    """A bucket for each token, of as many requests as it has in a minute; it fills up as time goes. Pure."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._full_at: dict[str, float] = {}
+
+    def wait_s(self, token: str, now: float) -> float:
+        """Count a request; or how long it is until the next one, where there is none left."""
+        if not self._per_minute:
+            return 0.0
+        full_at = max(self._full_at.get(token, 0.0), now) + 60.0 / self._per_minute
+        wait_s = full_at - now - 60.0
+        if wait_s <= 1e-6:
+            self._full_at[token] = full_at
+            return 0.0
+        return wait_s
+
+
 class _QuietServer(uvicorn.Server):
     """Signals are the gateway's business."""
 
@@ -412,22 +452,36 @@ class _QuietServer(uvicorn.Server):
 
 
 class _Protocol(H11Protocol):
-    """Lets go of connections on which nothing is ever asked."""
+    """Lets go of connections on which nothing is asked, or of an answer nothing is read, and of those too many."""
+
+    _seen: tuple[object, int] = (None, 0)
+    """The request of the last look, and how much of its answer was unsent."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(FIRST_WAIT_S, self._close_if_silent)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            transport.close()
+        else:
+            self.loop.call_later(FIRST_WAIT_S, self._look)
 
-    def _close_if_silent(self) -> None:
+    def _look(self) -> None:
+        if self.transport.is_closing():
+            return
         cycle: Any = self.cycle
-        if cycle is None:
-            self.transport.close()
+        unsent = self.transport.get_write_buffer_size()
+        is_waiting = cycle is not None and not cycle.response_complete and not unsent
+        if not is_waiting and self._seen == (cycle, unsent):
+            self.transport.abort()
+        else:
+            self._seen = (cycle, unsent)
+            self.loop.call_later(FIRST_WAIT_S, self._look)
 
 
 class _Said(msgspec.Struct, frozen=True):
     """What a message says of itself, as far as it is needed before the SDK reads it."""
 
-    id: Any = None
+    id: Any = msgspec.UNSET
     method: Any = None
     params: Any = None
 
@@ -445,11 +499,35 @@ class _Said(msgspec.Struct, frozen=True):
 
 
 def _said_in(body: bytes) -> _Said:
-    """What is no message is the SDK's to refuse."""
+    """Raises `_Refused` for what is no message."""
     try:
-        return msgspec.json.decode(body, type=_Said)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Said()
+        said = msgspec.json.decode(body, type=_Said)
+    except msgspec.ValidationError as error:
+        raise _Refused(400, "one message of JSON-RPC is expected, which is an object (batches are not)") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _Refused(400, f"Parse error: {error}", code=PARSE_ERROR) from error
+    is_id = isinstance(said.id, int | str | msgspec.UnsetType) and not isinstance(said.id, bool)
+    if said.method is not None and not is_id:
+        raise _Refused(400, "the id of a request is a string or an integer")
+    return said
+
+
+def _check_head(scope: Scope, headers: Headers) -> None:
+    """Raises `_Refused` for a head that is too long, or that two servers could read in two ways."""
+    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
+        raise _Refused(431, f"a request's head may have {MAX_HEADER_BYTES} bytes at most", {"Connection": "close"})
+    length = headers.get("content-length")
+    if length is not None and "transfer-encoding" in headers:  # RFC 9112, 6.1
+        raise _Refused(400, "a body has a length or comes in chunks, and not both", {"Connection": "close"})
+    if length is not None and int(length) > MAX_BODY_BYTES:
+        raise _Refused(413, TOO_LONG, {"Connection": "close"})
+
+
+def _host_in(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # brackets that are no address
+        return ""
 
 
 def _place(directory: Path, allowed: Sequence[Path]) -> tuple[ProjectRef, str, bool]:
@@ -482,7 +560,7 @@ async def _read(receive: Receive) -> bytes:
                     raise _Refused(400, "the request has ended before its body")
                 body += message.get("body", b"")
                 if len(body) > MAX_BODY_BYTES:
-                    raise _Refused(413, f"a request may have {MAX_BODY_BYTES} bytes at most", {"Connection": "close"})
+                    raise _Refused(413, TOO_LONG, {"Connection": "close"})
                 if not message.get("more_body", False):
                     return bytes(body)
     except TimeoutError as error:

@@ -12,14 +12,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from remembrancer.memory import changes
+from remembrancer.memory.ranking import has_ended
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Scores
 from remembrancer.protocol.writes import (
     ForgetMemory,
     ImportMemory,
+    InvalidateMemory,
     Operation,
     PortableMemory,
+    ProjectRef,
     PromoteMemory,
     RecordedFields,
     RestoreMemory,
@@ -31,8 +34,15 @@ from remembrancer.protocol.writes import (
     memory_id_of,
 )
 
-Viewer = tuple[str, str]
-"""Who looks, or whose a memory is: the project's id and the session's."""
+
+class Viewer(NamedTuple):
+    """Who looks, or whose a memory is: the project's id and the session's, and whether the user's memories are seen."""
+
+    project: str
+    session: str
+    sees_user: bool
+
+
 Memory = TypeVar("Memory", bound=RecalledMemory | PortableMemory)
 
 
@@ -89,7 +99,7 @@ class Overlay:
             return None
         number, operation = self._made[memory_id]
         memory = as_portable(operation)
-        home = (operation.project.id, memory.session_id)
+        home = Viewer(operation.project.id, memory.session_id, operation.project.sees_user)
         followed = self.follow(memory, home, number)
         return followed if may_see(followed.memory.scope, home, viewer) else None
 
@@ -98,16 +108,21 @@ def may_see(scope: Scope, home: Viewer, viewer: Viewer) -> bool:
     """Whether `viewer` may see a memory of that scope whose project and session are `home`."""
     match scope:
         case "user":
-            return True
+            return viewer.sees_user
         case "project":
-            return home[0] == viewer[0]
+            return home.project == viewer.project
         case "session":
             return home == viewer
 
 
 def asker_of(operation: Operation) -> Viewer:
     """Who asked for an operation."""
-    return operation.project.id, operation.session_id
+    return viewer_in(operation.project, operation.session_id)
+
+
+def viewer_in(project: ProjectRef, session_id: str) -> Viewer:
+    """A session of a project."""
+    return Viewer(project.id, session_id, project.sees_user)
 
 
 def after(memory: Memory, operation: Operation) -> Memory | None:
@@ -115,15 +130,17 @@ def after(memory: Memory, operation: Operation) -> Memory | None:
     change, before = operation.change, _snapshot(memory)
     try:
         match change:
-            case RestoreMemory(version=None):
+            case RestoreMemory(version=None) if before.invalid_reason is None or before.forgotten:
                 now = msgspec.structs.replace(before, forgotten=False, forgotten_reason=None)
             case RestoreMemory():
                 return None
             case ForgetMemory(reason=reason) if not before.forgotten:
                 now = msgspec.structs.replace(before, forgotten=True, forgotten_reason=reason)
-            case TagMemory() | PromoteMemory() | UpdateMemory():
+            case TagMemory() | PromoteMemory() | UpdateMemory() | InvalidateMemory():
                 changes.check_remembered(memory.id, before)
-                if isinstance(change, TagMemory):
+                if isinstance(change, InvalidateMemory):
+                    now = changes.invalidated(before, change.reason, operation.requested_at)
+                elif isinstance(change, TagMemory):
                     now = changes.tagged(before, change)
                 elif isinstance(change, UpdateMemory):
                     now = changes.updated(before, change)
@@ -144,6 +161,8 @@ def after(memory: Memory, operation: Operation) -> Memory | None:
         fields["updated_at"] = operation.requested_at
     else:
         fields["forgotten"] = now.forgotten
+        if now.valid_until != before.valid_until:
+            fields["expired"] = has_ended(now.valid_until, operation.requested_at)
         fields["scores"] = msgspec.structs.replace(memory.scores, importance=now.importance)
     return msgspec.structs.replace(memory, **fields)
 

@@ -8,6 +8,7 @@ kept: a forgotten memory does not come back, and an updated one is shown as it i
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from typing import Final
 
 import msgspec
 
-from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled
+from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled, viewer_in
+from remembrancer.memory.ranking import has_ended
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -55,28 +57,24 @@ class LastAnswers:
     """The answers last given, the oldest going first when there is no more room."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[GatewayRequest, KeptAnswer] = OrderedDict()
+        self.kept: OrderedDict[GatewayRequest, KeptAnswer] = OrderedDict()
         self._bytes = 0
 
     def put(self, request: GatewayRequest, reply: ToGateway, since: int, at: float) -> None:
         """Keep an answer of the store in place of an earlier one to the same question."""
         self._drop(request)
         kept = KeptAnswer(reply, len(encoder.encode(reply)), since, at)
-        self._kept[request] = kept
+        self.kept[request] = kept
         self._bytes += kept.size_bytes
-        while self._kept and (len(self._kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
-            self._drop(next(iter(self._kept)))
-
-    def get(self, request: GatewayRequest) -> KeptAnswer | None:
-        """The last answer to this very question."""
-        return self._kept.get(request)
+        while self.kept and (len(self.kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
+            self._drop(next(iter(self.kept)))
 
     def newest_first(self) -> Iterator[tuple[GatewayRequest, KeptAnswer]]:
         """All of them with their questions."""
-        return reversed(self._kept.items())
+        return reversed(self.kept.items())
 
     def _drop(self, request: GatewayRequest) -> None:
-        kept = self._kept.pop(request, None)
+        kept = self.kept.pop(request, None)
         if kept is not None:
             self._bytes -= kept.size_bytes
 
@@ -176,7 +174,7 @@ class ReadCache:
         """The best that can be said without the store: the answer to the very same question if there was one, else
         what this viewer was shown or stored before and matches; and before these the later writes that match."""
         overlay = self._overlay(queued)
-        viewer = (request.project.id, request.session_id)
+        viewer = viewer_in(request.project, request.session_id)
         kept = self._kept(request)
         exact = None if kept is None else _overlaid(request, kept, overlay, viewer)
         if kept is not None and isinstance(exact, Recalled):
@@ -228,7 +226,7 @@ class ReadCache:
         return Overlay(self._changes.numbered(), queued)
 
     def _kept(self, request: GatewayRequest) -> KeptAnswer | None:
-        kept = self._answers.get(request)
+        kept = self._answers.kept.get(request)
         return kept if kept is not None and self._changes.knows_all_since(kept.since) else None
 
     def _for(self, viewer: Viewer) -> Iterator[KeptAnswer]:
@@ -250,7 +248,7 @@ class ReadCache:
 
 def viewer_of(request: GatewayRequest) -> Viewer | None:
     """For whom a question is asked; None when its answer is not to be kept."""
-    return (request.project.id, request.session_id) if isinstance(request, _KEPT) else None
+    return viewer_in(request.project, request.session_id) if isinstance(request, _KEPT) else None
 
 
 def memories_of(reply: ToGateway) -> tuple[RecalledMemory, ...]:
@@ -329,6 +327,7 @@ def passes(memory: RecalledMemory, request: Recall) -> bool:
         and (request.after is None or memory.happened_at >= request.after)
         and (request.before is None or memory.happened_at <= request.before)
         and (request.include_forgotten or not memory.forgotten)
+        and not (request.valid_only and (memory.expired or has_ended(memory.valid_until, time.time())))
     )
 
 

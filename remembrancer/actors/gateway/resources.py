@@ -442,7 +442,7 @@ class Resources:
         asked, story = await self._ask(question, received_at, SessionDescription)
         is_part = story is None
         if story is None:
-            story = known_story(self._access.made(caller.project.id, caller.session_id), caller.session_id)
+            story = known_story(self._access.made(caller.project, caller.session_id), caller.session_id)
         text = session_summary(
             caller.session_id,
             story.started_at or caller.started_at,
@@ -458,7 +458,7 @@ class Resources:
         asked, found = await self._ask(question, received_at, GraphFound)
         is_part = found is None
         if found is None:
-            found = known_graph(self._access.made(caller.project.id, caller.session_id), MOST_CONNECTED)
+            found = known_graph(self._access.made(caller.project, caller.session_id), MOST_CONNECTED)
         return self._markdown(GRAPH, knowledge_graph(found, is_part=is_part), asked)
 
     async def _preferences(self, caller: Caller, received_at: float) -> Content:
@@ -466,7 +466,7 @@ class Resources:
         asked, gathered = await self._ask(question, received_at, ContextGathered)
         is_part = gathered is None
         if gathered is None:
-            known = self._access.known(caller.project.id, caller.session_id)
+            known = self._access.known(caller.project, caller.session_id)
             memories = [memory for memory in known if memory.scope == "user"][:PREFERENCES_SHOWN]
         else:
             memories = [memory for section in gathered.sections for memory in section.memories]

@@ -47,7 +47,7 @@ class Attendance:
         """A connection belongs to a session from now on. Whether it is its first."""
         place = (project.id, session_id)
         self._places[connection] = place
-        self._projects.setdefault(project.id, project)
+        self._projects.setdefault(project.id, ProjectRef(project.id, project.path))
         there = self._connections.setdefault(place, set())
         there.add(connection)
         return len(there) == 1

@@ -19,7 +19,7 @@ import anyio.abc
 import msgspec
 
 from remembrancer.actors.gateway.events import Events
-from remembrancer.actors.gateway.overlay import asker_of
+from remembrancer.actors.gateway.overlay import asker_of, viewer_in
 from remembrancer.actors.gateway.read_cache import PreparedAnswers, ReadCache
 from remembrancer.actors.gateway.store_link import StoreLink
 from remembrancer.actors.gateway.write_queue import USER_LANE, Drain, WriteQueue
@@ -187,6 +187,7 @@ class StoreAccess:
         """Delete a memory for good: in the write queue, in the store, and in what is kept of answers here."""
         change = operation.change
         assert isinstance(change, EraseMemory)
+        await self._require_store(self._clock() + ERASE_S)  # what is queued is not let go for nothing
         was_queued = await self._queue.erase(change.memory_id)
         change = msgspec.structs.replace(change, was_queued=was_queued)
         reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
@@ -283,25 +284,24 @@ class StoreAccess:
             RemembrancerError: it refuses the request, and why.
         """
         until = self._clock() + timeout_s
-        if not await self._is_store_there(until):
-            raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
+        await self._require_store(until)
         await self._catch_up(request, until)
         try:
             return await self._link.request(request, self._left_s(until), is_long=True)
         except (PeerUnavailable, PeerLost) as error:
             raise MemoryUnavailable("the store went away meanwhile: call again in a moment") from error
 
-    def known(self, project_id: str, session_id: str) -> list[RecalledMemory]:
+    def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
         """What that session may see of recent and queued writes, then what it was shown last."""
-        return self._cache.known((project_id, session_id), self._queue.mirrored())
+        return self._cache.known(viewer_in(project, session_id), self._queue.mirrored())
 
-    def made(self, project_id: str, session_id: str) -> list[PortableMemory]:
+    def made(self, project: ProjectRef, session_id: str) -> list[PortableMemory]:
         """The memories that recent and queued writes made and that session may see, whole, oldest first."""
-        return self._cache.made((project_id, session_id), self._queue.mirrored())
+        return self._cache.made(viewer_in(project, session_id), self._queue.mirrored())
 
     def look_for(self, request: GetMemory) -> Known | None:
         """One memory, forgotten or not, so far as it is known here and the session may see it."""
-        viewer = (request.project.id, request.session_id)
+        viewer = viewer_in(request.project, request.session_id)
         followed = self._cache.follow(viewer, request.memory_id, self._queue.mirrored())
         if followed is None or followed.unknown_from is None:
             return None if followed is None else Known(followed.memory)
@@ -342,6 +342,10 @@ class StoreAccess:
             return Away(asked=isinstance(error, DeadlineExceeded))
         self._cache.put(request, reply, mark, self._clock())
         return reply
+
+    async def _require_store(self, until: float) -> None:
+        if not await self._is_store_there(until):
+            raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
 
     async def _is_store_there(self, until: float) -> bool:
         if self._link.usable or self._link.state != "reconnecting":

@@ -25,7 +25,7 @@ from remembrancer.actors.store.read_handlers import ReadHandlers, total_counts
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
 from remembrancer.actors.store.requests import Dispatcher, Listener, LoadGate
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
-from remembrancer.actors.store.vectors.index_manager import IndexManager, open_chroma
+from remembrancer.actors.store.vectors.index_manager import IndexManager
 from remembrancer.actors.store.write_handlers import WriteHandlers
 from remembrancer.config.reading import KNOWN_DIMENSIONS
 from remembrancer.config.settings import maintenance_rules, model_choices, promotion_rules
@@ -93,7 +93,9 @@ class StoreActor(Actor):
             session_limit=settings.max_memories_per_session,
             on_open=self._file_opened,
         )
-        self._index = IndexManager(partial(open_chroma, paths.vectors), self._committer, busy=self._is_busy)
+        self._index = IndexManager(
+            paths.vectors, self._committer, exact_up_to=settings.exact_search_passages, busy=self._is_busy
+        )
         self._scheduler = EmbeddingScheduler(
             self._files,
             self._committer,
@@ -212,6 +214,7 @@ class StoreActor(Actor):
         self._file_handlers.drain()
         self._background.cancel()
         await self._count_accesses()
+        await self._index.note_compared()
         await asyncio.to_thread(self._committer.close)
         await self._index.flush_all()
         await self._index.aclose()

@@ -40,6 +40,8 @@ class FileMemories:
         self.prune_models = index.prune_models
         self.passages = index.passages
         self.is_embedded = index.is_embedded
+        self.compared = index.compared
+        self.note_compared = index.note_compared
         self.frequencies = index.frequencies
         self.words_in = index.words_in
 

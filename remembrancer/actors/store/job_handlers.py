@@ -173,6 +173,8 @@ class JobHandlers:
         """
         if isinstance(request, Reflect) and request.about != request.session_id:
             raise InvalidInput("a session can have its own memories consolidated, and no other's", field="session_id")
+        if isinstance(request, Reflect) and not request.project.sees_user:
+            raise InvalidInput("a reflection looks at the user's memories too, and they are not for this token")
         if self._refusal is not None:
             raise ConsolidatorUnavailable(self._refusal)
         job_id, awaited = self._join(request)

@@ -279,6 +279,7 @@ class MemoryFiles:
 Target = Records | Move | NoteFiles
 """What an operation is given to."""
 Answer = Applied | RemembrancerError
+NOT_THE_USERS: Final = InvalidInput("the user's memories are not for this token: use scope project or session")
 
 
 def _has(records: Records, memory_id: str) -> bool:
@@ -310,7 +311,8 @@ async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answ
             await files.project(operation.project)
         except RemembrancerError as error:  # the project's trouble is none of the user's memories
             memory_id = memory_id_of(operation.change)
-            return error if memory_id is None or files.user.number_of(memory_id) is None else files.user
+            is_users = memory_id is not None and operation.project.sees_user and _has(files.user, memory_id)
+            return files.user if is_users else error
     return _target(files, operation)
 
 
@@ -346,6 +348,11 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
 
 def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
     found = _place(files, operation)
+    if not operation.project.sees_user and (found is files.user or isinstance(found, Move)):
+        memory_id, project = memory_id_of(operation.change) or "", files.open_project(operation.project)
+        is_new = isinstance(operation.change, StoreMemory | ApplyRun | UndoRun)
+        is_seen = is_new or (project is not None and project.portable(memory_id, operation.session_id) is not None)
+        return NOT_THE_USERS if is_seen else unknown_memory(memory_id)
     return found.error if isinstance(found, UnusableRecords) else found
 
 

@@ -42,6 +42,7 @@ from remembrancer.memory.notes import MAX_FILE_BYTES, edited
 from remembrancer.memory.text import shown
 from remembrancer.protocol.errors import (
     DiskUnavailable,
+    InternalError,
     InvalidInput,
     MemoryUnavailable,
     RemembrancerError,
@@ -87,11 +88,17 @@ class NoteFiles:
         """As `apply`, on the thread. What is not written in time gets an error, and may still be written, once."""
         work = asyncio.get_running_loop().run_in_executor(self._thread, self.apply, operations)
         done, _ = await asyncio.wait([work], timeout=WRITE_S)
-        if done:
+        error: RemembrancerError
+        if not done:
+            work.cancel()  # if it has not been begun
+            message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
+            error = DiskUnavailable(message)
+        elif (failure := work.exception()) is not None:
+            logger.error("notes could not be written", exc_info=failure)
+            error = InternalError("the store failed on this note: see store.log")
+        else:
             return work.result()
-        work.cancel()  # if it has not been begun
-        message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
-        return [Outcome(DiskUnavailable(message))] * len(operations)
+        return [Outcome(error)] * len(operations)
 
     def settle_soon(self) -> None:
         """As `settle`, on the thread."""

@@ -22,7 +22,7 @@ import msgspec
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.records.contract import MemoryRecord, Records, Vectors
+from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -53,7 +53,6 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GetMemory,
     GraphFound,
-    LinkedMemory,
     LinksFound,
     Listed,
     ListedMemory,
@@ -279,14 +278,25 @@ class ReadHandlers:
         return shown
 
     async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
+        end = request.offset + request.limit
+
+        def key(memory: ListedMemory) -> tuple[float, float, str]:
+            if request.order == "valid":
+                return 0.0, memory.valid_since, memory.id
+            return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
+
         def listed(files: Sequence[Records]) -> Listed:
-            found: list[MemoryRecord] = []
-            for records in files:
-                numbers = records.top(request.filters, request.order, request.limit)
-                found += records.load(numbers, request.filters).values()
-            is_important = request.order == "important"
-            found.sort(key=lambda each: (each.importance if is_important else 0.0, each.happened_at), reverse=True)
-            return Listed(tuple(ListedMemory(**each.listed()) for each in found[: request.limit]))
+            if request.valid_at is not None and request.as_of is not None:
+                known = request.session_id, request.project.id, request.valid_at, request.as_of, end
+                found = [each for records in files for each in records.known_as_of(*known)]
+                return Listed(tuple(sorted(found, key=key, reverse=True)[request.offset : end]))
+            tops = [(records, records.top(request.filters, request.order, end)) for records in files]
+            begin = request.offset
+            if sum(bool(numbers) for _, numbers in tops) == 1:  # nothing to merge it with: the page alone is read
+                begin, tops = 0, [(records, numbers[request.offset :]) for records, numbers in tops]
+            loaded = [each for records, numbers in tops for each in records.load(numbers, request.filters).values()]
+            loaded.sort(key=key, reverse=True)
+            return Listed(tuple(ListedMemory(**each.listed()) for each in loaded[begin : begin + request.limit]))
 
         scopes = request.scopes or ("session", "project", "user")
         of_project = not {"session", "project"}.isdisjoint(scopes)
@@ -297,25 +307,30 @@ class ReadHandlers:
         async def follow(files: Sequence[Records]) -> LinksFound:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
             by_file = await self._read(lambda: [records.follow(*wanted) for records in files])
-            found: list[LinkedMemory] = []
-            for records, its in zip(files, by_file, strict=True):
-                seen = self._touched[records.name, request.session_id]
-                if not request.counts_accesses:
-                    found += its.values()
-                    continue
-                seen += its
-                unwritten = Counter(seen)
-                found += [
-                    msgspec.structs.replace(
-                        each, access_count=each.access_count + unwritten[number], last_accessed_at=now
-                    )
-                    for number, each in its.items()
-                ]
+            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
+            found = [
+                (each, records.name, number)
+                for records, its in zip(files, by_file, strict=True)
+                for number, each in its.items()
+            ]
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
-            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
-            found.sort(key=lambda each: (each.distance, asked.get(each.id, 0)))
-            return LinksFound(tuple(found[: request.limit]), more=len(found) > request.limit)
+            found.sort(key=lambda item: (item[0].distance, asked.get(item[0].id, 0)))
+            lengths = itertools.accumulate(len(each.content) for each, _, _ in found)
+            fits = [request.characters is None or length <= request.characters for length in lengths]
+            shown = found[: max(1, min(request.limit, sum(fits)))]
+            memories = [each for each, _, _ in shown]
+            if request.counts_accesses:
+                for _, name, number in shown:
+                    self._touched[name, request.session_id].append(number)
+                unwritten = {each.name: Counter(self._touched[each.name, request.session_id]) for each in files}
+                memories = [
+                    msgspec.structs.replace(
+                        each, access_count=each.access_count + unwritten[name][number], last_accessed_at=now
+                    )
+                    for each, name, number in shown
+                ]
+            return LinksFound(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
         with self._gate.serving():
@@ -479,8 +494,8 @@ class Readable(NamedTuple):
 async def readable(
     files: MemoryFiles, project: ProjectRef, *, of_project: bool = True, of_user: bool = True
 ) -> Readable:
-    """The user's file, and the project's if it has one: to ask makes none."""
-    found = (files.user,) if of_user else ()
+    """The user's file, for whom that is, and the project's if it has one: to ask makes none."""
+    found = (files.user,) if of_user and project.sees_user else ()
     if not of_project or not files.exists(project):
         return Readable(found, files.note_unusable)
     try:

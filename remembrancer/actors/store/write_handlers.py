@@ -227,7 +227,7 @@ class WriteHandlers:
 
     def _moved_from(self, target: Target, operation: Operation, reply: Answer) -> Target | None:
         """Where to try again: the memory was moved between the look for it and the commit. None: it was not."""
-        if not isinstance(reply, NotFound) or target is self._files.user:
+        if not isinstance(reply, NotFound) or target is self._files.user or not operation.project.sees_user:
             return None
         memory_id = memory_id_of(operation.change)
         try:

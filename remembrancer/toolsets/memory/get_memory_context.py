@@ -58,7 +58,7 @@ async def get_memory_context(call: Call, arguments: GetMemoryContextArguments) -
     is_away = reply is None or asked.from_cache
     sections: Sequence[ContextSection] = () if reply is None else reply.sections
     if is_away:
-        known = service.known(caller.project.id, caller.session_id)
+        known = service.known(caller.project, caller.session_id)
         sections = await anyio.to_thread.run_sync(known_sections, request, sections, known)
         if reply is None and asked.away is not None and any(section.memories for section in sections):
             notices = (service.explain(asked.away, KNOWN),)

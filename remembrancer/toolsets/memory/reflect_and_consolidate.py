@@ -97,7 +97,8 @@ async def _undo(call: Call, run_id: str) -> Answer:
         written.append(await call.submit(UndoRun(run_id, "project")))
     except NotFound as error:  # the store knows nothing of the tool's arguments
         unknown = NotFound(error.message, field="undo")
-    written.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
+    if call.caller.project.sees_user:
+        written.append(await call.submit(UndoRun(run_id, "user", if_there=True), part=" user"))
     results = [each.result for each in written if isinstance(each.result, UndoneResult)]
     found = [result for result in results if result.found]
     if found:

@@ -72,6 +72,14 @@ class SqlitePassages:
         with self._file.transaction() as connection:
             _link_similar(connection, links, now)
 
+    def compared(self, model: str) -> int:
+        rows = self._file.read("SELECT compared FROM embedded WHERE model = ?", (model,))
+        return rows[0][0] if rows else 0
+
+    def note_compared(self, model: str, number: int) -> None:
+        with self._file.transaction() as connection:
+            connection.execute("UPDATE embedded SET compared = ? WHERE model = ?", (number, model))
+
     def passages(self, wanted: PassageFilter) -> PassageVectors:
         clauses: list[str] = []
         arguments: list[object] = []

@@ -1,4 +1,7 @@
-"""Manages the vector index: opens it beside the work, makes it agree with the records, mends it when it breaks.
+"""Manages the vector indexes: opens them beside the work, makes them agree with the records, mends what breaks.
+
+A file of some thousand passages is held in memory and searched exactly. That is quicker and finds more than an index on
+disk, which is opened when there is a file that is larger, and for the larger ones alone.
 
 All upkeep runs on one thread of its own. Whatever the index does, the records are untouched and keyword search goes on.
 """
@@ -17,8 +20,14 @@ from typing import Final, TypeVar
 import anyio
 
 from remembrancer.actors.store.committer import Committer
-from remembrancer.actors.store.records.contract import EmbeddedTexts, PassageFilter, SavedEmbeddings
-from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageIndex, VectorIndex
+from remembrancer.actors.store.records.contract import EmbeddedTexts, SavedEmbeddings
+from remembrancer.actors.store.vectors.passage_index import (
+    Collection,
+    ExactCollection,
+    IndexLost,
+    PassageIndex,
+    VectorIndex,
+)
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.errors import RemembrancerError
@@ -28,6 +37,10 @@ CHECK_INTERVAL_S: Final = 2.0
 """How often the folder is looked at: a deleted one is noticed and made again so soon."""
 LAST_FLUSH_S: Final = 0.5
 """A stop is granted little more than a second, and thousands of passages may take longer than that."""
+NOTED_EVERY: Final = 64
+"""After so many passages it is noted how far comparing has come: a crash has them compared again."""
+LARGE_FILES_HELD: Final = 10
+"""Files of the largest size that is held in memory, and as many smaller ones as are no more together."""
 RETRY_S: Final = 2.0
 """Before an index is made again that could not be: a full disk, say."""
 
@@ -37,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 def open_chroma(folder: Path) -> VectorIndex:
     """The index of a home; what is broken is thrown away, since the records can fill it again."""
-    from remembrancer.actors.store.vectors.chroma_index import ChromaIndex  # half a second of imports: not on the loop
+    from remembrancer.actors.store.vectors.chroma_index import ChromaIndex  # of 60 MB: not on the loop
 
     try:
         return ChromaIndex(folder)
@@ -49,16 +62,23 @@ def open_chroma(folder: Path) -> VectorIndex:
 
 
 class IndexManager:
-    """The indexes of all open files under each model. `busy` says whether embedding has work to do."""
+    """The indexes of all open files under each model. `busy` says whether embedding has work to do.
+
+    `folder` is for the index on disk; a file of no more than `exact_up_to` passages is searched without it (0: none).
+    """
 
     def __init__(
         self,
-        open_index: Callable[[], VectorIndex],
+        folder: Path,
         committer: Committer,
         *,
+        exact_up_to: int,
         busy: Callable[[], bool],
+        open_index: Callable[[Path], VectorIndex] = open_chroma,
     ) -> None:
+        self._folder = folder
         self._open_index = open_index
+        self._exact_up_to = exact_up_to
         self._committer = committer
         self._busy = busy
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
@@ -80,7 +100,7 @@ class IndexManager:
 
     def is_whole(self, model: str | None) -> bool:
         """Whether every open file can be searched whole by that model's vectors."""
-        return self._index is not None and all(file.ready for file in self._files.values() if file.model == model)
+        return all(file.attached for file in self._files.values() if file.model == model)
 
     def searchable(self, name: str, model: str | None = None) -> PassageIndex | None:
         """The passages of a file (None: of the active model), when all of them can be found."""
@@ -161,6 +181,7 @@ class IndexManager:
                 if not self._closing:
                     self.error = f"the vector index failed and is being made again: {error!r}"
                     logger.warning("the vector index failed", exc_info=True)
+                    self._trouble = True
                     await self._begin_anew()
             if self._closing:
                 return
@@ -180,8 +201,8 @@ class IndexManager:
 
         `read` runs work on a thread of the readers.
         """
-        index, identity = self._index, self._identity
-        if index is None or identity is None or time.monotonic() < self._not_before:
+        identity = self._identity
+        if identity is None or time.monotonic() < self._not_before:
             return
         settled, began = self._settled(files()), time.monotonic()
         state = (settled, identity, revision())
@@ -189,8 +210,9 @@ class IndexManager:
             return
         figures = []
         for records in files():
-            if records.name in settled:
-                figures.append(await read(partial(_compare, records, index, identity)))
+            file = self.searchable(records.name)
+            if file is not None and records.name in settled:
+                figures.append(await read(partial(_compare, file)))
             else:
                 figures.append(IndexFigures(records.name, 0, 0, ready=False))
         self._not_before = time.monotonic() + (time.monotonic() - began) / COUNTING_SHARE
@@ -202,6 +224,11 @@ class IndexManager:
         found = [(records.name, self.searchable(records.name)) for records in files]
         return frozenset(name for name, file in found if file and file.attached and not file.has_work)
 
+    async def note_compared(self) -> None:
+        """Let the next start know what has been compared."""
+        for file in list(self._files.values()):
+            await self._note_compared(file, 1)
+
     async def flush_all(self) -> None:
         """Move into the index what can be moved in `LAST_FLUSH_S`, before a stop. The next start misses the rest."""
         self._closing = True
@@ -210,7 +237,7 @@ class IndexManager:
             file.stop()
         last = anyio.current_time() + LAST_FLUSH_S
         for file in files:
-            while file.attached and anyio.current_time() < last and await self._on_thread(file.flush):
+            while self._is_on_disk(file) and anyio.current_time() < last and await self._on_thread(file.flush):
                 pass
 
     async def aclose(self) -> None:
@@ -223,31 +250,30 @@ class IndexManager:
         self._thread.shutdown(wait=False)
 
     async def _tend(self) -> None:
-        if self._index is None:
-            self._index = await self._on_thread(self._open_index)
-            logger.info("the vector index is open")
-        is_intact = await self._on_thread(self._index.is_intact)
+        is_intact = self._index is None or await self._on_thread(self._index.is_intact)
         if not is_intact or any(file.lost for file in self._files.values()):
             why = "cannot be searched" if is_intact else "has vanished from the disk"
             logger.warning("the vector index is made again", extra={"reason": why})
             await self._begin_anew()
         for file in list(self._files.values()):
-            if self._index is None or self._files.get((file.records.name, file.model)) is not file:
-                continue  # lost again, or of a model that is not needed any more
+            if self._files.get((file.records.name, file.model)) is not file:
+                continue  # of a model that is not needed any more
             try:
-                await self._tend_file(file, self._index, self._models[file.model].dimensions)
+                await self._tend_file(file)
             except RemembrancerError as error:
                 logger.warning("a file waits", extra={"file": file.records.name, "reason": error.message})
                 self._trouble = True
         if self._unpruned and self._index is not None:
             self._unpruned = False
-            await self._on_thread(partial(self._index.prune, list(self._models)))
+            needed = tuple(f".{model}" for model in self._models)
+            await self._on_thread(partial(self._index.prune, lambda name: name.endswith(needed)))
         self.error = None
 
-    async def _tend_file(self, file: PassageIndex, index: VectorIndex, dimensions: int) -> None:
-        if not file.attached:
+    async def _tend_file(self, file: PassageIndex) -> None:
+        if not file.attached or (file.is_exact and file.size > self._exact_up_to):
             name = f"{file.records.name}.{file.model}"
-            differed = await self._on_thread(lambda: file.reconcile(index.collection(name, dimensions)))
+            collection = await self._on_thread(partial(self._collection_of, file, name))
+            differed = await self._on_thread(partial(file.reconcile, collection))
             logger.info("vector collection compared", extra={"collection": name, "mended_passages": differed})
         # Not attached even now, if the store is stopping.
         if file.attached and (file.must_flush or (file.has_work and not self._busy())):
@@ -264,10 +290,36 @@ class IndexManager:
             )
             if links:
                 await self._committer.run(lambda: file.records.link_similar(links))
+            await self._note_compared(file, NOTED_EVERY)
+
+    async def _note_compared(self, file: PassageIndex, least: int) -> None:
+        """Keep in the records how far comparing has come, if that is at least so many passages further."""
+        compared = file.compared
+        if file.noted is not None and file.records.links_duplicates and compared - file.noted >= least:
+            await self._committer.run(lambda: file.records.note_compared(file.model, compared))
+            file.noted = compared
+
+    def _is_on_disk(self, file: PassageIndex) -> bool:
+        return file.attached and not file.is_exact
+
+    def _collection_of(self, file: PassageIndex, name: str) -> Collection:
+        """The collection for a file, in memory or on disk. On the upkeep's thread. Raises `IndexLost`."""
+        held = sum(each.size for each in self._files.values() if each.is_exact and each is not file)
+        is_small = 0 < self._exact_up_to >= file.size and held <= LARGE_FILES_HELD * self._exact_up_to
+        if self._index is None and (not is_small or self._folder.is_dir()):
+            self._index = self._open_index(self._folder)
+            logger.info("the vector index is open")
+        if not is_small:
+            assert self._index is not None
+            return self._index.collection(name, self._models[file.model].dimensions)
+        if self._index is not None:
+            self._index.prune(lambda each: each != name)  # from when it was larger: nothing erased may stay there
+        return ExactCollection()
 
     async def _begin_anew(self) -> None:
         for file in self._files.values():
-            file.detach()
+            if not file.is_exact:
+                file.detach()
         index, self._index = self._index, None
         try:
             if index is not None:
@@ -287,12 +339,11 @@ COUNTING_SHARE: Final = 0.05
 """The share of the time that counting may take: a large index is counted less often."""
 
 
-def _compare(records: EmbeddedTexts, index: VectorIndex, identity: ModelIdentity) -> IndexFigures:
+def _compare(file: PassageIndex) -> IndexFigures:
     """Count the passages of one file in the records and in its collection."""
     try:
-        indexed = index.collection(f"{records.name}.{identity.key}", identity.dimensions).count()
-        recorded = len(records.passages(PassageFilter(identity.key, vectors=False)).numbers)
+        recorded, indexed = file.count()
     except (IndexLost, RemembrancerError) as error:
-        logger.warning("the index was not counted", extra={"file": records.name, "reason": str(error)})
-        return IndexFigures(records.name, 0, 0, ready=False)
-    return IndexFigures(records.name, recorded, indexed, ready=True)
+        logger.warning("the index was not counted", extra={"file": file.records.name, "reason": str(error)})
+        return IndexFigures(file.records.name, 0, 0, ready=False)
+    return IndexFigures(file.records.name, recorded, indexed, ready=True)

@@ -1,0 +1,372 @@
+"""A gateway on another host, as the bridge sees it: one end of a socket pair, behind which lines become HTTP requests.
+
+Standard library only. The other end breaks whenever the way to the host does, and the bridge then says again what has
+no answer, as it does to a gateway here; every request carries the bridge's own id, by which what was done is known.
+"""
+
+# ruff: noqa: PTH123
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from urllib.parse import quote, urlsplit
+
+from remembrancer import __version__
+from remembrancer.actors.bridge.replay import HANDSHAKE, error_line
+from remembrancer.protocol.gateway_link import (
+    CONTROL,
+    END,
+    INVALID,
+    INVALID_REQUEST,
+    REFUSED,
+    REPLAY_ID,
+    UNAVAILABLE,
+    WELCOME,
+    split_stamp,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+CONNECT_S = 5.0
+ANSWER_S = 150.0
+"""How long a connection may be silent while an answer is awaited: longer than the longest budget of a tool."""
+LISTEN_S = 60.0
+"""The same for the stream of events, on which the server says every 15 s that it is there."""
+UNREACHABLE_S = 3.0
+"""For so long a host that was never reached is tried again before the client is told. One that has gone away is
+expected back: requests wait for it as long as they may."""
+IDLE_S = 4.0
+"""An idle connection is used again within this time: the server closes it after five seconds."""
+GOODBYE_S = 1.0
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""What the protocol of 2026-07-28 wants repeated in a header, by method."""
+VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+
+
+class MendError(Exception):
+    """What a person has to mend: the address, the token, the certificate."""
+
+
+class LostError(Exception):
+    """The way to the host, or the session there, is gone: begin anew."""
+
+
+class RemoteGateway:
+    """Stands where a `Starter` does: there is nothing here that could be started."""
+
+    failure: str | None = None
+    is_lasting = False
+
+    def __init__(
+        self, url: str, identity: str, *, token_file: str | None, ca_file: str | None, project: str, toolsets: str
+    ) -> None:
+        """Raises `ValueError`, which says why, for what cannot be used."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query:
+            raise ValueError(f"--url wants http(s)://HOST[:PORT]/mcp, not {url[:200]!a}")
+        self.url = url
+        self.host, self.port = parts.hostname, parts.port
+        self.path = (parts.path if parts.path not in ("", "/") else "/mcp") + (
+            f"?project={quote(project)}" if project else ""
+        )
+        self.tls: ssl.SSLContext | None = None
+        if parts.scheme == "https":
+            try:
+                self.tls = ssl.create_default_context(cafile=ca_file)
+            except OSError as error:
+                raise ValueError(f"--ca-file {ca_file} cannot be used: {error}") from error
+        self._token_file = token_file
+        self._fixed = {
+            "Accept": "application/json, text/event-stream",
+            "Content-Type": "application/json",
+            "User-Agent": f"remembrancer/{__version__}",
+            "X-Remembrancer-Bridge": identity,
+            **({"X-Remembrancer-Toolsets": toolsets} if toolsets else {}),
+        }
+        self.read_token()
+        self.session: dict[str, str] = {}
+        """The headers that name the session there; empty: there is none."""
+        self.last_event = ""
+        self.was_reached = False
+        self.sought_since = time.monotonic()
+
+    def read_token(self) -> dict[str, str]:
+        """The headers of every request. The token is read each time: it may have been renewed."""
+        if self._token_file is None:
+            return self._fixed
+        try:
+            with open(self._token_file, encoding="ascii") as file:
+                token = file.read().strip()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"--token-file {self._token_file} cannot be read: {error}") from error
+        if not token or any(character.isspace() for character in token):
+            raise ValueError(f"--token-file {self._token_file} has no token: it wants one line, as printed")
+        return {**self._fixed, "Authorization": f"Bearer {token}"}
+
+    def dial(self) -> socket.socket:
+        """A new way to the host: lines as on the socket of a gateway here."""
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        threading.Thread(target=_Way(self, theirs).run, daemon=True).start()
+        return ours
+
+    def tend(self, now: float) -> None:
+        """Nothing is started from here."""
+
+    def connected(self) -> None:
+        """The host has answered."""
+
+    def refused(self, reason: str, now: float) -> None:
+        """The bridge has told its client."""
+
+    def reap(self) -> None:
+        """There is no child."""
+
+    def finish(self) -> None:
+        """The client has gone: so does the session."""
+        if self.session:
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                line = self.connect(GOODBYE_S)
+                line.request("DELETE", self.path, headers={**self.read_token(), **self.session})
+                line.getresponse().read()
+
+    def connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        """A new connection. Raises `OSError`."""
+        line: http.client.HTTPConnection
+        if self.tls is not None:
+            line = http.client.HTTPSConnection(self.host, self.port, timeout=timeout_s, context=self.tls)
+        else:
+            line = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        line.connect()
+        line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return line
+
+
+class _Way:
+    """One end of a socket pair until something breaks."""
+
+    def __init__(self, remote: RemoteGateway, end: socket.socket) -> None:
+        self._remote = remote
+        self._end = end
+        self._saying = threading.Lock()
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
+        self._is_open = True
+
+    def run(self) -> None:
+        """Read what the bridge says until it, or the way, ends."""
+        with self._end.makefile("rb") as lines, self._ending_well():
+            lines.readline()  # the hello: what the host needs of it is in the headers
+            for line in lines:
+                if not line.startswith(CONTROL):
+                    self._forward(split_stamp(line.rstrip(b"\n"))[1])
+                elif line.rstrip() == END:
+                    return
+
+    @contextlib.contextmanager
+    def _ending_well(self) -> Iterator[None]:
+        """Whatever happens, the bridge is told, and sees an end."""
+        remote = self._remote
+        try:
+            yield
+        except ssl.SSLCertVerificationError as error:
+            why = f"the certificate of {remote.host} is not trusted ({error.verify_message}): --ca-file names your own"
+            self._say(INVALID + _sentence(why) + b"\n" + REFUSED + _sentence(why))
+        except (MendError, ValueError) as error:
+            self._say(INVALID + _sentence(error) + b"\n" + REFUSED + _sentence(error))
+        except (OSError, http.client.HTTPException) as error:
+            if not remote.was_reached and time.monotonic() - remote.sought_since >= UNREACHABLE_S:
+                self._say(REFUSED + _sentence(f"{remote.url} cannot be reached: {error or type(error).__name__}"))
+        except LostError:
+            pass
+        finally:
+            self._is_open = False
+            with contextlib.suppress(OSError):
+                self._end.shutdown(socket.SHUT_RDWR)
+
+    def _say(self, line: bytes) -> None:
+        with self._saying, contextlib.suppress(OSError):
+            if self._is_open:
+                self._end.sendall(line.replace(b"\r", b" ") + b"\n")
+
+    def _forward(self, text: bytes) -> None:
+        message = json.loads(text)
+        method, asked = message.get("method"), message.get("id")
+        if method == HANDSHAKE:
+            if str(asked).startswith(REPLAY_ID) and self._remote.session:
+                return  # the session goes on, whatever gateway is there now
+            self._remote.session, self._remote.last_event = {}, ""
+        line, is_used = self._send(text, message)
+        if asked is None or method is None or method == HANDSHAKE:
+            self._take(line, text, message, is_used=is_used)
+            if method == "notifications/initialized" and self._remote.session:
+                threading.Thread(target=self._listen, daemon=True).start()
+        else:
+
+            def take() -> None:
+                with self._ending_well_if_broken():
+                    self._take(line, text, message, is_used=is_used)
+
+            threading.Thread(target=take, daemon=True).start()
+
+    @contextlib.contextmanager
+    def _ending_well_if_broken(self) -> Iterator[None]:
+        """In a thread of its own: what goes well leaves the way open."""
+        try:
+            yield
+        except Exception as error:
+            with self._ending_well():
+                raise error
+
+    def _send(self, text: bytes, message: dict[str, Any]) -> tuple[http.client.HTTPConnection, bool]:
+        """The connection that a request went out on, and whether it had been used before."""
+        while self._idle:
+            since, line = self._idle.pop()
+            if time.monotonic() - since < IDLE_S:
+                with contextlib.suppress(OSError, http.client.HTTPException):
+                    line.request("POST", self._remote.path, text, self._headers(message))
+                    return line, True
+            line.close()
+        return self._send_anew(text, message), False
+
+    def _send_anew(self, text: bytes, message: dict[str, Any]) -> http.client.HTTPConnection:
+        line = self._remote.connect(CONNECT_S)
+        line.sock.settimeout(ANSWER_S)
+        line.request("POST", self._remote.path, text, self._headers(message))
+        return line
+
+    def _headers(self, message: dict[str, Any]) -> dict[str, str]:
+        headers = {**self._remote.read_token(), **self._remote.session}
+        params = message.get("params")
+        meta = params.get("_meta") if isinstance(params, dict) else None
+        version = meta.get(VERSION_KEY) if isinstance(meta, dict) else None
+        if not self._remote.session and isinstance(version, str) and message.get("method"):
+            headers |= {"MCP-Protocol-Version": _header(version), "Mcp-Method": _header(message["method"])}
+            name = params.get(NAMED.get(message["method"], "")) if isinstance(params, dict) else None
+            if isinstance(name, str):
+                headers["Mcp-Name"] = _header(name)
+        return headers
+
+    def _take(self, line: http.client.HTTPConnection, text: bytes, message: dict[str, Any], *, is_used: bool) -> None:
+        """Tell the bridge what the host answers."""
+        try:
+            response = line.getresponse()
+        except (ConnectionError, http.client.BadStatusLine):
+            line.close()
+            if not is_used:
+                raise
+            line = self._send_anew(text, message)  # the host had let go of the connection
+            response = line.getresponse()
+        with contextlib.closing(response):
+            if response.status in (200, 202, 204):
+                self._is_answered()
+                self._pass_on(response, message)
+            else:
+                self._explain(response, message)
+        if not line.sock or response.will_close:
+            line.close()
+        else:
+            self._idle.append((time.monotonic(), line))
+
+    def _is_answered(self) -> None:
+        self._remote.was_reached = True
+        self._say(WELCOME + b"{}")
+
+    def _pass_on(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
+        is_stream = response.getheader("Content-Type", "").startswith("text/event-stream")
+        for _, answer in _events(response) if is_stream else (("", response.read()),):
+            if answer.strip():
+                self._note_session(response, message, answer)
+                self._say(answer.replace(b"\n", b" "))
+
+    def _note_session(self, response: http.client.HTTPResponse, message: dict[str, Any], answer: bytes) -> None:
+        if message.get("method") not in (HANDSHAKE, "server/discover"):
+            return
+        try:
+            result = json.loads(answer).get("result", {})
+        except (ValueError, AttributeError):
+            result = None
+        if not isinstance(result, dict):
+            raise MendError(f"what answers at {self._remote.url} does not speak MCP")
+        about = result.get("serverInfo", {"name": "remembrancer"})
+        if result and about.get("name") != "remembrancer":
+            raise MendError(f"what answers at {self._remote.url} is {str(about.get('name'))[:60]!a}, not Remembrancer")
+        made = response.getheader("Mcp-Session-Id")
+        if made and message["method"] == HANDSHAKE:
+            self._remote.session = {
+                "Mcp-Session-Id": made,
+                "MCP-Protocol-Version": str(result.get("protocolVersion", "")),
+            }
+
+    def _explain(self, response: http.client.HTTPResponse, message: dict[str, Any]) -> None:
+        """The host refuses: what that means for the request, or for all of them."""
+        url, status = self._remote.url, response.status
+        try:
+            error = json.loads(response.read())["error"]
+            code, said = int(error["code"]), str(error["message"])
+        except (ValueError, KeyError, TypeError):
+            if status >= 500:
+                raise LostError from None  # a proxy whose server is away
+            raise MendError(f"{url} answers HTTP {status}, and not as Remembrancer does") from None
+        if status in (401, 403, 421):
+            raise MendError(f"{url} refuses ({status}): {said}")
+        if status == 404 and self._remote.session:
+            self._remote.session = {}
+            raise LostError
+        is_busy = status in (408, 429) or status >= 500
+        if message.get("method") and message.get("id") is not None:
+            code = UNAVAILABLE if is_busy else code or INVALID_REQUEST
+            self._say(error_line(message["id"], code, said, retry=is_busy))
+
+    def _listen(self) -> None:
+        """What the host says of its own accord."""
+        with self._ending_well_if_broken():
+            while self._is_open and self._remote.session:
+                headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
+                if self._remote.last_event:
+                    headers["Last-Event-ID"] = self._remote.last_event
+                line = self._remote.connect(CONNECT_S)
+                line.sock.settimeout(LISTEN_S)
+                line.request("GET", self._remote.path, headers=headers)
+                with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
+                    if response.status != 200:
+                        self._explain(response, {})
+                        return
+                    for event, data in _events(response):
+                        self._remote.last_event = event or self._remote.last_event
+                        if data:
+                            self._say(data)
+                raise LostError
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:
+    """Id and data of each event (https://html.spec.whatwg.org/multipage/server-sent-events.html)."""
+    event, data = "", []
+    for line in response:
+        text = line.rstrip(b"\r\n")
+        if text.startswith(b"data:"):
+            data.append(text[5:].removeprefix(b" "))
+        elif text.startswith(b"id:"):
+            event = text[3:].strip().decode("latin-1")
+        elif not text and (data or event):
+            yield event, b" ".join(data)
+            event, data = "", []
+
+
+def _header(value: str) -> str:
+    """A value as a header can have it."""
+    if value.isascii() and value.isprintable() and value.strip() == value and not value.startswith("=?"):
+        return value
+    return f"=?base64?{b64encode(value.encode('utf-8', 'replace')).decode()}?="
+
+
+def _sentence(said: object) -> bytes:
+    return " ".join(str(said).split()).encode("utf-8", "replace")

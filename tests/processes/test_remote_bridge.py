@@ -1,0 +1,221 @@
+"""A bridge to a gateway on another host: over a real runtime's HTTP, by ways that break, and to what is no gateway."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remembrancer.commands import exit_codes
+from tests.patience import PATIENCE_S
+from tests.processes.bridge_rig import BridgeClient
+from tests.processes.http_door import Door
+from tests.processes.portable_rig import command
+from tests.processes.runtimes import until
+from tests.runtime import Runtime
+
+pytestmark = pytest.mark.usefixtures("patient", "without_embedders")
+
+
+@contextmanager
+def bridged(url: str, *arguments: str) -> Iterator[BridgeClient]:
+    """A client whose bridge goes to an address."""
+    client = BridgeClient("--url", url, *arguments)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def token_file(door: Door, directory: Path, *arguments: str) -> Path:
+    path = directory / "token"
+    path.write_text(door.token("remote", "--project", str(directory), *arguments) + "\n")
+    return path
+
+
+def call(client: BridgeClient, number: int, tool: str, **given: Any) -> dict[str, Any]:
+    """A tool's structured answer."""
+    client.send(id=number, method="tools/call", params={"name": tool, "arguments": given})
+    answer = client.answer(number)
+    assert "result" in answer, answer
+    found: dict[str, Any] = answer["result"]["structuredContent"]
+    return found
+
+
+def test_a_client_on_stdio_has_the_memory_of_another_host_and_hears_its_news(door: Door, tmp_path: Path) -> None:
+    token = token_file(door, tmp_path)
+    door.start()
+    with bridged(door.url, "--token-file", str(token)) as client:
+        client.initialize()
+        preferences = "memory://user/preferences"
+        client.send(id="watch", method="resources/subscribe", params={"uri": preferences})
+        assert "result" in client.answer("watch")
+        stored = call(client, 1, "store_memory", content="Prefers short answers", scope="user", kind="preference")
+        found = call(client, 2, "recall_memories", query="short answers")
+        assert [each["id"] for each in found["memories"]] == [stored["memory_id"]]
+        news = client.until(lambda message: message.get("method") == "notifications/resources/updated")
+        assert news["params"]["uri"] == preferences
+        client.send(id="wrong", method="no/such")
+        assert client.answer("wrong")["error"]["code"] == -32601
+
+
+class Saw:
+    """A way to the server that is cut, now before a request has arrived whole, now before its answer has."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.cuts = 0
+        self.is_sharp = False
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._target))
+                for one, other, cuts_here in ((near, far, False), (far, near, True)):
+                    threading.Thread(target=self._carry, args=(one, other, cuts_here), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket, cuts_here: bool) -> None:
+        with suppress(OSError):
+            while data := one.recv(65_536):
+                is_cut = self.is_sharp and (b"store_memory" in data or b"memory_id" in data)
+                if is_cut and cuts_here is (self.cuts % 2 == 0) and self.cuts < 12:
+                    self.cuts += 1
+                    other.sendall(data[: len(data) // 2])
+                    break
+                other.sendall(data)
+        for each in (one, other):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+def stored_once(door: Door, token: Path, answers: list[dict[str, Any]]) -> None:
+    """Each answer was for a memory of its own, and there are no others."""
+    assert not any("already_known" in each for each in answers)
+    assert len({each["memory_id"] for each in answers}) == len(answers)
+    status = door.call("get_memory_status", token.read_text().strip())
+    assert status["counts"]["by_scope"]["project"] == len(answers)
+
+
+def test_a_way_that_is_cut_again_and_again_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
+    token = token_file(door, tmp_path)
+    door.start()
+    saw = Saw(door.port)
+    with bridged(f"http://127.0.0.1:{saw.port}/mcp", "--token-file", str(token)) as client:
+        client.initialize()
+        saw.is_sharp = True
+        answers = [call(client, number, "store_memory", content=f"Fact number {number}") for number in range(20)]
+    saw.close()
+    assert saw.cuts >= 6
+    stored_once(door, token, answers)
+
+
+def test_a_killed_gateway_on_the_other_host_loses_and_doubles_nothing(door: Door, tmp_path: Path) -> None:
+    token = token_file(door, tmp_path)
+    door.start()
+    runtime = Runtime(door.home)
+    with bridged(door.url, "--token-file", str(token)) as client:
+        client.initialize()
+        answers = []
+        for number in range(30):
+            asked = {"name": "store_memory", "arguments": {"content": f"Fact number {number}"}}
+            client.send(id=number, method="tools/call", params=asked)
+            if number in (5, 20):
+                os.kill(runtime.process("gateway").pid, 9)
+            answers.append(client.answer(number)["result"]["structuredContent"])
+    until(door.is_up)
+    stored_once(door, token, answers)
+
+
+class _Other(BaseHTTPRequestHandler):
+    """A web server that has never heard of MCP."""
+
+    def do_POST(self) -> None:
+        self.send_response(404)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.write(b"none")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+def test_a_wrong_token_an_absent_host_and_another_server_are_told_in_a_sentence(door: Door, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("rmb_wrong\n")
+    door.token("someone", "--project", str(tmp_path))
+    door.start()
+    other = ThreadingHTTPServer(("127.0.0.1", 0), _Other)
+    threading.Thread(target=other.serve_forever, daemon=True).start()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        nobody = free.getsockname()[1]
+    try:
+        for url, arguments, said in (
+            (door.url, ("--token-file", str(wrong)), "needs a token that is valid"),
+            (door.url, (), "needs a token that is valid"),
+            (f"http://127.0.0.1:{other.server_port}/mcp", (), "not as Remembrancer does"),
+            (f"http://127.0.0.1:{nobody}/mcp", (), "cannot be reached"),
+            (door.url.replace("http:", "https:"), (), "SSL"),
+        ):
+            with bridged(url, *arguments) as client:
+                client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
+                assert said in client.answer(1)["error"]["message"]
+    finally:
+        other.shutdown()
+        other.server_close()
+
+
+def test_what_the_command_line_has_wrong_is_told_at_once(home: Path) -> None:
+    for arguments, said in (
+        (("--url", "ftp://here"), b"--url wants"),
+        (("--url", "http://127.0.0.1:1/mcp", "--token-file", "/nowhere"), b"cannot be read"),
+        (("--url", "https://127.0.0.1:1/mcp", "--ca-file", "/nowhere"), b"--ca-file"),
+        (("--token-file", "/nowhere"), b"--url"),
+        (("--url",), b"--url wants"),
+    ):
+        refused = command("mcp", *arguments, home=home)
+        assert refused.returncode == exit_codes.USAGE, refused.stderr
+        assert said in refused.stderr
+
+
+def test_a_certificate_of_one_s_own_is_trusted_by_its_file_alone(
+    door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    request = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    request += ["-days", "2", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*request, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    both = tmp_path / "both.pem"
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    monkeypatch.setenv("REMEMBRANCER_HTTP_CERTIFICATE", str(both))
+    url = door.url.replace("http:", "https:")
+    door.start(wait=False)
+    until(lambda: listens(door.port))
+    with bridged(url, "--ca-file", str(certificate)) as client:
+        client.initialize()
+        assert call(client, 1, "store_memory", content="It is sealed")["scope"] == "project"
+    with bridged(url) as client:
+        client.send(id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}})
+        assert "not trusted" in client.answer(1)["error"]["message"]
+
+
+def listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), PATIENCE_S):
+        return True
+    return False
