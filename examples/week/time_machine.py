@@ -34,7 +34,7 @@ RECORDS: Final[Columns] = {
     "memory_entities": ("created_at",),
     "memory_links": ("created_at",),
     "awaited_links": ("created_at",),
-    "history": ("changed_at",),
+    "history": ("changed_at", "begins", "ends", "replaced_at"),
     "applied_operations": ("applied_at",),
     "erased": ("erased_at",),
     "moves": ("begun_at",),

@@ -376,7 +376,7 @@ def graph(asked: argparse.Namespace) -> int:
     for heading in ("entity", "type", "memories", "is related with"):
         table.add_column(heading, overflow="fold")
     for each in answer["entities"]:
-        edges = [f"{edge['type']} {edge['target']}" for edge in each["relationships"]]
+        edges = [f"{edge['type']} {edge['target']}{_validity(edge)}" for edge in each["relationships"]]
         table.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), "; ".join(edges))))
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
@@ -470,6 +470,16 @@ def _plain(value: Any) -> str:
 
 def _day(memory: Answer) -> str:
     return str(memory.get("occurred_at") or memory["created_at"])[:10]
+
+
+def _validity(edge: Answer) -> str:
+    """When a relation is true, where that is known."""
+    times = [
+        f"{name} {edge[field][:10]}"
+        for name, field in (("from", "valid_from"), ("until", "valid_until"))
+        if field in edge
+    ]
+    return f" ({' '.join(times)})" if times else ""
 
 
 def _minute(at: str) -> str:

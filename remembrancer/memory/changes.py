@@ -74,6 +74,7 @@ def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
             ("domain", before.domain != after.domain),
             ("valid_from", before.valid_from != after.valid_from),
             ("valid_until", before.valid_until != after.valid_until),
+            ("invalid_reason", before.invalid_reason != after.invalid_reason),
             ("pinned", before.pinned != after.pinned),
             ("scope", before.scope != after.scope),
             ("status", before.forgotten != after.forgotten or before.status != after.status),
@@ -105,6 +106,7 @@ def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
         domain=_said(before.domain, change.domain),
         valid_from=change.valid_from if "valid_from" in ends else before.valid_from,
         valid_until=change.valid_until if "valid_until" in ends else before.valid_until,
+        invalid_reason=None if "valid_until" in ends else before.invalid_reason,
     )
     if after.content != before.content:  # nothing stands for what is said now
         after = msgspec.structs.replace(after, status="active")
@@ -147,6 +149,7 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
             : max(MAX_ENTITIES, len(known.related_entities))
         ],
         structured={**again.structured, **known.structured},
+        metadata={**known.metadata, **again.metadata},
         pinned=known.pinned or again.pinned,
         summary=known.summary or again.summary,
         domain=known.domain or again.domain,
@@ -157,6 +160,20 @@ def joined(known: Snapshot, again: StoreMemory) -> Snapshot:
 def tagged(before: Snapshot, change: TagMemory) -> Snapshot:
     """Raises `InvalidInput` for more tags than a memory may have."""
     return msgspec.structs.replace(before, tags=_with_tags(before.tags, change.add, change.remove, "add"))
+
+
+INVALIDATED: Final = "invalidated"
+"""The reason where none is given."""
+
+
+def invalidated(before: Snapshot, reason: str | None, at: float) -> Snapshot:
+    """What is no longer true from `at` on. What has ended already, or has yet to begin, does not become true by it."""
+    ends = at if before.valid_from is None else max(at, before.valid_from)
+    if before.valid_until is not None:
+        ends = min(ends, before.valid_until)
+    return msgspec.structs.replace(
+        before, valid_until=ends, invalid_reason=reason or before.invalid_reason or INVALIDATED
+    )
 
 
 def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
@@ -177,6 +194,7 @@ def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
         domain=old.domain,
         valid_from=old.valid_from,
         valid_until=old.valid_until,
+        invalid_reason=old.invalid_reason,
         pinned=old.pinned,
         status=old.status if old.scope == before.scope else "active",
         forgotten=False,

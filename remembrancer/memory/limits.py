@@ -117,6 +117,7 @@ def _check_fields(memory: RecordedFields, content_limit_bytes: int) -> None:
     for field, text, longest in (
         ("summary", memory.summary, MAX_SUMMARY),
         ("forgotten_reason", memory.forgotten_reason, MAX_REASON),
+        ("invalid_reason", memory.invalid_reason, MAX_REASON),
     ):
         if text:
             check_length(text, field=field, longest=longest)

@@ -140,10 +140,11 @@ def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
     """
     marked: dict[str, Listed] = {}
     behind: dict[str, tuple[str, ...]] = {}
+    newest_first = sorted(memories, key=lambda each: -each.happened_at)
     for memory in memories:
         newer = [
             other.id
-            for other in sorted(memories, key=lambda each: -each.happened_at)
+            for other in newest_first
             if other.happened_at > memory.happened_at
             and memory.type != "episodic"
             and (other.scope == "user") == (memory.scope == "user")

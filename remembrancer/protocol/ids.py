@@ -11,6 +11,7 @@ from ulid import ULID
 from remembrancer.protocol.errors import InvalidInput
 
 MEMORY_PREFIX: Final = "memory:"
+ENTITY_PREFIX: Final = "entity:"
 MAX_ULID_MS: Final = 2**48 - 1
 _canonical = msgspec.json.Encoder(order="deterministic")
 
@@ -39,6 +40,19 @@ def derive_memory_id(operation_id: str, received_at: float) -> str:
     milliseconds = min(max(0, round(received_at * 1000)), MAX_ULID_MS).to_bytes(6, "big")
     randomness = hashlib.sha256(operation_id.encode()).digest()[:10]
     return MEMORY_PREFIX + str(ULID.from_bytes(milliseconds + randomness))
+
+
+def entity_id(name: str, kind: str) -> str:
+    """`entity:<type>:<name>`: what a client calls an entity, in whichever file it is."""
+    return f"{ENTITY_PREFIX}{kind.lower().replace('%', '%25').replace(':', '%3a')}:{name}"
+
+
+def parse_entity_id(text: str, *, field: str) -> tuple[str, str]:
+    """Name and type of the entity that an id stands for. Raises `InvalidInput` when it is none."""
+    kind, _, name = text.removeprefix(ENTITY_PREFIX).partition(":")
+    if not text.startswith(ENTITY_PREFIX) or not kind or not name:
+        raise InvalidInput(f"{field} must be an id that create_entity gave, not {text[:60]!r}", field=field)
+    return name, kind.replace("%3a", ":").replace("%25", "%")
 
 
 def parse_memory_id(text: str, *, field: str = "memory_id") -> str:

@@ -15,7 +15,8 @@ from remembrancer.protocol.writes import MemoryLink, MemoryType, PortableMemory,
 Strategy = Literal["vector", "keyword", "hybrid", "graph"]
 Ranking = Literal["relevance", "pagerank"]
 """How what was found is ranked: by its own signals, or also by PageRank over the graph of memories and entities."""
-Order = Literal["important", "latest"]
+Order = Literal["important", "latest", "valid"]
+"""`valid`: what has begun to be valid last comes first."""
 Direction = Literal["outgoing", "incoming", "both"]
 ProfileName = Literal["default", "codebase", "preferences", "debugging", "new_project", "architecture"]
 """How much each scope weighs in a recall: six profiles."""
@@ -45,6 +46,8 @@ class Filters(msgspec.Struct, frozen=True):
     include_forgotten: bool = False
     kinds: tuple[Kind, ...] = ()
     domains: tuple[str, ...] = ()
+    valid_at: float | None = None
+    """What has been valid then: from `valid_from` on, or else since it happened or was stored, until `valid_until`."""
 
     @property
     def filters(self) -> Filters:
@@ -77,6 +80,8 @@ class Recall(Filters, frozen=True, tag=True, kw_only=True):
     """Where to look; empty: memories, and notes where the project has them."""
     root: str = ""
     """The workspace whose notes are meant."""
+    valid_only: bool = False
+    """What is not valid (at the `reference_time`) is left out."""
 
     @property
     def searches_notes(self) -> bool:
@@ -135,6 +140,7 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     forgotten: bool = False
     forgotten_at: float | None = None
     forgotten_reason: str | None = None
+    invalid_reason: str | None = None
     near_duplicates: tuple[str, ...] = ()
     derived_from: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
@@ -149,6 +155,11 @@ class ListedMemory(ShownFields, frozen=True, kw_only=True):
     def happened_at(self) -> float:
         """The time that filters go by: when it happened, or else when it was stored."""
         return self.created_at if self.occurred_at is None else self.occurred_at
+
+    @property
+    def valid_since(self) -> float:
+        """From when on it is valid; where nobody has said so, since it happened or was stored."""
+        return min(self.created_at, self.happened_at) if self.valid_from is None else self.valid_from
 
     def listed(self) -> dict[str, Any]:
         """The fields that every memory of a list has, by name."""
@@ -190,6 +201,9 @@ class ListMemories(Filters, frozen=True, tag=True, kw_only=True):
     project: ProjectRef
     order: Order = "latest"
     limit: int = 50
+    offset: int = 0
+    as_of: float | None = None
+    """With `valid_at`: by what was known then, whatever was recorded later. The other filters have no say."""
 
 
 class Listed(msgspec.Struct, frozen=True, tag=True):
@@ -360,22 +374,40 @@ class SearchGraph(msgspec.Struct, frozen=True, tag=True):
     depth: int = 1
     include_memories: bool = True
     limit: int = 20
+    entity_type: str | None = None
+    """With it, the one entity of this name and this type is meant, in any spelling."""
+
+
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A memory that says an edge between two entities, and when that is true."""
+
+    memory_id: str
+    valid_from: float | None = None
+    valid_until: float | None = None
+    invalid_reason: str | None = None
+    weight: float | None = None
 
 
 class GraphRelationship(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An edge as one of its ends has it. `stale`: every memory that says so is forgotten."""
+    """An edge as one of its ends has it. `stale`: every memory that says so is forgotten, or not valid any more.
+
+    `facts` are memories that say so, what is valid first; of a mere mention there are none.
+    """
 
     type: str
     target: str
     direction: Literal["outgoing", "incoming"]
     memories: int = 1
     stale: bool = False
+    target_type: str = ""
+    facts: tuple[Fact, ...] = ()
 
 
 class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
     """An entity in an answer. `distance` is hops from where the walk began; `memory_count` counts the unforgotten.
 
-    `stale`: all memories that name it are forgotten.
+    `stale`: all memories that name it are forgotten. `described_in` is the memory that describes it, if one does, and
+    `description` its content.
     """
 
     name: str
@@ -384,6 +416,8 @@ class GraphEntity(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_count: int = 0
     distance: int = 0
     stale: bool = False
+    described_in: str = ""
+    description: str = ""
 
 
 class GraphFound(msgspec.Struct, frozen=True, tag=True):

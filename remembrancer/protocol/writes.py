@@ -55,6 +55,10 @@ MENTIONED_WITH: Final = "mentioned_with"
 """The edge between two entities of a memory that does not say how they are related."""
 
 
+DESCRIBED_AS: Final = "described_as"
+"""How a memory is related to the entity that it describes."""
+
+
 class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a memory that lists of memories show. With `MemoryFields`, the one definition of a memory's fields.
 
@@ -72,7 +76,9 @@ class ShownFields(msgspec.Struct, frozen=True, kw_only=True):
     summary: str | None = None
     confidence: float = 0.5
     domain: str | None = None
+    valid_from: float | None = None
     valid_until: float | None = None
+    metadata: dict[str, Any] = {}
 
 
 class MemoryFields(ShownFields, frozen=True, kw_only=True):
@@ -84,7 +90,6 @@ class MemoryFields(ShownFields, frozen=True, kw_only=True):
     session_id: str
     related_entities: tuple[EntityRef, ...] = ()
     structured: dict[str, Any] = {}
-    valid_from: float | None = None
     pinned: bool = False
 
     def fields(self) -> dict[str, Any]:
@@ -95,9 +100,10 @@ class MemoryFields(ShownFields, frozen=True, kw_only=True):
 class RecordedFields(MemoryFields, frozen=True, kw_only=True):
     """What a memory is once it is in the records, where it can also be changed and forgotten."""
 
-    metadata: dict[str, Any] = {}
     status: Status = "active"
     forgotten_reason: str | None = None
+    invalid_reason: str | None = None
+    """Why it is no longer true, if somebody said so: `valid_until` is when that was."""
 
     def recorded(self) -> dict[str, Any]:
         """The fields that every form of a recorded memory has, by name."""
@@ -252,6 +258,14 @@ class RestoreMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", o
     reason: str | None = None
 
 
+class InvalidateMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
+    """Say that a memory is no longer true. `replaced_by` is the id of one of the same file that is true now."""
+
+    memory_id: str
+    reason: str | None = None
+    replaced_by: str | None = None
+
+
 class EraseMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change", omit_defaults=True):
     """Delete a memory for good. Never queued: `was_queued` says that writes about it were, and are deleted."""
 
@@ -266,7 +280,15 @@ class ImportMemory(msgspec.Struct, frozen=True, tag=True, tag_field="change"):
 
 
 MemoryChange = (
-    StoreMemory | UpdateMemory | TagMemory | ForgetMemory | PromoteMemory | RestoreMemory | EraseMemory | ImportMemory
+    StoreMemory
+    | UpdateMemory
+    | TagMemory
+    | ForgetMemory
+    | PromoteMemory
+    | RestoreMemory
+    | InvalidateMemory
+    | EraseMemory
+    | ImportMemory
 )
 """What can be done to one memory."""
 SessionChange = StartSession | EndSession | RecordEvents
@@ -401,6 +423,16 @@ class RestoredResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, 
     re_embedded: bool = False
 
 
+class InvalidatedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
+    """What came of an `InvalidateMemory`: until when it was valid, and why no longer. `already`: it was so before."""
+
+    memory_id: str
+    valid_until: float
+    reason: str
+    version: int
+    already: bool = False
+
+
 class ErasedResult(msgspec.Struct, frozen=True, omit_defaults=True, tag=True, tag_field="result"):
     """What came of an `EraseMemory`. `said_by` are memories that were derived from it, and may say what it said."""
 
@@ -432,6 +464,7 @@ Result = (
     | ForgottenResult
     | PromotedResult
     | RestoredResult
+    | InvalidatedResult
     | ErasedResult
     | ImportedResult
     | SessionResult

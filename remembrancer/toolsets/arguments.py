@@ -6,6 +6,8 @@ import contextlib
 import difflib
 import json
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -91,10 +93,11 @@ _STEP: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+)\]")
 
 
 class ArgumentDecoder(Generic[T]):
-    """Makes one tool's arguments of what a client sent."""
+    """Makes one tool's arguments of what a client sent. `aliases` are other names that fields may be given under."""
 
-    def __init__(self, arguments: type[T]) -> None:
+    def __init__(self, arguments: type[T], aliases: Mapping[str, str] = MappingProxyType({})) -> None:
         self._type = arguments
+        self.aliases = aliases
         self.schema = input_schema(arguments)
 
     def decode(self, arguments: dict[str, Any]) -> T:
@@ -105,8 +108,13 @@ class ArgumentDecoder(Generic[T]):
         A whole number may be written with a point, as `10.0`.
 
         Raises:
-            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds.
+            InvalidInput: a field is unknown, missing, of the wrong type or out of bounds, or is there under two names.
         """
+        for alias, name in self.aliases.items():
+            if alias in arguments:
+                if name in arguments:
+                    raise InvalidInput(f"{alias} is another name of {name}: give one of them", field=alias)
+                arguments = {(name if key == alias else key): value for key, value in arguments.items()}
         self._refuse_unknown(arguments, [])
         given = _lenient(arguments, self.schema)
         try:
@@ -180,6 +188,6 @@ def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:
 
 
 def _hint(name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = [each for each in known if name in each.split("_")] or difflib.get_close_matches(name, known, 1, 0.5)
     listed = f"known are {', '.join(known)}" if known else "there are none"
     return f": did you mean {near[0]}? ({listed})" if near else f": {listed}"

@@ -13,6 +13,7 @@ import pkgutil
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -103,6 +104,8 @@ class Tool(Generic[T]):
     run: Handler[T]
     read_only: bool = False
     destructive: bool = False
+    is_short_form: bool = False
+    """Where another toolset that is asked for has the tool whole, which takes these arguments too, that one is it."""
 
     def described(self) -> dict[str, Any]:
         """As `tools/list` has it. Every character is paid for in every session: no hint repeats its default.
@@ -120,10 +123,17 @@ _registered: Final[dict[tuple[str, str], Tool[Any]]] = {}
 """By toolset and name."""
 
 
-def tool(description: str, *, read_only: bool = False, destructive: bool = False) -> Callable[[Handler[T]], Handler[T]]:
+def tool(
+    description: str,
+    *,
+    read_only: bool = False,
+    destructive: bool = False,
+    is_short_form: bool = False,
+    aliases: Mapping[str, str] = MappingProxyType({}),
+) -> Callable[[Handler[T]], Handler[T]]:
     """Register a function as the tool of its name, in the toolset of the folder that it is in.
 
-    `destructive`: it may hide or replace what is remembered.
+    `destructive`: it may hide or replace what is remembered. `aliases` are other names of its arguments.
 
     Raises:
         ValueError: there is a tool of that name in the toolset already.
@@ -135,8 +145,10 @@ def tool(description: str, *, read_only: bool = False, destructive: bool = False
         if (toolset, name) in _registered:
             raise ValueError(f"two tools of the toolset {toolset} have the name {name}: see {run.__module__}")
         _, arguments, *_ = typing.get_type_hints(run).values()
-        decoder: ArgumentDecoder[T] = ArgumentDecoder(arguments)
-        _registered[toolset, name] = Tool(name, toolset, description, decoder, run, read_only, destructive)
+        decoder: ArgumentDecoder[T] = ArgumentDecoder(arguments, aliases)
+        _registered[toolset, name] = Tool(
+            name, toolset, description, decoder, run, read_only, destructive, is_short_form
+        )
         return run
 
     return register
@@ -158,7 +170,7 @@ def load_tools() -> list[Tool[Any]]:
 def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[str, Tool[Any]], list[Notice]]:
     """The tools of a comma-separated list of toolsets (None: the default), and a notice for each unknown name.
 
-    Of two tools of one name it is that of the toolset that is named first.
+    Of two tools of one name it is that of the toolset that is named first, unless it is a short form of the other.
     """
     families: dict[str, dict[str, Tool[Any]]] = {}
     for each in tools:
@@ -170,7 +182,12 @@ def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[s
         if name not in families
     ]
     chosen = [name for name in names if name in families] or DEFAULT_TOOLSETS
-    return {name: each for family in reversed(chosen) for name, each in families[family].items()}, notices
+    found: dict[str, Tool[Any]] = {}
+    for family in reversed(chosen):
+        for name, each in families[family].items():
+            if name not in found or found[name].is_short_form or not each.is_short_form:
+                found[name] = each
+    return found, notices
 
 
 async def call_tool(

@@ -70,7 +70,8 @@ def a_home(tmp_path: Path) -> Path:
             (json.dumps([{"scope": "session", "promoted_at": 1000001.5, "content": "é"}]),),
         )
         connection.execute(
-            "INSERT INTO history VALUES ('m', 1, 'stored', 'o', 's', ?, 1000000, ?)",
+            """INSERT INTO history (memory_id, version, change, operation_id, session_id, record, changed_at, details)
+               VALUES ('m', 1, 'stored', 'o', 's', ?, 1000000, ?)""",
             (json.dumps({"valid_until": 2000000, "metadata": {"valid_until": 7}}), "{}"),
         )
         connection.execute("INSERT INTO maintenance VALUES ('maintenance', 1000002, 3)")

@@ -168,6 +168,7 @@ def test_content_is_kept_as_it_is() -> None:
     ("arguments", "field", "said"),
     [
         ({"contents": "x"}, "contents", "did you mean content?"),
+        ({"content": "x", "entities": []}, "entities", "did you mean related_entities?"),
         ({"\ud800": "x"}, "\\ud800", "unknown field"),
         ({"content": 5}, "content", "must be a string"),
         ({"content": None}, "content", "must be a string"),

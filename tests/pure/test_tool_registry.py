@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,23 @@ import msgspec
 import pytest
 
 from remembrancer import toolsets
+from remembrancer.protocol.errors import InvalidInput
 from remembrancer.toolsets.arguments import ArgumentDecoder
-from remembrancer.toolsets.tools import Answer, Call, Tool, _registered, choose_tools, load_tools, tool
+from remembrancer.toolsets.tools import Answer, Call, Tool, _registered, answer_text, choose_tools, load_tools, tool
 
 
 class NoArguments(msgspec.Struct):
     pass
 
 
+class OneArgument(msgspec.Struct):
+    memory_id: str
+
+
 def test_each_module_that_is_named_as_a_tool_is_a_tool_of_its_folder() -> None:
     folder = Path(toolsets.__file__).parent
     tools = load_tools()
-    assert {each.toolset for each in tools} == {"admin", "files", "memory", "nodes"}
+    assert {each.toolset for each in tools} == {"admin", "files", "graph", "memory", "nodes"}
     for each in tools:
         assert (folder / each.toolset / f"{each.name}.py").exists()
 
@@ -48,9 +54,40 @@ def test_of_two_tools_of_one_name_the_toolset_that_is_named_first_has_it() -> No
     assert choose_tools(tools, "graph,nodes")[0]["recall"].toolset == "graph"
 
 
+def test_every_combination_of_toolsets_has_each_tool_once_and_within_its_tokens() -> None:
+    tools = load_tools()
+    most = {"memory": 2000, "files": 600, "nodes": 700, "graph": 2000, "admin": 400}
+    cost = {(each.toolset, each.name): len(answer_text(each.described())) / 4 for each in tools}
+    for names in (order for size in range(1, 6) for order in permutations(most, size)):
+        chosen, notices = choose_tools(tools, ",".join(names))
+        assert notices == []
+        assert {each.toolset for each in chosen.values()} == set(names), "each has a tool of its own"
+        assert set(chosen) == {each.name for each in tools if each.toolset in names}
+        assert sum(cost[each.toolset, each.name] for each in chosen.values()) <= sum(most[name] for name in names)
+        whole = {each.name for each in tools if each.toolset in names and not each.is_short_form}
+        assert not {name for name, each in chosen.items() if each.is_short_form} & whole
+
+
+def test_a_tool_takes_all_that_its_short_form_takes() -> None:
+    tools = {(each.toolset, each.name): each for each in load_tools()}
+    short = [each for each in tools.values() if each.is_short_form]
+    assert {each.name for each in short} == {"store_memory", "get_memory", "update_memory", "list_memories"}
+    for each in short:
+        (whole,) = (other for other in tools.values() if other.name == each.name and not other.is_short_form)
+        fields = {whole.decoder.aliases.get(name, name) for name in each.decoder.schema["properties"]}
+        assert fields <= set(whole.decoder.schema["properties"]), each.name
+
+
+def test_an_argument_is_given_under_one_of_its_names() -> None:
+    decoder = ArgumentDecoder(OneArgument, {"id": "memory_id"})
+    assert decoder.decode({"id": "a"}) == decoder.decode({"memory_id": "a"}) == OneArgument("a")
+    with pytest.raises(InvalidInput, match="id is another name of memory_id"):
+        decoder.decode({"id": "a", "memory_id": "a"})
+
+
 def test_an_unknown_toolset_is_told_of_and_the_default_stands() -> None:
     tools = load_tools()
     chosen, notices = choose_tools(tools, "memroy")
     assert chosen == choose_tools(tools, None)[0]
     assert [notice.code for notice in notices] == ["unknown_toolset"]
-    assert "known are admin, files, memory, nodes" in notices[0].message
+    assert "known are admin, files, graph, memory, nodes" in notices[0].message

@@ -12,12 +12,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from remembrancer.memory import changes
+from remembrancer.memory.ranking import has_ended
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
 from remembrancer.protocol.reads import ListedMemory, RecalledMemory, Scores
 from remembrancer.protocol.writes import (
     ForgetMemory,
     ImportMemory,
+    InvalidateMemory,
     Operation,
     PortableMemory,
     ProjectRef,
@@ -128,15 +130,17 @@ def after(memory: Memory, operation: Operation) -> Memory | None:
     change, before = operation.change, _snapshot(memory)
     try:
         match change:
-            case RestoreMemory(version=None):
+            case RestoreMemory(version=None) if before.invalid_reason is None or before.forgotten:
                 now = msgspec.structs.replace(before, forgotten=False, forgotten_reason=None)
             case RestoreMemory():
                 return None
             case ForgetMemory(reason=reason) if not before.forgotten:
                 now = msgspec.structs.replace(before, forgotten=True, forgotten_reason=reason)
-            case TagMemory() | PromoteMemory() | UpdateMemory():
+            case TagMemory() | PromoteMemory() | UpdateMemory() | InvalidateMemory():
                 changes.check_remembered(memory.id, before)
-                if isinstance(change, TagMemory):
+                if isinstance(change, InvalidateMemory):
+                    now = changes.invalidated(before, change.reason, operation.requested_at)
+                elif isinstance(change, TagMemory):
                     now = changes.tagged(before, change)
                 elif isinstance(change, UpdateMemory):
                     now = changes.updated(before, change)
@@ -157,6 +161,8 @@ def after(memory: Memory, operation: Operation) -> Memory | None:
         fields["updated_at"] = operation.requested_at
     else:
         fields["forgotten"] = now.forgotten
+        if now.valid_until != before.valid_until:
+            fields["expired"] = has_ended(now.valid_until, operation.requested_at)
         fields["scores"] = msgspec.structs.replace(memory.scores, importance=now.importance)
     return msgspec.structs.replace(memory, **fields)
 

@@ -8,6 +8,7 @@ kept: a forgotten memory does not come back, and an updated one is shown as it i
 from __future__ import annotations
 
 import math
+import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Final
 import msgspec
 
 from remembrancer.actors.gateway.overlay import Followed, Overlay, Viewer, as_recalled, viewer_in
+from remembrancer.memory.ranking import has_ended
 from remembrancer.memory.text import word_match
 from remembrancer.protocol.reads import (
     ContextGathered,
@@ -329,6 +331,7 @@ def passes(memory: RecalledMemory, request: Recall) -> bool:
         and (request.after is None or memory.happened_at >= request.after)
         and (request.before is None or memory.happened_at <= request.before)
         and (request.include_forgotten or not memory.forgotten)
+        and not (request.valid_only and (memory.expired or has_ended(memory.valid_until, time.time())))
     )
 
 

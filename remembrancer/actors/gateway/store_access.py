@@ -187,6 +187,7 @@ class StoreAccess:
         """Delete a memory for good: in the write queue, in the store, and in what is kept of answers here."""
         change = operation.change
         assert isinstance(change, EraseMemory)
+        await self._require_store(self._clock() + ERASE_S)  # what is queued is not let go for nothing
         was_queued = await self._queue.erase(change.memory_id)
         change = msgspec.structs.replace(change, was_queued=was_queued)
         reply = await self.require(Submit(msgspec.structs.replace(operation, change=change)), ERASE_S)
@@ -283,8 +284,7 @@ class StoreAccess:
             RemembrancerError: it refuses the request, and why.
         """
         until = self._clock() + timeout_s
-        if not await self._is_store_there(until):
-            raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
+        await self._require_store(until)
         await self._catch_up(request, until)
         try:
             return await self._link.request(request, self._left_s(until), is_long=True)
@@ -342,6 +342,10 @@ class StoreAccess:
             return Away(asked=isinstance(error, DeadlineExceeded))
         self._cache.put(request, reply, mark, self._clock())
         return reply
+
+    async def _require_store(self, until: float) -> None:
+        if not await self._is_store_there(until):
+            raise MemoryUnavailable(f"{self._link.explain_away()}: call again in a moment")
 
     async def _is_store_there(self, until: float) -> bool:
         if self._link.usable or self._link.state != "reconnecting":

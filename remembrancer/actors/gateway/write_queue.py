@@ -38,6 +38,7 @@ from remembrancer.protocol.store_client import AWAY
 from remembrancer.protocol.writes import (
     BatchApplied,
     ForgetMemory,
+    InvalidateMemory,
     Operation,
     Rejected,
     RestoreMemory,
@@ -392,8 +393,10 @@ class WriteQueue:
         So a change of a memory that nothing queued is about passes a lane that is stuck, whichever file it is in.
         """
         lane, change = self.lane_of(operation), operation.change
-        has_links = isinstance(change, UpdateMemory) and (change.add_links or change.remove_links)
-        if isinstance(change, ForgetMemory | TagMemory | UpdateMemory | RestoreMemory) and not has_links:
+        has_links = isinstance(change, UpdateMemory) and bool(change.add_links or change.remove_links)
+        has_links = has_links or (isinstance(change, InvalidateMemory) and change.replaced_by is not None)
+        alone = ForgetMemory | TagMemory | UpdateMemory | RestoreMemory | InvalidateMemory
+        if isinstance(change, alone) and not has_links:
             return self._memories[Waiting(lane, change.memory_id)] <= 0
         return self.depths[lane] <= 0
 

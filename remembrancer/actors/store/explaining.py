@@ -112,7 +112,8 @@ def _standing(memory: PortableMemory, around: Circumstances, now: float, rules: 
         yield f"Possibly superseded by {doubting}."
     if memory.valid_until is not None:
         ended = memory.valid_until <= now
-        yield f"{'No longer valid since' if ended else 'Valid until'} {_day(memory.valid_until)}."
+        why = f": {memory.invalid_reason}" if memory.invalid_reason else ""
+        yield f"{'No longer valid since' if ended else 'Valid until'} {_day(memory.valid_until)}{why}."
 
 
 def _copied(memory: PortableMemory) -> str:

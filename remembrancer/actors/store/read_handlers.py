@@ -22,7 +22,7 @@ import msgspec
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
-from remembrancer.actors.store.records.contract import MemoryRecord, Records, Vectors
+from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
@@ -279,14 +279,25 @@ class ReadHandlers:
         return shown
 
     async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
+        end = request.offset + request.limit
+
+        def key(memory: ListedMemory) -> tuple[float, float, str]:
+            if request.order == "valid":
+                return 0.0, memory.valid_since, memory.id
+            return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
+
         def listed(files: Sequence[Records]) -> Listed:
-            found: list[MemoryRecord] = []
-            for records in files:
-                numbers = records.top(request.filters, request.order, request.limit)
-                found += records.load(numbers, request.filters).values()
-            is_important = request.order == "important"
-            found.sort(key=lambda each: (each.importance if is_important else 0.0, each.happened_at), reverse=True)
-            return Listed(tuple(ListedMemory(**each.listed()) for each in found[: request.limit]))
+            if request.valid_at is not None and request.as_of is not None:
+                known = request.session_id, request.project.id, request.valid_at, request.as_of, end
+                found = [each for records in files for each in records.known_as_of(*known)]
+                return Listed(tuple(sorted(found, key=key, reverse=True)[request.offset : end]))
+            tops = [(records, records.top(request.filters, request.order, end)) for records in files]
+            begin = request.offset
+            if sum(bool(numbers) for _, numbers in tops) == 1:  # nothing to merge it with: the page alone is read
+                begin, tops = 0, [(records, numbers[request.offset :]) for records, numbers in tops]
+            loaded = [each for records, numbers in tops for each in records.load(numbers, request.filters).values()]
+            loaded.sort(key=key, reverse=True)
+            return Listed(tuple(ListedMemory(**each.listed()) for each in loaded[begin : begin + request.limit]))
 
         scopes = request.scopes or ("session", "project", "user")
         of_project = not {"session", "project"}.isdisjoint(scopes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
@@ -12,13 +13,14 @@ from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
 from remembrancer.toolsets.memory.answers import fields_of, said_by
-from remembrancer.toolsets.memory.fields import clean_tags, given, seconds_of
+from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 
 class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: Order | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1000)] | UnsetType = UNSET
+    offset: Offset | UnsetType = UNSET
     scope: list[Scope] | UnsetType = UNSET
     type: list[MemoryType] | UnsetType = UNSET
     kind: list[Kind] | UnsetType = UNSET
@@ -42,6 +44,7 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
         session_id=call.caller.session_id,
         order=given(arguments.order, "latest"),
         limit=given(arguments.limit, 50),
+        offset=given(arguments.offset, 0),
         scopes=tuple(given(arguments.scope, ())),
         types=tuple(given(arguments.type, ())),
         kinds=tuple(given(arguments.kind, ())),
@@ -52,17 +55,24 @@ async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
         before=seconds_of(arguments.before, "before"),
         include_forgotten=arguments.include_forgotten is True,
     )
+    return await listed(call, request, _listed)
+
+
+async def listed(call: Call, request: ListMemories, shown: Callable[[ListedMemory], Answer]) -> Answer:
+    """The memories of a list. Raises `MemoryUnavailable` when the store is away."""
     asked = await call.service.ask(request, call.received_at)
     if not isinstance(asked.reply, Listed):
         raise MemoryUnavailable("the store is away: try again in a moment")
-    answer: Answer = {"memories": [_listed(memory) for memory in asked.reply.memories]}
+    answer: Answer = {"memories": [shown(memory) for memory in asked.reply.memories]}
     return with_caveats(answer, [*asked.reply.notices, *asked.notices])
 
 
 def _listed(memory: ListedMemory) -> Answer:
     shown = {
         **fields_of(memory, "id", "content", "type", "scope", "importance", "created_at", "access_count"),
-        **said_by(memory, "tags", "occurred_at", "kind", "summary", "domain", "valid_until"),
+        **said_by(
+            memory, "tags", "occurred_at", "kind", "summary", "domain", "valid_from", "valid_until", "invalid_reason"
+        ),
     }
     if memory.forgotten:
         shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from remembrancer.memory.limits import moment
 from remembrancer.memory.text import neutralised
-from remembrancer.protocol.reads import ListedMemory, MemoryShown, Notice, RecalledMemory
+from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
 from remembrancer.toolsets.tools import Answer, with_caveats
@@ -14,6 +14,8 @@ from remembrancer.toolsets.tools import Answer, with_caveats
 _ROUNDED: Final = 4
 SIGNALS: Final = ("final", "vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
 """What is shown of `Scores` under `scores`, beside `relevance_score`."""
+VALIDITY: Final = ("valid_from", "valid_until", "invalid_reason")
+"""The fields that say when a memory is true, and why no longer."""
 _TIMES: Final = frozenset({"created_at", "updated_at", "occurred_at", "valid_from", "valid_until", "forgotten_at"})
 
 
@@ -38,7 +40,7 @@ def fields_of(memory: PortableMemory | Snapshot | ListedMemory, *names: str) -> 
     return {name: _shown(name, getattr(memory, name)) for name in names}
 
 
-def said_by(memory: PortableMemory | Snapshot | ListedMemory, *names: str) -> Answer:
+def said_by(memory: PortableMemory | Snapshot | ListedMemory | Fact, *names: str) -> Answer:
     """Those of these fields that say something."""
     return {name: _shown(name, value) for name in names if (value := getattr(memory, name)) not in (None, (), {})}
 
@@ -91,7 +93,9 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
         shown["expired"] = True
     if memory.status != "active":
         shown["status"] = memory.status
-    return shown | said_by(memory, "valid_until", "stands_for", "superseded_by", "possibly_superseded_by")
+    return shown | said_by(
+        memory, "valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by"
+    )
 
 
 def _signals(memory: RecalledMemory) -> dict[str, float]:

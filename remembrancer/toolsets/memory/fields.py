@@ -29,6 +29,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 AllowSecrets = Annotated[bool, Meta(description="Allow credentials")]
 Version = Annotated[int, Meta(ge=1)]
+Offset = Annotated[int, Meta(ge=0, le=1_000_000)]
 
 
 class RelatedEntity(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -13,7 +13,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, PortableMemory
-from remembrancer.toolsets.memory.answers import copies_of, fields_of, iso, said_by
+from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.service import Asked
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
@@ -29,7 +29,7 @@ class GetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     version: Version | UnsetType = UNSET
 
 
-@tool("One memory with its history, or as of a version.", read_only=True)
+@tool("One memory with its history.", read_only=True, aliases={"id": "memory_id"})
 async def get_memory(call: Call, arguments: GetMemoryArguments) -> Answer:
     """Show one memory with its history. Without the store: what is known here, with a warning and `degraded`.
 
@@ -113,7 +113,7 @@ def _whole(memory: PortableMemory) -> Answer:
         **fields_of(memory, "id", *IDENTITY, "metadata"),
         "related_entities": _entities(memory.related_entities, stale=is_forgotten),
         **fields_of(memory, "session_id", "created_at", "updated_at", "version", "confidence"),
-        **said_by(memory, "kind", "summary", "domain", "structured", "valid_from", "valid_until", "occurred_at"),
+        **said_by(memory, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
         "status": "forgotten" if is_forgotten else memory.status,
     }
     return answer | fields_of(memory, "forgotten_at", "forgotten_reason") if is_forgotten else answer
@@ -135,7 +135,7 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
         "updated_at": iso(entry.changed_at),
         "version": entry.version,
         "current_version": memory.version,
-        **said_by(record, "kind", "summary", "domain", "structured", "valid_from", "valid_until", "occurred_at"),
+        **said_by(record, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
         "status": "forgotten" if record.forgotten else record.status,
     }
     return answer | fields_of(record, "forgotten_reason") if record.forgotten else answer

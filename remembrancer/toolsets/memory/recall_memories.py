@@ -59,7 +59,7 @@ class RecallMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields
     time_range: TimeRange | UnsetType = UNSET
     include_forgotten: Annotated[bool, Meta(extra_json_schema={"default": False})] | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
-    reference_time: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
+    reference_time: Annotated[str, Meta(description="default now")] | UnsetType = UNSET
     max_tokens: Annotated[int, Meta(ge=LEAST_TOKENS, le=MOST_TOKENS)] | UnsetType = UNSET
     detail: bool | UnsetType = UNSET
     sources: list[Origin] | UnsetType = UNSET

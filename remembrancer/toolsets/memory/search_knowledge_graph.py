@@ -11,7 +11,7 @@ from remembrancer.memory.limits import MAX_NAME
 from remembrancer.memory.text import clean_name, word_match
 from remembrancer.protocol.errors import UNREADABLE
 from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, RecalledMemory, SearchGraph
-from remembrancer.toolsets.memory.answers import memory_of
+from remembrancer.toolsets.memory.answers import memory_of, said_by
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.service import MemoryService
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
@@ -98,6 +98,7 @@ def _entity(entity: GraphEntity) -> Answer:
     edges = [
         {"type": edge.type, "target": edge.target, "direction": edge.direction}
         | ({"stale": True} if edge.stale else {})
+        | (said_by(edge.facts[0], "valid_from", "valid_until") if edge.facts else {})
         for edge in entity.relationships
     ]
     shown: Answer = {

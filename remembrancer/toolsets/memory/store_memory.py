@@ -77,13 +77,14 @@ class StoreMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     summary: str | UnsetType = UNSET
     domain: str | UnsetType = UNSET
     structured: dict[str, Any] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
     occurred_at: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
     valid_from: str | UnsetType = UNSET
     valid_until: str | UnsetType = UNSET
     supersedes: Annotated[str, Meta(description="Id of what this replaces")] | UnsetType = UNSET
 
 
-@tool("Remember something for later sessions, durably.")
+@tool("Remember something for later sessions, durably.", aliases={"memory_type": "type"})
 async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
     """Answers when the memory is durable; a retry, or the same text in the same scope, is the same memory."""
     change = to_change(arguments, call.caller.session_id, call.service.settings.content_limit_bytes)
@@ -150,6 +151,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         kind=kind,
         summary=clean_summary(arguments.summary),
         structured=clean_object(arguments.structured, field="structured") or {},
+        metadata=clean_object(arguments.metadata, field="metadata") or {},
         confidence=given(arguments.confidence, STATED),
         domain=clean_domain(arguments.domain),
         occurred_at=seconds_of(arguments.occurred_at, "occurred_at"),

@@ -81,7 +81,7 @@ class UpdateMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
     allow_secrets: bool | UnsetType = UNSET
 
 
-@tool("Change a memory. Earlier versions are kept.", destructive=True)
+@tool("Change a memory. Earlier versions are kept.", destructive=True, aliases={"id": "memory_id"})
 async def update_memory(call: Call, arguments: UpdateMemoryArguments) -> Answer:
     """Change what is given, and leave the rest."""
     change = to_update(arguments, call.service.settings.content_limit_bytes)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 
-from remembrancer.actors.store.graph.entity_names import find, named_in, with_aliases
+from remembrancer.actors.store.graph.entity_names import Found, find, named_in, with_aliases
 from remembrancer.actors.store.graph.joined_graph import (
     JoinedGraph,
     Node,
@@ -90,6 +90,8 @@ def near_memories(
 
 RELATIONSHIPS: Final = 50
 """Relationships that an answer shows of one entity, the best supported first."""
+FACTS: Final = 10
+"""Memories that an answer names for one relationship."""
 COUNTED: Final = 20
 """Entities beyond the limit whose memories are counted, too, to choose those that are shown."""
 TYPES: Final = 50
@@ -110,7 +112,11 @@ def search_graph(
     expand = partial(graph.edges, direction=request.direction, relationships=wanted)
     if request.entity is None:
         return _overview(request, graph, files, wanted), {}
-    found = find(graph, request.entity)
+    if request.entity_type is None:
+        found = find(graph, request.entity)
+    else:
+        kind = request.entity_type.lower()
+        found = Found(tuple(node for node in graph.keyed([name_key(request.entity)]) if node.type == kind))
     if not found.nodes:
         return GraphFound((), suggestions=found.suggestions), {}
     notices: list[Notice] = []
@@ -192,6 +198,9 @@ def _entities(
 ) -> tuple[GraphEntity, ...]:
     """The chosen entities, each with the edges of the walk that begin or end at it."""
     relationships: dict[Node, list[GraphRelationship]] = {node: [] for node in chosen}
+    shown = [edge for edge in walked.edges if edge.subject in chosen or edge.target in chosen]
+    facts = graph.facts(dict.fromkeys(shown[: RELATIONSHIPS * len(chosen)]))
+    descriptions = graph.descriptions(list(chosen))
     for edge, support in walked.edges.items():
         ends: tuple[tuple[Node, Node, Literal["outgoing", "incoming"]], ...] = (
             (edge.subject, edge.target, "outgoing"),
@@ -206,8 +215,11 @@ def _entities(
                         direction=direction,
                         memories=support.live,
                         stale=support.stale,
+                        target_type=there.type,
+                        facts=tuple(facts.get(edge, ())[:FACTS]),
                     )
                 )
+    nowhere = "", ""
     return tuple(
         GraphEntity(
             name=graph.name(node),
@@ -216,6 +228,8 @@ def _entities(
             memory_count=counts[node],
             distance=reached.distance,
             stale=counts[node] == 0,  # it is there because a memory names it, if only a forgotten one
+            described_in=descriptions.get(node, nowhere)[0],
+            description=descriptions.get(node, nowhere)[1],
         )
         for node, reached in chosen.items()
     )

@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.contract import (
     RankingFacts,
 )
 from remembrancer.memory.names import name_key
-from remembrancer.protocol.reads import Direction
+from remembrancer.protocol.reads import Direction, Fact
 
 STALE_WORTH: Final = 0.5
 """What is left of an entity's nearness when only forgotten memories connect it."""
@@ -226,6 +226,33 @@ class JoinedGraph:
                     edge = Edge(known[subject], self._relationship_key(relationship), known[target])
                     sightings.append(Sighting((place, subject, relationship, target), edge, live, forgotten))
         return Expansion(sightings, cut)
+
+    def facts(self, edges: Collection[Edge]) -> dict[Edge, list[Fact]]:
+        """The memories that say each of these edges, what is valid first."""
+        found: dict[Edge, list[Fact]] = {}
+        for place, file in enumerate(self._files):
+            numbers, known = self._numbers[place], self._nodes[place]
+            pairs = {
+                (subject, target)
+                for edge in edges
+                for subject in numbers.get(edge.subject, ())
+                for target in numbers.get(edge.target, ())
+            }
+            for subject, relationship, target, fact in file.said_by(sorted(pairs), self._session_id) if pairs else ():
+                edge = Edge(known[subject], self._relationship_key(relationship), known[target])
+                if edge in edges:
+                    found.setdefault(edge, []).append(fact)
+        return found
+
+    def descriptions(self, nodes: Sequence[Node]) -> dict[Node, tuple[str, str]]:
+        """The id and the content of the memory that describes each of these nodes, if one does."""
+        found: dict[Node, tuple[str, str]] = {}
+        for place, file in enumerate(self._files):
+            numbers = self._numbers_of(place, nodes)
+            if numbers:
+                described = file.descriptions(numbers, self._session_id)
+                found = {self._nodes[place][number]: each for number, each in described.items()} | found
+        return found
 
     def memory_counts(self, nodes: Sequence[Node]) -> dict[Node, int]:
         """How many unforgotten memories name each node."""

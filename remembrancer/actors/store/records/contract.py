@@ -30,6 +30,7 @@ from remembrancer.protocol.kinds import Status
 from remembrancer.protocol.reads import (
     Counts,
     EarlierSession,
+    Fact,
     LinkedMemory,
     ListedMemory,
     MemoryCopy,
@@ -390,9 +391,9 @@ class SearchedTexts(EmbeddedTexts, Protocol):
         """Numbers of all memories that pass the filters (of `among` alone); None when there are more than `limit`."""
 
     def top(self, filters: Filters, order: Order, limit: int, files: Sequence[str] | None = None) -> list[int]:
-        """The first `limit` of the memories that pass the filters: the most important or the latest (what happened
-        later goes first among the equally important, what was stored later among the simultaneous). With `files`, the
-        latest of those in whose source a file's path holds one of them."""
+        """The first `limit` of the memories that pass the filters: the most important, the latest, or what has become
+        valid last (what happened later goes first among the equally important, what was stored later among the
+        simultaneous). With `files`, the latest of those in whose source a file's path holds one of them."""
 
     def ranking_facts(self, numbers: Sequence[int], filters: Filters) -> dict[int, RankingFacts]:
         """What ranks those of the memories that pass the filters."""
@@ -490,6 +491,15 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         """By number the memories of these ids and those related to them, up to `depth` links away and `limit` of them:
         the nearest first. Only what the session sees, and is not forgotten."""
 
+    def known_as_of(
+        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
+    ) -> list[ListedMemory]:
+        """What was valid at a time, by what the records said at another: the first `limit` in the order `valid`.
+
+        Each memory in the version that was current then, if the session may see it: without what was recorded later,
+        with what was forgotten later.
+        """
+
     def counts(self, session_id: str | None) -> Counts:
         """How much there is; of session memories only those of `session_id` (None: all of them)."""
 
@@ -529,13 +539,25 @@ class EntityFilter:
 
 
 class EdgeRow(NamedTuple):
-    """An edge between two entities of a file, in one spelling of its relationship, and how many memories say it."""
+    """An edge between two entities of a file, in one spelling of its relationship, and how many memories say it.
+
+    What is not valid any more counts as `forgotten`.
+    """
 
     subject: int
     relationship: str
     target: int
     live: int
     forgotten: int
+
+
+class SaidRow(NamedTuple):
+    """An edge between two entities of a file, in one spelling of its relationship, and a memory that says it."""
+
+    subject: int
+    relationship: str
+    target: int
+    fact: Fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,6 +606,13 @@ class GraphRecords(Protocol):
 
         The best supported first, and not all of them where there are very many.
         """
+
+    def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
+        """Which unforgotten memories say more of these pairs (subject, target) than that both are mentioned: what is
+        valid first, then the newest. Not all of them where there are very many."""
+
+    def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
+        """Of those of the entities that an unforgotten memory describes, the id and the content of the newest such."""
 
     def memory_counts(self, groups: Sequence[Sequence[int]], session_id: str) -> list[int]:
         """For each group of entities how many unforgotten memories name at least one of them."""

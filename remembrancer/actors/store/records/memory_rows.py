@@ -23,6 +23,7 @@ from remembrancer.memory.ranking import is_assistants
 from remembrancer.memory.stop_words import language_of
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.kinds import kind_of_type
+from remembrancer.protocol.reads import ListedMemory
 from remembrancer.protocol.runs import ChainLink
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.protocol.writes import (
@@ -33,6 +34,7 @@ from remembrancer.protocol.writes import (
     PortableMemory,
     RecordedFields,
     Result,
+    ShownFields,
     Snapshot,
     SourceRef,
     StoredResult,
@@ -541,8 +543,15 @@ def note_version(
 
 def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntry) -> None:
     """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
+    record = entry.record
+    begins = record.valid_from
+    if begins is None and not record.forgotten:
+        made = connection.execute("SELECT created_at FROM memories WHERE id = ?", (memory_id,)).fetchone()
+        created_at = entry.changed_at if made is None else made[0]
+        begins = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
     connection.execute(
-        f"INSERT OR IGNORE INTO history (memory_id, {_HISTORY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - fixed names
+        f"""INSERT OR IGNORE INTO history (memory_id, {_HISTORY}, begins, ends, owner)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",  # noqa: S608 - fixed names
         (
             memory_id,
             entry.version,
@@ -550,10 +559,18 @@ def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntr
             entry.changed_at,
             entry.session_id,
             entry.operation_id,
-            encode_json(entry.record).decode(),
+            encode_json(record).decode(),
             encode_json(entry.details).decode(),
+            None if record.forgotten else begins,
+            record.valid_until,
+            record.session_id if record.scope == "session" else None,
         ),
     )
+    if entry.version > 1:
+        connection.execute(
+            "UPDATE history SET replaced_at = ? WHERE memory_id = ? AND version < ? AND replaced_at IS NULL",
+            (entry.changed_at, memory_id, entry.version),
+        )
 
 
 def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
@@ -574,6 +591,29 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
         )
         for version, change, changed_at, session_id, operation_id, record, details in rows
     )
+
+
+def known_as_of(
+    query: Query, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
+) -> list[ListedMemory]:
+    """The first `limit` of what a session of a project may see and what was valid at a time, by what the records said
+    at another: the version of each memory that was current then. The order is `valid`."""
+    rows = query(
+        """SELECT h.memory_id, h.version, h.record, m.created_at
+           FROM history AS h INDEXED BY history_by_validity CROSS JOIN memories AS m ON m.id = h.memory_id
+           WHERE h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
+           AND h.changed_at <= ? AND (h.replaced_at IS NULL OR h.replaced_at > ?)
+           AND (h.owner IS NULL OR h.owner = ?) AND (m.scope != 'session' OR m.session_id = ?)
+           AND (m.scope != 'user' OR m.source_project IS ? OR json_extract(h.record, '$.scope') = 'user')
+           ORDER BY h.begins DESC, h.memory_id DESC LIMIT ?""",
+        (valid_at, valid_at, as_of, as_of, session_id, session_id, project_id, limit),
+    )
+    found: list[ListedMemory] = []
+    for memory_id, version, record, created_at in rows:
+        known = _decode_snapshot(record)
+        fields = {name: getattr(known, name) for name in (*ShownFields.__struct_fields__, "status", "invalid_reason")}
+        found.append(ListedMemory(**fields, id=memory_id, version=version, created_at=created_at))
+    return found
 
 
 def snapshot_of(connection: sqlite3.Connection, memory_id: str, version: int) -> Snapshot | None:

@@ -37,12 +37,14 @@ from remembrancer.actors.store.records.transfer import import_memory
 from remembrancer.memory.changes import (
     check_broader,
     check_remembered,
+    invalidated,
     is_version_visible,
     reverted,
     spans_of,
     tagged,
     updated,
 )
+from remembrancer.memory.ranking import has_ended
 from remembrancer.protocol.errors import InvalidInput, NotFound
 from remembrancer.protocol.runs import ApplyRun, UndoRun
 from remembrancer.protocol.session_life import EndSession, RecordEvents, StartSession
@@ -53,6 +55,8 @@ from remembrancer.protocol.writes import (
     ForgetMemory,
     ForgottenResult,
     ImportMemory,
+    InvalidatedResult,
+    InvalidateMemory,
     LinkRef,
     NoteWritten,
     Operation,
@@ -72,6 +76,8 @@ from remembrancer.protocol.writes import (
 )
 
 SUPERSEDED: Final = "superseded"
+INVALIDATED: Final = "invalidated"
+"""What the history calls it when a memory is no longer valid."""
 
 Links = list[tuple[LinkRef, MemoryRow]]
 
@@ -166,9 +172,11 @@ def _restore_validity(
     """What the history says that this link set, unless something else has set it since."""
     target = memory_to_change(connection, operation, target_id)
     history = read_history(query_of(connection), target.id)
-    ended = [entry for entry in history if entry.change == SUPERSEDED and entry.details.get("by") == source_id]
+    ended = [
+        entry for entry in history if entry.change in (SUPERSEDED, INVALIDATED) and entry.details.get("by") == source_id
+    ]
     if ended and target.now.valid_until is not None and ended[-1].record.valid_until == target.now.valid_until:
-        after = msgspec.structs.replace(target.now, valid_until=None)
+        after = msgspec.structs.replace(target.now, valid_until=None, invalid_reason=None)
         revise(connection, operation, target, after, "superseding_undone", now, by=source_id)
 
 
@@ -233,6 +241,7 @@ def update_memory(connection: sqlite3.Connection, operation: Operation, change: 
     check_may_supersede(memory.id, memory.now.scope, to_add, "add_links")
     to_remove = find_targets(connection, operation, memory.id, change.remove_links, "remove_links")
     made = revise(connection, operation, memory, after, "updated", now)
+    _valid_again(connection, memory, after, now)
     relinked = [
         remove_links(connection, operation, memory, to_remove, now),
         add_links(connection, operation, memory, to_add, now),
@@ -265,6 +274,39 @@ def forget_memory(connection: sqlite3.Connection, operation: Operation, change: 
     return Done(ForgottenResult(memory.id, change.reason))
 
 
+def invalidate_memory(
+    connection: sqlite3.Connection, operation: Operation, change: InvalidateMemory, now: float
+) -> Done:
+    """End the time in which a memory is valid when somebody says so. If it is said again, another reason counts."""
+    memory = memory_to_change(connection, operation, change.memory_id)
+    check_remembered(memory.id, memory.now)
+    wanted = [] if change.replaced_by is None else [LinkRef("supersedes", change.replaced_by)]
+    replacing = find_targets(connection, operation, memory.id, wanted, "replaced_by")
+    for link, newer in replacing:
+        check_may_supersede(newer.id, newer.now.scope, [(link, memory)], "replaced_by")
+    after = invalidated(memory.now, change.reason, operation.requested_at)
+    by = replacing[0][1].id if replacing else None
+    made = revise(connection, operation, memory, after, INVALIDATED, now, reason=change.reason, by=by)
+    for link, newer in replacing:
+        connection.execute(
+            "INSERT OR IGNORE INTO memory_links VALUES (?, ?, ?, ?, ?)",
+            (newer.number, memory.number, link.relation, link.strength, now),
+        )
+    assert after.valid_until is not None
+    assert after.invalid_reason is not None
+    return Done(
+        InvalidatedResult(
+            memory.id, after.valid_until, after.invalid_reason, made.version, memory.now.invalid_reason is not None
+        )
+    )
+
+
+def _valid_again(connection: sqlite3.Connection, memory: MemoryRow, after: Snapshot, now: float) -> None:
+    """What has not ended any more has not been replaced either."""
+    if has_ended(memory.now.valid_until, now) and not has_ended(after.valid_until, now):
+        connection.execute("DELETE FROM memory_links WHERE target = ? AND relation = 'supersedes'", (memory.number,))
+
+
 def erase_memory(connection: sqlite3.Connection, operation: Operation, change: EraseMemory, now: float) -> Done:
     """Delete a memory for good, with its history; its id stays known as that of an erased one."""
     try:
@@ -294,11 +336,19 @@ def restore_memory(connection: sqlite3.Connection, operation: Operation, change:
     memory = memory_to_change(connection, operation, change.memory_id)
     if change.version is None and memory.now.forgotten:
         after = msgspec.structs.replace(memory.now, forgotten=False, forgotten_reason=None)
+    elif change.version is None and memory.now.invalid_reason is not None:
+        until: float | None = None
+        for entry in read_history(query_of(connection), memory.id):
+            if entry.record.invalid_reason is not None:
+                break
+            until = entry.record.valid_until
+        after = msgspec.structs.replace(memory.now, valid_until=until, invalid_reason=None)
     else:
         after = reverted(memory.now, _earlier(connection, operation, memory, change.version))
     made = revise(
         connection, operation, memory, after, "restored", now, reason=change.reason, restored_version=change.version
     )
+    _valid_again(connection, memory, after, now)
     result = RestoredResult(memory.id, made.version, made.fields, "content" in made.fields)
     return Done(result, made.to_embed, made.removed_passages)
 
@@ -438,6 +488,8 @@ def _carry_out(connection: sqlite3.Connection, operation: Operation, now: float,
             return erase_memory(connection, operation, change, now)
         case RestoreMemory() as change:
             done = restore_memory(connection, operation, change, now)
+        case InvalidateMemory() as change:
+            done = invalidate_memory(connection, operation, change, now)
         case PromoteMemory() as change:
             done = promote_memory(connection, operation, change, now)
         case StartSession() as change:

@@ -72,6 +72,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         last_accessed_at REAL,
         forgotten_at REAL,
         forgotten_reason TEXT,
+        invalid_reason TEXT,
         kind TEXT NOT NULL DEFAULT 'observation',
         confidence REAL NOT NULL DEFAULT 0.5 CHECK (confidence BETWEEN 0 AND 1),
         domain TEXT,
@@ -96,14 +97,19 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE INDEX memories_by_session ON memories (session_id, scope);
     CREATE INDEX memories_by_digest ON memories (content_digest);
     -- Few rows: those that a search has to leave out.
-    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at)
-        WHERE forgotten_at IS NOT NULL OR scope = 'session';
+    CREATE INDEX memories_apart ON memories (number, scope, session_id, forgotten_at, valid_until)
+        WHERE forgotten_at IS NOT NULL OR scope = 'session' OR valid_until IS NOT NULL;
     CREATE INDEX memories_not_active ON memories (status, number) WHERE status != 'active';
     -- The memories of the project or the user, by sort: in the order of a list, and by time.
     CREATE INDEX memories_by_sort
         ON memories (scope, type, importance, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
     CREATE INDEX memories_by_time
         ON memories (scope, type, coalesce(occurred_at, created_at), forgotten_at) WHERE scope != 'session';
+    -- When they are valid: from when on, where nobody has said so since they happened or were stored.
+    CREATE INDEX memories_by_validity ON memories (
+        scope, type, coalesce(valid_from, min(created_at, coalesce(occurred_at, created_at))), number,
+        valid_until, forgotten_at
+    ) WHERE scope != 'session';
     -- A source that cannot be read is left as it is, and has no file.
     CREATE INDEX memories_from_files ON memories (CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END)
         WHERE CASE WHEN json_valid(source) THEN json_extract(source, '$.file') END IS NOT NULL;
@@ -206,8 +212,16 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         record TEXT NOT NULL,
         changed_at REAL NOT NULL,
         details TEXT NOT NULL DEFAULT '{}',
+        -- From when until when the version says to be valid (a forgotten one never), when another one took its place,
+        -- and whose it is if it is a session's own.
+        begins REAL,
+        ends REAL,
+        replaced_at REAL,
+        owner TEXT,
         PRIMARY KEY (memory_id, version, operation_id)
     ) WITHOUT ROWID;
+    CREATE INDEX history_by_validity ON history (begins, memory_id, ends, changed_at, replaced_at, owner)
+        WHERE begins IS NOT NULL;
     CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
     -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.

@@ -20,12 +20,12 @@ from remembrancer.actors.store.records.contract import (
     Sizes,
 )
 from remembrancer.actors.store.records.materials import read_eligible
-from remembrancer.actors.store.records.memory_rows import decoded, read_memory, read_related
+from remembrancer.actors.store.records.memory_rows import decoded, known_as_of, read_memory, read_related
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, padded, places_for
 from remembrancer.memory.changes import is_visible
 from remembrancer.protocol.consolidation import FindNear
 from remembrancer.protocol.kinds import MEMORY_TYPES, SCOPES
-from remembrancer.protocol.reads import Counts, LinkedMemory, Order
+from remembrancer.protocol.reads import Counts, LinkedMemory, ListedMemory, Order
 
 NAMED: Final = {"near_duplicates": 5, "derived_from": 20, "possibly_superseded_by": 5, "superseded_by": 5}
 """Ids that an answer names; more would only cost tokens."""
@@ -227,6 +227,13 @@ class SqliteSearch(SqliteWords):
 
         return self._file.read_together(read)
 
+    def known_as_of(
+        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
+    ) -> list[ListedMemory]:
+        return self._file.read_together(
+            lambda query: known_as_of(query, session_id, project_id, valid_at, as_of, limit)
+        )
+
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:
         asked = padded(memory_ids)
         rows = self._file.read(
@@ -322,6 +329,9 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     if filters.before is not None:
         clauses.append("coalesce(m.occurred_at, m.created_at) <= ?")
         arguments.append(filters.before)
+    if filters.valid_at is not None:
+        clauses.append(f"{_BEGINS} <= ? AND (m.valid_until IS NULL OR m.valid_until > ?)")
+        arguments.extend((filters.valid_at, filters.valid_at))
     if filters.tags:
         places = places_for(filters.tags)
         clauses.append(f"EXISTS (SELECT 1 FROM memory_tags WHERE memory = m.number AND tag IN {places})")  # noqa: S608
@@ -461,9 +471,11 @@ TAGGED: Final = 2000
 SOURCE_FILE: Final = "CASE WHEN json_valid(m.source) THEN json_extract(m.source, '$.file') END"
 """As the index `memories_from_files` has it."""
 _HAPPENED: Final = "coalesce(m.occurred_at, m.created_at)"
+_BEGINS: Final = f"coalesce(m.valid_from, min(m.created_at, {_HAPPENED}))"
 _ORDERS: Final[dict[Order, tuple[str, tuple[str, ...]]]] = {
     "important": ("memories_by_sort", ("m.importance", _HAPPENED, "m.number")),
     "latest": ("memories_by_time", (_HAPPENED, "m.number")),
+    "valid": ("memories_by_validity", (_BEGINS, "m.number")),
 }
 """The index that is read backwards, and what is in it."""
 

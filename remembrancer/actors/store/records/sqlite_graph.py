@@ -5,7 +5,7 @@ The edges are rows of `memory_entities`: `subject` --`edge`--> `entity`, said by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from remembrancer.actors.store.records.contract import (
@@ -17,12 +17,14 @@ from remembrancer.actors.store.records.contract import (
     GraphSummary,
     Link,
     RankingFacts,
+    SaidRow,
 )
 from remembrancer.actors.store.records.search import RANKING, condition_of, expression_of
 from remembrancer.actors.store.records.sessions import read_topics
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, padded, places_for
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, padded, places_for
 from remembrancer.memory.names import name_key
-from remembrancer.protocol.writes import MENTIONED_WITH
+from remembrancer.protocol.reads import Fact
+from remembrancer.protocol.writes import DESCRIBED_AS, MENTIONED_WITH
 
 AT_ONCE: Final = 5000
 """Numbers in one list: SQLite takes 32,766 values in a statement."""
@@ -39,6 +41,12 @@ IS_APART: Final = "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.sco
 IS_VISIBLE: Final = f"""EXISTS (SELECT 1 FROM memory_entities AS s WHERE s.entity = e.number AND NOT EXISTS (
                         SELECT 1 FROM {APART} WHERE {IS_APART.format("s")}
                         AND a.scope = 'session' AND a.session_id != ?))"""  # noqa: S608 - fixed clauses
+IS_OVER: Final = (
+    "a.number = {}.memory AND (a.forgotten_at IS NOT NULL OR a.scope = 'session' OR a.valid_until IS NOT NULL)"
+)
+"""As `IS_APART`, and what is not valid for ever."""
+MOST_FACTS: Final = 1000
+"""Memories that one question for what says some edges is answered with."""
 IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR a.session_id != ?))"""  # noqa: S608 - fixed clauses
 COLUMNS: Final = "subject, edge, entity, memory"
@@ -51,8 +59,9 @@ NO_ENTITY: Final = 0
 class SqliteGraph:
     """The graph of the file. It keeps nothing in memory."""
 
-    def __init__(self, file: SqliteFile) -> None:
+    def __init__(self, file: SqliteFile, clock: Callable[[], float]) -> None:
         self._file = file
+        self._clock = clock
 
     def entities(self, wanted: EntityFilter) -> list[EntityRow]:
         found, visible = "e.number, e.name, e.key, e.type FROM entities AS e WHERE", f"AND {IS_VISIBLE}"
@@ -93,15 +102,44 @@ class SqliteGraph:
         if not source:
             return Edges([], cut=False)
         rows = self._file.read(
-            f"""SELECT r.subject, r.edge, r.entity, sum(a.forgotten_at IS NULL) AS live, count(*) AS said
-                FROM ({source}) AS r LEFT JOIN {APART} ON {IS_APART.format("r")}
+            f"""SELECT r.subject, r.edge, r.entity, count(*) AS said,
+                    sum(a.forgotten_at IS NULL AND (a.valid_until IS NULL OR a.valid_until > ?)) AS live
+                FROM ({source}) AS r LEFT JOIN {APART} ON {IS_OVER.format("r")}
                 WHERE a.number IS NULL OR a.scope != 'session' OR a.session_id = ?
                 GROUP BY r.subject, r.entity, r.edge
                 ORDER BY live DESC, said DESC, r.subject, r.entity, r.edge LIMIT ?""",  # noqa: S608
-            (*arguments, session_id, MOST_EDGES + 1),
+            (self._clock(), *arguments, session_id, MOST_EDGES + 1),
         )
-        edges = [EdgeRow(subject, kind, target, live, said - live) for subject, kind, target, live, said in rows]
+        edges = [EdgeRow(subject, kind, target, live, said - live) for subject, kind, target, said, live in rows]
         return Edges(edges[:MOST_EDGES], cut or len(edges) > MOST_EDGES)
+
+    def said_by(self, pairs: Sequence[tuple[int, int]], session_id: str) -> list[SaidRow]:
+        weight = "CASE WHEN json_valid(m.metadata) THEN json_extract(m.metadata, '$.weight') END"
+        rows = self._file.read(
+            f"""SELECT s.subject, s.edge, s.entity, m.id, m.valid_from, m.valid_until, m.invalid_reason, {weight}
+                FROM json_each(?) AS p CROSS JOIN memory_entities AS s
+                    ON s.subject = json_extract(p.value, '$[0]') AND s.entity = json_extract(p.value, '$[1]')
+                CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE s.edge != ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                ORDER BY m.valid_until IS NOT NULL AND m.valid_until <= ?, m.number DESC LIMIT ?""",  # noqa: S608
+            (encode_json(list(pairs)).decode(), MENTIONED_WITH, session_id, self._clock(), MOST_FACTS),
+        )
+        found: list[SaidRow] = []
+        for subject, relationship, target, memory_id, start, end, reason, weight in rows:
+            fact = Fact(memory_id, start, end, reason, weight if isinstance(weight, int | float) else None)
+            found.append(SaidRow(subject, relationship, target, fact))
+        return found
+
+    def descriptions(self, numbers: Sequence[int], session_id: str) -> dict[int, tuple[str, str]]:
+        asked = padded(numbers)
+        rows = self._file.read(
+            f"""SELECT s.entity, m.id, m.content
+                FROM memory_entities AS s CROSS JOIN memories AS m ON m.number = s.memory
+                WHERE s.entity IN {places_for(asked)} AND s.relationship = ? AND m.forgotten_at IS NULL AND {VISIBLE}
+                AND (m.valid_until IS NULL OR m.valid_until > ?) ORDER BY m.number""",  # noqa: S608 - fixed clauses
+            (*asked, DESCRIBED_AS, session_id, self._clock()),
+        )
+        return {entity: (memory_id, content) for entity, memory_id, content in rows}
 
     def _bounded(
         self, here: str, numbers: Sequence[int], condition: str, wanted: Sequence[object], order: str

@@ -78,7 +78,7 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     ) -> None:
         self._file = SqliteFile(path)
         self.name = name
-        self.graph = SqliteGraph(self._file)
+        self.graph = SqliteGraph(self._file, clock)
         self._clock = clock
         self._limit_bytes = limit_bytes
         self._session_limit = session_limit

@@ -157,6 +157,8 @@ class RunningRecall:
         self._asked_at = now if request.reference_time is None else request.reference_time
         self._weights = weights.asked(request.query)
         self._filters = request.filters
+        if request.valid_only:
+            self._filters = msgspec.structs.replace(self._filters, valid_at=self._asked_at)
         self._strategy = request.strategy
         self._question = Question(request.strategy, (), (), (), None)
         self._fragment = ""

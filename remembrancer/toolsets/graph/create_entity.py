@@ -1,0 +1,61 @@
+"""The tool `create_entity`."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from remembrancer.memory.limits import MAX_NAME, MAX_SUMMARY, check_length
+from remembrancer.memory.text import clean_name
+from remembrancer.protocol.ids import derive_memory_id, entity_id
+from remembrancer.protocol.writes import DESCRIBED_AS, EntityRef, StoreMemory, UpdateMemory
+from remembrancer.toolsets.graph.entity_answers import look_up, title
+from remembrancer.toolsets.memory.answers import changed
+from remembrancer.toolsets.memory.store_memory import STATED
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class EntityToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    entity_type: str
+    description: str | UnsetType = UNSET
+
+
+@tool("Make an entity, to relate with others. The same name and type is the same entity.")
+async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
+    """An entity is a memory of the project that says what it is. One that is known gets the description, if it is new.
+
+    Raises:
+        InvalidInput: the name or the type is none.
+    """
+    name = clean_name(arguments.name, field="name", longest=MAX_NAME)
+    kind = clean_name(arguments.entity_type, field="entity_type", longest=MAX_NAME)
+    content = title(name, kind)
+    if arguments.description is not UNSET and arguments.description.strip():
+        check_length(arguments.description, field="description", longest=MAX_SUMMARY)
+        content += f": {arguments.description.strip()}"
+    memory_id = derive_memory_id(call.operation_id(), call.received_at)
+    found, _ = await look_up(call, name, kind)
+    known = found.entities[0] if found is not None and found.entities else None
+    answer: Answer = {"id": entity_id(name, kind) if known is None else entity_id(known.name, known.type)}
+    if known is not None and (known.described_in != memory_id or known.memory_count > 1):
+        answer["already_known"] = True
+    described_in = "" if known is None else known.described_in
+    if described_in and content in (known.description if known else "", title(name, kind)):
+        return answer | {"memory_id": described_in}
+    if described_in:
+        answer["memory_id"] = described_in
+        return changed(await call.submit(UpdateMemory(described_in, content=content)), answer)
+    answer["memory_id"] = memory_id
+    change = StoreMemory(
+        memory_id=memory_id,
+        content=content,
+        type="semantic",
+        kind="entity",
+        scope="project",
+        session_id=call.caller.session_id,
+        related_entities=(EntityRef(name, kind, DESCRIBED_AS),),
+        confidence=STATED,
+        pinned=True,
+    )
+    return changed(await call.submit(change), answer)

@@ -1,0 +1,80 @@
+"""Entities as the tools of this toolset name and show them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from remembrancer.memory.limits import MAX_NAME
+from remembrancer.memory.text import clean_name, neutralised
+from remembrancer.protocol.errors import NotFound
+from remembrancer.protocol.ids import entity_id, parse_entity_id
+from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, SearchGraph
+from remembrancer.toolsets.service import Asked
+from remembrancer.toolsets.tools import Answer, Call
+
+
+def title(name: str, kind: str) -> str:
+    """An entity in a sentence."""
+    return f"{name} ({kind})"
+
+
+async def look_up(
+    call: Call, name: str, kind: str, *, depth: int = 1, direction: Direction = "both", limit: int = 1
+) -> tuple[GraphFound | None, Asked]:
+    """Ask for one entity, and what is around it: None if the store is away, and nothing is known of it without."""
+    request = SearchGraph(
+        call.caller.project,
+        call.caller.session_id,
+        name,
+        direction=direction,
+        depth=depth,
+        include_memories=False,
+        limit=limit,
+        entity_type=kind,
+    )
+    asked = await call.service.ask(request, call.received_at)
+    found = asked.reply
+    assert isinstance(found, GraphFound | None)
+    if found is not None and asked.from_cache and not found.entities:  # it may have been made since
+        found = None
+    return found, asked
+
+
+async def entity_named(call: Call, given: str, field: str) -> tuple[str, str]:
+    """Name and type of the entity with an id, as the store spells them; as the id does if the store is away.
+
+    Raises:
+        InvalidInput: it is no id.
+        NotFound: there is no such entity that the caller may see.
+    """
+    name, kind = parse_entity_id(given, field=field)
+    name, kind = clean_name(name, field=field, longest=MAX_NAME), clean_name(kind, field=field, longest=MAX_NAME)
+    found, _ = await look_up(call, name, kind)
+    if found is None:
+        return name, kind
+    if not found.entities:
+        raise unknown_entity(given, field)
+    return found.entities[0].name, found.entities[0].type
+
+
+def unknown_entity(given: str, field: str) -> NotFound:
+    """The error for an id that names no entity which the caller may see."""
+    return NotFound(f"there is no entity with the id {given[:200]}", field=field)
+
+
+def entity_of(entity: GraphEntity) -> dict[str, Any]:
+    """An entity with what describes it."""
+    shown: Answer = {
+        "id": neutralised(entity_id(entity.name, entity.type)),
+        "name": neutralised(entity.name),
+        "entity_type": neutralised(entity.type),
+    }
+    described = description_in(entity)
+    return shown | ({"description": neutralised(described)} if described else {})
+
+
+def description_in(entity: GraphEntity) -> str:
+    """What the memory that describes an entity says of it, beside its name."""
+    said = entity.description
+    before, _, rest = said.partition(": ")
+    return rest if before.casefold() == title(entity.name, entity.type).casefold() else said * bool(rest)

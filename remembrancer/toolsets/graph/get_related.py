@@ -1,0 +1,81 @@
+"""The tool `get_related`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.text import neutralised
+from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.ids import entity_id, parse_entity_id
+from remembrancer.protocol.reads import Direction, GraphEntity, GraphRelationship, Notice
+from remembrancer.toolsets.graph.entity_answers import entity_of, look_up, unknown_entity
+from remembrancer.toolsets.memory.answers import VALIDITY, said_by
+from remembrancer.toolsets.memory.fields import given
+from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+
+MOST: Final = 100
+"""Entities of one answer."""
+_DIRECTIONS: Final[dict[str, Direction]] = {"out": "outgoing", "in": "incoming", "both": "both"}
+
+
+class EntityToFollow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    entity_id: str
+    depth: Annotated[int, Meta(ge=1, le=5, extra_json_schema={"default": 1})] | UnsetType = UNSET
+    direction: Annotated[Literal["out", "in", "both"], Meta(extra_json_schema={"default": "both"})] | UnsetType = UNSET
+
+
+@tool("An entity, those related to it, the nearest first, and the relations.", read_only=True)
+async def get_related(call: Call, arguments: EntityToFollow) -> Answer:
+    """Breadth first from the entity. A relation that is not valid any more is marked, and leads on after all others.
+
+    Raises:
+        NotFound: there is no such entity.
+        MemoryUnavailable: the store is away.
+    """
+    name, kind = parse_entity_id(arguments.entity_id, field="entity_id")
+    found, asked = await look_up(
+        call,
+        name,
+        kind,
+        depth=given(arguments.depth, 1),
+        direction=_DIRECTIONS[given(arguments.direction, "both")],
+        limit=MOST,
+    )
+    if found is None:
+        raise MemoryUnavailable("the store is away, which alone knows the relations: try again in a moment")
+    if not found.entities:
+        raise unknown_entity(arguments.entity_id, "entity_id")
+    first, *others = found.entities
+    shown = {entity_id(each.name, each.type) for each in found.entities}
+    relations = {
+        (edge.type, *ends): _relation(edge, ends)
+        for entity in found.entities
+        for edge in entity.relationships
+        if shown.issuperset(ends := _ends(entity, edge))
+    }
+    answer: Answer = {
+        "entity": entity_of(first),
+        "related": [entity_of(each) | {"distance": each.distance} for each in others],
+        "relations": list(relations.values()),
+    }
+    notices = [*found.notices, *asked.notices]
+    if found.entities_traversed > MOST:
+        notices.append(Notice("more_entities", f"These are the nearest {MOST}: there are more within that depth."))
+    return with_caveats(answer, notices, degraded=asked.from_cache)
+
+
+def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:
+    here, there = entity_id(entity.name, entity.type), entity_id(edge.target, edge.target_type)
+    return (here, there) if edge.direction == "outgoing" else (there, here)
+
+
+def _relation(edge: GraphRelationship, ends: tuple[str, str]) -> dict[str, Any]:
+    shown: Answer = {"from_id": ends[0], "to_id": ends[1], "relation_type": edge.type}
+    shown = {key: neutralised(value) for key, value in shown.items()}
+    if edge.stale:
+        shown["valid"] = False
+    facts = [{"id": fact.memory_id, **said_by(fact, "weight", *VALIDITY)} for fact in edge.facts]
+    return {**facts[0], **shown, **({"also": facts[1:]} if facts[1:] else {})} if facts else shown

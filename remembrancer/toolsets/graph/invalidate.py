@@ -1,0 +1,50 @@
+"""The tool `invalidate`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.memory.changes import INVALIDATED
+from remembrancer.protocol.ids import parse_memory_id
+from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
+from remembrancer.toolsets.memory.answers import changed, iso
+from remembrancer.toolsets.memory.fields import clean_reason
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: Annotated[str, Meta(description="Of a memory or a relation")]
+    reason: str | UnsetType = UNSET
+    replaced_by: Annotated[str, Meta(description="Id of what is true now")] | UnsetType = UNSET
+
+
+@tool('Say that a memory or relation is no longer true. It is kept; update_memory with valid_until "" undoes it.')
+async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
+    """End the time in which a memory is valid, and keep why.
+
+    Raises:
+        NotFound: there is no such memory that the caller may see.
+        InvalidInput: what replaces it is not there.
+    """
+    memory_id = parse_memory_id(arguments.id, field="id")
+    newer = None if arguments.replaced_by is UNSET else parse_memory_id(arguments.replaced_by, field="replaced_by")
+    change = InvalidateMemory(memory_id, clean_reason(arguments.reason), newer)
+    written = await call.submit(change)
+    result = written.result
+    if isinstance(result, InvalidatedResult):
+        answer: Answer = {
+            "id": result.memory_id,
+            "valid_until": iso(result.valid_until),
+            "reason": result.reason,
+            "version": result.version,
+        }
+        if result.already:
+            answer["already_invalid"] = True
+    else:  # queued: it is going to come to this
+        answer = {"id": memory_id, "valid_until": iso(call.received_at), "reason": change.reason or INVALIDATED}
+    if newer is not None:
+        answer["replaced_by"] = newer
+    return changed(written, answer)

@@ -1,0 +1,36 @@
+"""The tool `store_memory` of facts: a short form of that of the toolset `memory`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from remembrancer.protocol.writes import MemoryType
+from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
+from remembrancer.toolsets.memory.store_memory import store_memory as store_whole
+from remembrancer.toolsets.tools import Answer, Call, tool
+
+
+class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    content: Annotated[str, Meta(description="One fact that makes sense alone")]
+    memory_type: MemoryType | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    valid_from: Annotated[str, Meta(description="ISO 8601; default now")] | UnsetType = UNSET
+    valid_until: str | UnsetType = UNSET
+    allow_secrets: bool | UnsetType = UNSET
+
+
+@tool("Remember a fact, durably.", is_short_form=True)
+async def store_memory(call: Call, arguments: FactToStore) -> Answer:
+    """Store a memory of the project."""
+    whole = StoreMemoryArguments(
+        arguments.content,
+        type=arguments.memory_type,
+        metadata=arguments.metadata,
+        valid_from=arguments.valid_from,
+        valid_until=arguments.valid_until,
+        allow_secrets=arguments.allow_secrets,
+    )
+    return await store_whole(call, whole)

@@ -1,0 +1,187 @@
+"""The toolset `graph` through the gateway, with a real store behind it: facts in time, entities and their relations."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.actors.gateway_rig import PATIENT, RawClient, Rig
+from tests.actors.store_process import StoreRig, store_rig
+from tests.patience import until
+
+pytestmark = pytest.mark.anyio
+UNKNOWN = "memory:01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+@asynccontextmanager
+async def session(home: Path, toolsets: str = "graph") -> AsyncIterator[tuple[StoreRig, Rig, RawClient]]:
+    rig = Rig(home, PATIENT)
+    chosen = {"REMEMBRANCER_TOOLSETS": toolsets}
+    async with store_rig(home) as store, rig.running(), rig.session(environment=chosen) as client:
+        yield store, rig, client
+
+
+async def contents(client: RawClient, tool: str, **arguments: Any) -> list[str]:
+    answer = await client.call(tool, **arguments)
+    assert "error" not in answer, answer
+    return [each["content"] for each in answer["memories"]]
+
+
+async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
+    async with session(home) as (_, _, client):
+        old = await client.call(
+            "store_memory",
+            content="Invoices are kept in MySQL",
+            memory_type="semantic",
+            metadata={"page": {"number": 3}},
+            valid_from="2024-01-01",
+        )
+        new = await client.call("store_memory", content="Invoices are kept in Postgres", valid_from="2025-06-01T12:00")
+        reason = {"reason": "we moved", "replaced_by": new["memory_id"]}
+        ended = await client.call("invalidate", id=old["memory_id"], **reason)
+        assert {**ended, "valid_until": ""} == {
+            **{"id": old["memory_id"], "valid_until": "", "reason": "we moved", "version": 2},
+            "replaced_by": new["memory_id"],
+        }
+        assert (await client.call("invalidate", id=old["memory_id"], **reason))["already_invalid"]
+        assert await contents(client, "get_valid") == ["Invoices are kept in Postgres"]
+        assert await contents(client, "get_valid_at", timestamp="2024-05-05T00:00:00+02:00") == [
+            "Invoices are kept in MySQL"
+        ]
+        assert await contents(client, "get_valid_at", timestamp="2023-12-31") == []
+        assert await contents(client, "get_valid_at", timestamp="2025-12-01", as_of="2025-12-01") == []
+        now = [f"Invoices are kept in {each}" for each in ("Postgres", "MySQL")]
+        assert await contents(client, "get_valid_at", timestamp="2025-12-01") == now
+        assert await contents(client, "get_valid_at", timestamp="2025-12-01", limit=1, offset=1) == now[1:]
+        for tool in ("search_text", "recall"):
+            assert await contents(client, tool, query="where are invoices kept") == now[:1]
+        found = await client.call("recall", query="where are invoices kept", include_invalid=True)
+        (over,) = (each for each in found["memories"] if "valid" in each)
+        assert {name: over[name] for name in ("id", "valid", "invalid_reason", "superseded_by", "metadata")} == {
+            "id": old["memory_id"],
+            "valid": False,
+            "invalid_reason": "we moved",
+            "superseded_by": [new["memory_id"]],
+            "metadata": {"page": {"number": 3}},
+        }
+        shown = await client.call("get_memory", id=old["memory_id"])
+        assert (shown["invalid_reason"], shown["valid_from"]) == ("we moved", "2024-01-01T00:00:00Z")
+        assert [each["change"] for each in shown["history"]] == ["stored", "invalidated"]
+        await client.call("update_memory", id=old["memory_id"], valid_until="", metadata={"page": None, "seen": True})
+        listed = (await client.call("list_memories", limit=1, offset=1))["memories"]
+        assert [(each["id"], each["metadata"], "valid" in each) for each in listed] == [
+            (old["memory_id"], {"seen": True}, False)
+        ]
+        for arguments, field in (
+            ({"timestamp": "last week"}, "timestamp"),
+            ({"timestamp": "2025-01-01", "as_of": "2025-13-01"}, "as_of"),
+        ):
+            refused = await client.call("get_valid_at", **arguments)
+            assert (refused["field"], "ISO 8601" in refused["message"]) == (field, True)
+        assert (await client.call("invalidate", id=UNKNOWN))["error"] == "not_found"
+        assert (await client.call("delete_memory", id=old["memory_id"]))["status"] == "erased"
+        assert (await client.call("delete_memory", id=old["memory_id"]))["already_erased"]
+        assert (await client.call("get_status"))["counts"]["total"] == 1
+
+
+async def test_entities_live_without_a_memory_and_relations_have_a_time(home: Path) -> None:
+    async with session(home) as (_, _, client):
+        billing = await client.call(
+            "create_entity", name="Billing", entity_type="Service", description="Sends invoices"
+        )
+        assert "already_known" not in billing, billing
+        again = await client.call("create_entity", name="billing", entity_type="service")
+        assert (again["id"], again["already_known"], again["memory_id"]) == (
+            *(billing["id"], True),
+            billing["memory_id"],
+        )
+        ids = {}
+        for name in ("MySQL", "Postgres", "Disk: fast"):
+            ids[name] = (await client.call("create_entity", name=name, entity_type="data:base"))["id"]
+        uses = {"from_id": billing["id"], "relation_type": "stores_in"}
+        old = await client.call("create_relation", **uses, to_id=ids["MySQL"], valid_from="2024-01-01", weight=0.5)
+        assert old["content"] == "Billing (service) stores in MySQL (data:base)"
+        new = await client.call("create_relation", **uses, to_id=ids["Postgres"])
+        assert (await client.call("create_relation", **uses, to_id=ids["Postgres"]))["already_known"]
+        await client.call("create_relation", from_id=ids["Postgres"], to_id=ids["Disk: fast"], relation_type="runs on")
+        await client.call("invalidate", id=old["id"], reason="moved", replaced_by=new["id"])
+
+        near = await client.call("get_related", entity_id=billing["id"])
+        assert near["entity"] == {
+            **{"id": billing["id"], "name": "Billing", "entity_type": "service"},
+            "description": "Sends invoices",
+        }
+        assert [(each["id"], each["distance"]) for each in near["related"]] == [(ids["Postgres"], 1), (ids["MySQL"], 1)]
+        first, second = near["relations"]
+        assert first == {"id": new["id"], **uses, "to_id": ids["Postgres"]}
+        assert {**second, "valid_until": ""} == {
+            **{"id": old["id"], **uses, "to_id": ids["MySQL"], "weight": 0.5, "valid": False},
+            **{"valid_from": "2024-01-01T00:00:00Z", "valid_until": "", "invalid_reason": "moved"},
+        }
+        far = await client.call("get_related", entity_id=ids["Disk: fast"], depth=2, direction="in")
+        assert [(each["name"], each["distance"]) for each in far["related"]] == [("Postgres", 1), ("Billing", 2)]
+        assert (await client.call("get_related", entity_id=ids["Disk: fast"], direction="out"))["related"] == []
+        described = await client.call("create_entity", name="MySQL", entity_type="data:base", description="Old: slow")
+        assert described["already_known"]
+        assert (await client.call("get_related", entity_id=ids["MySQL"]))["entity"]["description"] == "Old: slow"
+
+        for field, given in (("to_id", "entity:service:Nothing"), ("from_id", "Billing"), ("to_id", billing["id"])):
+            arguments = {**uses, "to_id": ids["MySQL"], field: given}
+            refused = await client.call("create_relation", **arguments)
+            assert refused["field"] == field, refused
+        assert (await client.call("get_related", entity_id="entity:service:Nothing"))["error"] == "not_found"
+        found = (await client.call("recall", query="where does Billing store"))["memories"]
+        assert new["id"] in [each["id"] for each in found]
+        assert old["id"] not in [each["id"] for each in found]
+
+
+async def test_one_tool_takes_the_forms_of_both_toolsets_whichever_is_named_first(home: Path) -> None:
+    async with session(home, "graph,memory,admin") as (_, _, client):
+        stored = await client.call(
+            "store_memory", content="Pages have 50 rows", memory_type="procedural", tags=["page"]
+        )
+        assert stored["type"] == "procedural"
+        both = {"id": stored["memory_id"], "memory_id": stored["memory_id"]}
+        assert (await client.call("get_memory", **both))["field"] == "id"
+        await client.call("update_memory", id=stored["memory_id"], tags={"add": ["rows"]})
+        assert (await client.call("get_memory", memory_id=stored["memory_id"]))["tags"] == ["page", "rows"]
+        (listed,) = (await client.call("list_memories", tags=["rows"], offset=0))["memories"]
+        assert listed["id"] == stored["memory_id"]
+
+
+async def test_while_the_store_is_away_writes_are_queued_and_reads_say_so(home: Path) -> None:
+    async with session(home) as (store, rig, client):
+        known = await client.call("store_memory", content="The port is 8080")
+        other = await client.call("create_entity", name="Gateway", entity_type="service")
+        assert await contents(client, "recall", query="which port") == ["The port is 8080"]
+        await store.store.kill()
+        entity = await client.call("create_entity", name="Port", entity_type="number")
+        related = await client.call("create_relation", from_id=other["id"], to_id=entity["id"], relation_type="has")
+        ended = await client.call("invalidate", id=known["memory_id"], reason="closed")
+        for answer in (entity, related, ended):
+            assert "queued" in [each["code"] for each in answer.get("warnings", ())], answer
+        assert ended["reason"] == "closed"
+        late = await client.call("recall", query="which port")
+        assert (late["degraded"], "The port is 8080" in [each["content"] for each in late["memories"]]) == (True, False)
+        shown = await client.call("get_memory", id=known["memory_id"])
+        assert (shown["degraded"], shown["invalid_reason"]) == (True, "closed")
+        for tool, arguments in (
+            ("get_valid", {}),
+            ("get_valid_at", {"timestamp": "2024-01-01"}),
+            ("list_memories", {}),
+            ("get_related", {"entity_id": entity["id"]}),
+            ("delete_memory", {"id": known["memory_id"]}),
+        ):
+            assert (await client.call(tool, **arguments))["error"] == "memory_unavailable", tool
+        await store.start()
+        await until(lambda: rig.gateway.health().queue_depth == 0)
+        near = await client.call("get_related", entity_id=entity["id"])
+        assert [(each["id"], near["relations"][0]["id"]) for each in near["related"]] == [(other["id"], related["id"])]
+        shown = await client.call("get_memory", id=known["memory_id"])
+        assert (shown["version"], shown["invalid_reason"]) == (2, "closed"), (
+            "what was not deleted has kept what was queued"
+        )
