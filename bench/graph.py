@@ -1,33 +1,44 @@
 """What the graph costs: `python -m bench.graph [--json] [--edges N …]`, on a file of records in this process.
 
 A few entities are named by many memories and most by few, as in life: by Zipf's law. A random entity is one that a
-random memory names; hubs are the best connected ones.
+random memory names; hubs are the best connected ones. Recalls are asked with sums of words' vectors, in Chroma,
+with and without the graph: each question has some words of a memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import random
 import statistics
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.varied_text import varied
 from remembrancer.actors.store.graph.graph_search import search_graph, suggest
-from remembrancer.actors.store.records.contract import Records
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.commands.demo import memories
+from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
+from remembrancer.actors.store.vectors.passage_index import PassageIndex
 from remembrancer.protocol.ids import derive_memory_id
-from remembrancer.protocol.reads import SearchGraph, Suggest
+from remembrancer.protocol.reads import Ranking, Recall, SearchGraph, Suggest
+from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory
 
 PROJECT: Final = ProjectRef("p_0123456789ab", "/bench")
@@ -43,6 +54,10 @@ RELATIONSHIPS: Final = ("uses", "depends_on", "authored_by", "part_of", "calls",
 TYPES: Final = ("component", "file", "person", "library")
 REACH_MS: Final = {1: 5.0, 3: 25.0}
 """What the project wants at 20,000 edges of 10,000 memories, through the whole system."""
+RECALL_REACH_MS: Final = {20_000: 18.0, 200_000: 30.0}
+"""The same of a recall with PageRank. Beside the edges between entities there are those of memories with entities."""
+DIMENSIONS: Final = 384
+MODEL: Final = "bench"
 
 
 class Row(msgspec.Struct):
@@ -62,7 +77,7 @@ def operations(edges: int, seed: int = 1) -> Iterator[Operation]:
     count = edges // EDGES_PER_MEMORY
     names = [f"Entity{number}" for number in range(count // MEMORIES_PER_ENTITY)]
     weights = [1.0 / (rank + 1) for rank in range(len(names))]
-    for number, text in enumerate(memories(count)):
+    for number, text in enumerate(varied(count)):
         chosen = dict.fromkeys(chance.choices(range(len(names)), weights, k=EDGES_PER_MEMORY + 1))
         entities = tuple(
             EntityRef(
@@ -120,6 +135,7 @@ def measure(edges: int, directory: Path, samples: int) -> list[Row]:
             Row(edges, "storing, a memory", *[round(stored_s * 1000 / (edges // EDGES_PER_MEMORY), 3)] * 3),
             *_walks(edges, [records, user], samples),
             *_others(edges, [records, user], samples),
+            *_recalls(edges, [records, user], directory, samples),
             _copy(edges, path),
         ]
     finally:
@@ -157,6 +173,63 @@ def _others(edges: int, files: Sequence[Records], samples: int) -> Iterator[Row]
     yield measured(edges, "overview", overview, max(5, samples // 20), None)
     yield measured(edges, "an unknown entity", unknown, samples, None)
     yield measured(edges, "a completion", complete, max(5, samples // 20), None)
+
+
+class WithoutGraph(Source):
+    @property
+    def graph(self) -> None:
+        return None
+
+
+def _recalls(edges: int, files: Sequence[SqliteRecords], directory: Path, samples: int) -> Iterator[Row]:
+    texts = varied(edges // EDGES_PER_MEMORY)
+    word_vectors: dict[str, Vectors] = {}
+
+    def vector_of(text: str) -> Vectors:
+        words = text.lower().split()
+        for word in words:
+            if word not in word_vectors:
+                seed = zlib.crc32(word.encode())
+                word_vectors[word] = np.random.default_rng(seed).standard_normal(DIMENSIONS, dtype=np.float32)
+        whole: Vectors = np.sum([word_vectors[word] for word in words], axis=0)
+        return whole / float(np.linalg.norm(whole))
+
+    for first in range(0, len(texts), GROUP):
+        group = files[0].texts(range(first + 1, first + 1 + GROUP))
+        files[0].save_embeddings(
+            MODEL,
+            [
+                EmbeddedMemory(number, digest_of(text), (Passage(0, len(text)),), vector_of(text)[None])
+                for number, text in group.items()
+            ],
+        )
+    indexes = [PassageIndex(records, MODEL) for records in files]
+    chroma = ChromaIndex(directory / "index")
+    for index in indexes:
+        index.reconcile(chroma.collection(f"{index.records.name}.{MODEL}", DIMENSIONS))
+        while index.flush():
+            pass
+    chance = random.Random(3)
+    questions = [" ".join(text.split()[1:9]) for text in chance.choices(texts, k=samples)]
+
+    async def embed(text: str) -> Vectors:
+        return vector_of(text)
+
+    with ThreadPoolExecutor(2) as threads, asyncio.Runner() as runner:
+        asked: tuple[tuple[str, type[Source], Ranking], ...] = (
+            ("a recall without the graph", WithoutGraph, "relevance"),
+            ("a recall (hybrid)", Source, "relevance"),
+            ("a recall (pagerank)", Source, "pagerank"),
+        )
+        for name, form, ranking in asked:
+            sources = [form(records, index) for records, index in zip(files, indexes, strict=True)]
+
+            def once(number: int, sources: Sequence[Source] = sources, ranking: Ranking = ranking) -> None:
+                request = Recall(SESSION, project=PROJECT, query=questions[number], ranking=ranking)
+                runner.run(recall(request, sources, embed, threads, time.time()))
+
+            yield measured(edges, name, once, samples, RECALL_REACH_MS.get(edges) if form is Source else None)
+    chroma.close()
 
 
 def _copy(edges: int, path: Path) -> Row:

@@ -325,6 +325,15 @@ class Demo:
         ]
         self.console.print(f"  the graph says: {'; '.join(edges)}")
         self._promise("the graph follows the memories", edges == ["BillingService --deployed_by--> Argo CD"])
+        keys = "Nadia alone has the keys of Argo CD."
+        nadia = {"name": "Nadia", "type": "person", "relationship": "guarded_by", "subject": "Argo CD"}
+        tool = {"name": "Argo CD", "type": "tool", "relationship": "has keys"}
+        await self._store(writer, keys, entities=[tool, nadia])
+        question = "Who can help when BillingService was merged and is not deployed?"
+        answer = await call(reader, "recall_memories", query=question, limit=3)
+        said = [each["content"] for each in answer["memories"]]
+        self.console.print(f"  {question}\n    → {' → '.join(said[:2])}")
+        self._promise("a memory that shares only an entity with a question's words answers it", keys in said)
         context = await call(
             reader,
             "get_memory_context",

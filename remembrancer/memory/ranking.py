@@ -47,7 +47,7 @@ RANK_OFFSET: Final = 60
 DAMPING: Final = 0.5
 """The share of PageRank that goes on at each step; the rest starts again at the seeds (as HippoRAG has it)."""
 ROUNDS: Final = 15
-PRECISION: Final = 1e-4
+PRECISION: Final = 5e-4
 """What waits at a node for each of its edges is left there when it is less than this: see `personal_pagerank`."""
 NEIGHBOUR_SOURCES: Final = 10
 """So many of the nearest by meaning, and so many by words, boost their neighbours."""
@@ -271,8 +271,8 @@ def weighted_ranks(
 class Neighbourhood(Protocol[Key]):
     """An undirected graph of which a part is read at a time."""
 
-    def degrees(self, nodes: Sequence[Key]) -> Mapping[Key, int]:
-        """How many edges each node has, or more than that."""
+    def degrees(self, nodes: Sequence[Key], most: int) -> Mapping[Key, int]:
+        """How many edges each node has, or more than that; of those that have more than `most`, so many at least."""
 
     def neighbours(self, nodes: Sequence[Key]) -> Mapping[Key, Sequence[Key]]:
         """The nodes that each of these is joined to, each once."""
@@ -303,8 +303,9 @@ def personal_pagerank(
     degrees: dict[Key, int] = {}
     neighbours: dict[Key, Sequence[Key]] = {}
     for _ in range(ROUNDS):
-        heavy = [node for node, mass in waiting.items() if mass >= precision]
-        degrees |= graph.degrees([node for node in heavy if node not in degrees])
+        heavy = [node for node, mass in waiting.items() if mass >= precision * max(1, degrees.get(node, 1))]
+        most = int(max((waiting[node] for node in heavy), default=0.0) / precision) + 1
+        degrees |= graph.degrees([node for node in heavy if node not in neighbours], most)
         going = [node for node in heavy if waiting[node] >= precision * degrees.get(node, 0)]
         neighbours |= graph.neighbours([node for node in going if node not in neighbours])
         if not going:

@@ -216,15 +216,17 @@ class Listed(msgspec.Struct, frozen=True, tag=True):
 class FollowLinks(msgspec.Struct, frozen=True, tag=True):
     """These memories, and those related to them, up to `depth` links away, the nearest first. Answered by `LinksFound`.
 
-    Raises `NotFound` if none of them is there.
+    No more than `limit`, and after the first no more than have about so many `characters`. Raises `NotFound` if none of
+    them is there.
     """
 
     project: ProjectRef
     session_id: str
     memory_ids: tuple[str, ...]
     depth: int = 0
-    limit: int = 1000
+    limit: int = 100
     counts_accesses: bool = True
+    characters: int | None = None
 
 
 class LinkedMemory(ListedMemory, frozen=True, kw_only=True, omit_defaults=True):

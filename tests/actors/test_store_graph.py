@@ -18,7 +18,17 @@ from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.errors import EmbeddingUnavailable
-from remembrancer.protocol.reads import GraphEntity, GraphFound, Recall, Recalled, SearchGraph, Suggest, Suggestions
+from remembrancer.protocol.reads import (
+    FollowLinks,
+    GraphEntity,
+    GraphFound,
+    LinksFound,
+    Recall,
+    Recalled,
+    SearchGraph,
+    Suggest,
+    Suggestions,
+)
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
@@ -393,6 +403,24 @@ async def test_names_and_tags_are_completed_the_most_used_first(rig: StoreRig) -
     assert await completed("entity", "", 1) == (("AuthService",), 2)
     assert await completed("tag", "DEP") == (("deploy", "Deployment"), 2)
     assert await completed("tag", "x") == ((), 0)
+
+
+async def test_a_walk_over_links_ends_where_the_answer_is_full_and_counts_what_it_shows(rig: StoreRig) -> None:
+    middle = await rig.gateway.store("the middle")
+    near = [await rig.gateway.store(f"{each} " * 20, related=(middle,)) for each in ("north", "south")]
+    far = await rig.gateway.store("far away", related=(near[0],))
+
+    async def walk(**fields: Any) -> LinksFound:
+        return await rig.gateway.ask(FollowLinks(PROJECT, SESSION, (middle,), 2, **fields), LinksFound)
+
+    whole = await walk(counts_accesses=False)
+    assert ([each.id for each in whole.memories], whole.more) == ([middle, *near, far], False)
+    for fields, shown in (({"characters": 140}, [middle, near[0]]), ({"limit": 2}, [middle, near[0]])):
+        found = await walk(**fields)
+        assert ([each.id for each in found.memories], found.more) == (shown, True)
+    smallest = await walk(characters=1)
+    assert [(each.id, each.access_count) for each in smallest.memories] == [(middle, 3)], "the first is always shown"
+    assert [each.access_count for each in (await walk(counts_accesses=False)).memories][2:] == [0, 0]
 
 
 # Two files in one process

@@ -436,8 +436,8 @@ class Edges:
                 self.joined.setdefault(other, []).append(one)
         self.read = 0
 
-    def degrees(self, nodes: Sequence[int]) -> dict[int, int]:
-        return {node: len(self.joined.get(node, ())) for node in nodes}
+    def degrees(self, nodes: Sequence[int], most: int) -> dict[int, int]:
+        return {node: min(most, len(self.joined.get(node, ()))) for node in nodes}
 
     def neighbours(self, nodes: Sequence[int]) -> dict[int, Sequence[int]]:
         self.read += sum(map(len, map(self.joined.get, nodes, [()] * len(nodes))))

@@ -53,7 +53,6 @@ from remembrancer.protocol.reads import (
     GatherContext,
     GetMemory,
     GraphFound,
-    LinkedMemory,
     LinksFound,
     Listed,
     ListedMemory,
@@ -308,25 +307,30 @@ class ReadHandlers:
         async def follow(files: Sequence[Records]) -> LinksFound:
             wanted = (request.memory_ids, request.session_id, request.depth, request.limit + 1)
             by_file = await self._read(lambda: [records.follow(*wanted) for records in files])
-            found: list[LinkedMemory] = []
-            for records, its in zip(files, by_file, strict=True):
-                seen = self._touched[records.name, request.session_id]
-                if not request.counts_accesses:
-                    found += its.values()
-                    continue
-                seen += its
-                unwritten = Counter(seen)
-                found += [
-                    msgspec.structs.replace(
-                        each, access_count=each.access_count + unwritten[number], last_accessed_at=now
-                    )
-                    for number, each in its.items()
-                ]
+            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
+            found = [
+                (each, records.name, number)
+                for records, its in zip(files, by_file, strict=True)
+                for number, each in its.items()
+            ]
             if not found:
                 raise unknown_memory(", ".join(request.memory_ids))
-            asked = {memory_id: place for place, memory_id in enumerate(request.memory_ids)}
-            found.sort(key=lambda each: (each.distance, asked.get(each.id, 0)))
-            return LinksFound(tuple(found[: request.limit]), more=len(found) > request.limit)
+            found.sort(key=lambda item: (item[0].distance, asked.get(item[0].id, 0)))
+            lengths = itertools.accumulate(len(each.content) for each, _, _ in found)
+            fits = [request.characters is None or length <= request.characters for length in lengths]
+            shown = found[: max(1, min(request.limit, sum(fits)))]
+            memories = [each for each, _, _ in shown]
+            if request.counts_accesses:
+                for _, name, number in shown:
+                    self._touched[name, request.session_id].append(number)
+                unwritten = {each.name: Counter(self._touched[each.name, request.session_id]) for each in files}
+                memories = [
+                    msgspec.structs.replace(
+                        each, access_count=each.access_count + unwritten[name][number], last_accessed_at=now
+                    )
+                    for each, name, number in shown
+                ]
+            return LinksFound(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
         with self._gate.serving():

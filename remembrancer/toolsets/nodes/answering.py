@@ -14,8 +14,9 @@ from remembrancer.toolsets.memory.answers import changed, iso, source_of
 from remembrancer.toolsets.service import Asked, Written
 from remembrancer.toolsets.tools import Answer, Call, with_caveats
 
-MOST: Final = 1000
-"""Nodes of one answer."""
+MOST: Final = 100
+MOST_CHARACTERS: Final = 60_000
+"""Nodes of one answer, and what is in them: some 25,000 tokens with all around it."""
 
 
 def node_of(memory: ListedMemory) -> Answer:
@@ -40,7 +41,15 @@ def node_of(memory: ListedMemory) -> Answer:
 
 async def follow(call: Call, memory_ids: Sequence[str], *, depth: int = 0, count: bool = True) -> Asked:
     """Ask for memories with their links, and for those up to `depth` links away."""
-    asked = FollowLinks(call.caller.project, call.caller.session_id, tuple(memory_ids), depth, MOST, count)
+    asked = FollowLinks(
+        call.caller.project,
+        call.caller.session_id,
+        tuple(memory_ids),
+        depth,
+        MOST,
+        count,
+        MOST_CHARACTERS if depth else None,
+    )
     return await call.service.ask(asked, call.received_at)
 
 

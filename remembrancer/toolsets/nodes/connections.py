@@ -11,7 +11,7 @@ from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import LinksFound, Notice
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.nodes.answering import MOST, follow, node_of
+from remembrancer.toolsets.nodes.answering import follow, node_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
 
@@ -38,6 +38,6 @@ async def connections(call: Call, arguments: ConnectionsArguments) -> Answer:
     call.service.shown(call.caller, [memory.id for memory in found.memories])
     notices = [*found.notices, *asked.notices]
     if found.more:
-        notices.append(Notice("more_nodes", f"These are the nearest {MOST}: there are more within that depth."))
+        notices.append(Notice("more_nodes", "These are the nearest: there are more within that depth."))
     nodes = [node_of(memory) | {"distance": memory.distance} for memory in found.memories]
     return with_caveats({"nodes": nodes}, notices)

@@ -25,8 +25,8 @@ from remembrancer.memory.ranking import (
 
 Node = Place | str
 """A memory, or an entity's key."""
-MOST_COUNTED: Final = 10_000
-"""Edges of each sort that are counted of a node: from so many on no share of one is enough for each."""
+MOST_COUNTED: Final = 1000
+"""Edges of each sort that are counted of a memory at which a walk starts."""
 LEAST_RECEIVED: Final = 1e-9
 """Less is an error of rounding."""
 
@@ -38,16 +38,16 @@ class FilesGraph:
         self._graphs = graphs
         self._session_id = session_id
 
-    def degrees(self, nodes: Sequence[Node]) -> dict[Node, int]:
+    def degrees(self, nodes: Sequence[Node], most: int) -> dict[Node, int]:
         counts: defaultdict[Node, int] = defaultdict(int)
-        for place, graph in self._graphs.items():
-            for node, count in graph.degrees(*_split(place, nodes), MOST_COUNTED).items():
+        for place, graph in self._graphs.items() if nodes else ():
+            for node, count in graph.degrees(*_split(place, nodes), most).items():
                 counts[_node(place, node)] += count
         return counts
 
     def neighbours(self, nodes: Sequence[Node]) -> dict[Node, Sequence[Node]]:
         found: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
-        for place, graph in self._graphs.items():
+        for place, graph in self._graphs.items() if nodes else ():
             for here, there in graph.adjacent(*_split(place, nodes), self._session_id):
                 if here != there:
                     found[_node(place, here)][_node(place, there)] = None
@@ -68,7 +68,7 @@ def page_ranks(
     fused = reciprocal_ranks(sorted(each, key=lambda key: -each[key])[:CANDIDATES] for each in (meanings, words))
     first = sorted((key for key in fused if key[0] in graphs), key=lambda key: (-fused[key], key))[:PAGERANK_SEEDS]
     graph = FilesGraph(graphs, session_id)
-    degrees = graph.degrees(first)
+    degrees = graph.degrees(first, MOST_COUNTED)
     relevance = relevances(candidates, "hybrid")
     # A memory that names everything says little of each.
     seeds: dict[Node, float] = {

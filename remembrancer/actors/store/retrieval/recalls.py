@@ -78,6 +78,8 @@ HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
 ASIDE: Final = 24
 """Memories that hardly answer and are looked at, as they may have replaced what does."""
+BROUGHT: Final = 20
+"""Memories that PageRank brings beside the candidates."""
 CONNECTED: Final = 0.8
 MOST_CONNECTED: Final = 2
 """So many facts that hardly answer by themselves are shown for what PageRank makes of them, if that is so much."""
@@ -429,11 +431,11 @@ class RunningRecall:
     def _walked(
         self, found: Sequence[Found], signals: Mapping[Place, Signals], facts: Mapping[Place, RankingFacts]
     ) -> tuple[Sequence[Found], dict[Place, Signals], dict[Place, RankingFacts]]:
-        """The candidates with their PageRank, and what it brings beside them: of that the `CANDIDATES` best."""
+        """The candidates with their PageRank, and what it brings beside them: of that the `BROUGHT` best."""
         graphs = {place: graph for place, source in enumerate(self._sources) if (graph := source.graph) is not None}
         ranks = page_ranks(signals, graphs, self._request.session_id)
         with_ranks = {key: msgspec.structs.replace(each, graph=ranks.get(key)) for key, each in signals.items()}
-        others = sorted((key for key in ranks if key not in signals), key=lambda key: (-ranks[key], key))[:CANDIDATES]
+        others = sorted((key for key in ranks if key not in signals), key=lambda key: (-ranks[key], key))[:BROUGHT]
         together: list[Found] = []
         for place, (source, each) in enumerate(zip(self._sources, found, strict=True)):
             numbers = [number for own, number in others if own == place]
