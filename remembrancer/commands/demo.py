@@ -1,8 +1,8 @@
 """`remembrancer demo`: what it does, on real text and in homes of its own, as an MCP client sees it.
 
 Four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows in the
-background, memories are changed and had back, notes and an earlier session are found, a second embedder comes in, the
-store and the gateway are killed, and all that was acknowledged is there.
+background, a program asks over HTTP, memories are changed and had back, notes and an earlier session are found, a
+second embedder comes in, the store and the gateway are killed, and all that was acknowledged is there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import socket
 import sqlite3
 import statistics
 import subprocess
@@ -28,6 +30,7 @@ from textwrap import shorten
 from typing import Any, Final
 
 import anyio
+import httpx
 from mcp import Client, StdioServerParameters
 from rich.console import Console
 from rich.markup import escape
@@ -167,6 +170,7 @@ async def show_system(home: Path, console: Console) -> bool:
         await demo.connect(stack)
         await demo.remember()
         await demo.ask()
+        await demo.ask_over_http()
         await demo.change_their_minds()
         await demo.ask_then_and_now()
         await demo.read_what_is_in_files()
@@ -185,6 +189,8 @@ class Demo:
         self.clients: list[Client] = []
         self.acknowledged: dict[str, str] = {}
         self.broken: list[str] = []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.http_port = free.getsockname()[1]
 
     async def connect(self, stack: AsyncExitStack) -> None:
         """Open the sessions; the first finds nothing running and starts the runtime."""
@@ -198,6 +204,7 @@ class Demo:
                 project,
                 REMEMBRANCER_TOOLSETS="memory,files,graph",
                 REMEMBRANCER_TRANSCRIPTS="true",
+                REMEMBRANCER_HTTP_PORT=str(self.http_port),
                 REMEMBRANCER_TRANSCRIPTS_PATH=str(self.home / TRANSCRIPTS / "*.jsonl"),
             )
             self.clients.append(await stack.enter_async_context(Client(session)))
@@ -254,6 +261,34 @@ class Demo:
         self.console.print(table)
         other = await call(self.clients[1], "recall_memories", query="flaky test in test_webhooks.py", scope="session")
         self._promise("a session's memory is invisible to the others", not other["memories"])
+
+    async def ask_over_http(self) -> None:
+        """A program that starts nothing finds what the sessions stored."""
+        self.console.rule("[bold]The same over HTTP")
+        url, params = f"http://127.0.0.1:{self.http_port}/mcp", {"query": QUESTIONS[0], "limit": 1}
+        called = {"name": "recall_memories", "arguments": params}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called})
+        headers = {"Content-Type": "application/json", "X-Remembrancer-Project": str(self.home / PROJECT)}
+        if shutil.which("curl") is not None:
+            line = [
+                "curl",
+                "-s",
+                url,
+                *(each for item in headers.items() for each in ("-H", ": ".join(item))),
+                "-d",
+                body,
+            ]
+            self.console.print(f"  $ {escape(shlex.join(line))}", soft_wrap=True)
+            said = (await anyio.run_process(line, check=False)).stdout
+        else:
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+                said = (await client.post(url, content=body, headers=headers)).content
+        found = json.loads(said)["result"]["structuredContent"].get("memories", ()) if said else ()
+        for memory in found:
+            self.console.print(f"  {escape(shorten(memory['content'], SHOWN))}")
+        self._promise(
+            "what the sessions stored is found over HTTP", any(each["id"] in self.acknowledged for each in found)
+        )
 
     async def change_their_minds(self) -> None:
         """Every change can be undone; what belongs together is found together; the context fits its budget."""
