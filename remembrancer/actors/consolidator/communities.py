@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Final
 
 import graspologic_native
+from anyio.to_thread import run_sync
 
-from remembrancer.actors.consolidator.store_connection import StoreConnection, in_thread
+from remembrancer.actors.consolidator.store_connection import StoreConnection
 from remembrancer.protocol.runs import Topic
 from remembrancer.protocol.writes import ProjectRef
 
@@ -45,7 +46,7 @@ async def topics_of(store: StoreConnection, project: ProjectRef | None, now: flo
         if page.next_after is None:
             break
         page = await store.read_edges(project, page.next_after)
-    return await in_thread(lambda: find_communities((*pair, weight) for pair, weight in weights.items()))
+    return await run_sync(lambda: find_communities((*pair, weight) for pair, weight in weights.items()))
 
 
 def find_communities(edges: Iterable[Edge]) -> tuple[Topic, ...]:

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from anyio.to_thread import run_sync
+
 from remembrancer.actors.consolidator.contradictions import CONTRADICTION_COSINE, contradictions_with, still_holds
 from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
 from remembrancer.actors.consolidator.promoting import promote_to_user
@@ -23,7 +25,6 @@ from remembrancer.actors.consolidator.store_connection import (
     Head,
     StoreConnection,
     derive,
-    in_thread,
     lost,
     pages,
     parts_of,
@@ -114,7 +115,7 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
         )
         head = Head(run_id, place, "consolidation", "summarize_cluster")
         async for page in pages(store, request):
-            summaries = await in_thread(lambda: plan_summaries(page, clock()))  # noqa: B023 - awaited
+            summaries = await run_sync(lambda: plan_summaries(page, clock()))  # noqa: B023 - awaited
             for part in derived_parts(head, summaries):
                 await store.submit_run(project, part, clock())
         if project is not None:
@@ -201,7 +202,7 @@ class _Pass:
             ]
             if newer:
                 near = await self.store.find_near(self.project, newer, CONTRADICTION_COSINE, self.place)
-                changes = await in_thread(lambda: plan_contradictions(newer, near, self.clock()))  # noqa: B023 - awaited
+                changes = await run_sync(lambda: plan_contradictions(newer, near, self.clock()))  # noqa: B023 - awaited
                 found += await self.write("contradict", changes)
         return found
 

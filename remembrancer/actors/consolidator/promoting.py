@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from anyio.to_thread import run_sync
+
 from remembrancer.actors.consolidator.clusters import vectors_of
 from remembrancer.actors.consolidator.contradictions import (
     CONTRADICTION_COSINE,
@@ -27,7 +29,6 @@ from remembrancer.actors.consolidator.store_connection import (
     Head,
     StoreConnection,
     derive,
-    in_thread,
     pages,
     parts_of,
     read_named,
@@ -97,7 +98,7 @@ async def plan_for_project(
         return PromotionPlan()
     nearest = min(rules.merge_cosine, CONTRADICTION_COSINE)
     near = await store.find_near(project, [memory for memory, _ in promoted], nearest, "project")
-    return await in_thread(lambda: plan_promotions(promoted, near, now, rules))
+    return await run_sync(lambda: plan_promotions(promoted, near, now, rules))
 
 
 def plan_promotions(promoted: Sequence[Promoted], near: Near, now: float, rules: PromotionRules) -> PromotionPlan:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import msgspec
+from anyio.to_thread import run_sync
 
 from remembrancer.actors.consolidator.derived_memories import (
     Derived,
@@ -20,7 +21,6 @@ from remembrancer.actors.consolidator.store_connection import (
     Head,
     StoreConnection,
     all_memories,
-    in_thread,
     lost,
     read_settled,
     run_id_of,
@@ -57,7 +57,7 @@ async def reflect(job: ReflectJob, store: StoreConnection, settings: Settings, c
     own = await read_settled(store, ReadMemories(project, session_id=request.about), wait_s)
     summaries: list[Derived] = []
     if request.strategy != "extract_patterns":
-        summaries = await in_thread(lambda: plan_summaries(own, clock(), again=True))
+        summaries = await run_sync(lambda: plan_summaries(own, clock(), again=True))
     patterns: list[PatternPlan] = []
     if request.strategy != "summarize":
         patterns = await find_patterns(store, project, own, clock())
@@ -107,7 +107,7 @@ async def find_patterns(
     shared = latest[:THEMES_AMONG][::-1]
     seen = {memory.id for memory in shared}
     memories = [*shared, *(memory for memory in own if memory.id not in seen)]
-    return await in_thread(lambda: plan_patterns(memories, now, name_of(project)))
+    return await run_sync(lambda: plan_patterns(memories, now, name_of(project)))
 
 
 def _shown(derived: Derived) -> ConsolidatedMemory:

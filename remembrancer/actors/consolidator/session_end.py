@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from anyio.to_thread import run_sync
+
 from remembrancer.actors.consolidator.communities import topics_of
 from remembrancer.actors.consolidator.contradictions import CONTRADICTION_COSINE
 from remembrancer.actors.consolidator.derived_memories import derived_parts, plan_summaries
@@ -23,7 +25,6 @@ from remembrancer.actors.consolidator.store_connection import (
     StoreConnection,
     all_memories,
     derive,
-    in_thread,
     parts_of,
     run_id_of,
     slices,
@@ -71,7 +72,7 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
         await observe_patterns(store, project, stored, rules, clock())
         telling = [memory for memory in stored if memory.type == "semantic" and memory.status == "active"]
         near = await store.find_near(project, telling, CONTRADICTION_COSINE, "project")
-        changes = await in_thread(lambda: plan_contradictions(telling, near, clock()))  # noqa: B023 - awaited
+        changes = await run_sync(lambda: plan_contradictions(telling, near, clock()))  # noqa: B023 - awaited
         for part in parts_of(head("contradict"), [change.group for change in changes]):
             await store.submit_run(project, part, clock())
 
@@ -85,7 +86,7 @@ async def end_session(job: SessionEndJob, store: StoreConnection, settings: Sett
     if settings.consolidate_in_background and settings.consolidation_on_shutdown:
         async for portion in slices(store, request):
             left = [memory for memory in portion if memory.id not in plan.changed]
-            summaries = await in_thread(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
+            summaries = await run_sync(lambda: plan_summaries(left, clock()))  # noqa: B023 - awaited
             for part in derived_parts(head("summarize_cluster"), summaries, first=written):
                 await store.submit_run(project, part, clock())
                 written += 1
@@ -116,7 +117,7 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
     stored = await all_memories(store, ReadMemories(project, session_id=session.session_id))
     everything = [each for each in stored if HANDOVER not in each.tags]
     read = await store.read_session(project, session.session_id, MOST_TURNS)
-    did = await in_thread(lambda: did_of(everything, read))
+    did = await run_sync(lambda: did_of(everything, read))
     summary = session_summary(did, everything, read)
     counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted
     assert session.ended_at is not None, "a job is about a session that has ended"
@@ -126,7 +127,7 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
     topics = await topics_of(store, project, now) if changed else None
     saved = () if topics is None else (SaveTopics(topics),)
     earlier = [each for each in stored if HANDOVER in each.tags and each.status == "active"]
-    handover = await in_thread(lambda: hand_over(session, did, everything, read, earlier))
+    handover = await run_sync(lambda: hand_over(session, did, everything, read, earlier))
     return (*saved, *handover, closing)
 
 

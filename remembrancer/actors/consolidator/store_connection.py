@@ -256,11 +256,6 @@ async def read_named(
     return found
 
 
-async def in_thread(work: Callable[[], T]) -> T:
-    """What takes its time, in a thread: the process answers its heartbeats meanwhile."""
-    return await anyio.to_thread.run_sync(work)
-
-
 # --- Runs: parts of a bounded size, with ids that a repetition derives again.
 
 

@@ -57,28 +57,24 @@ class LastAnswers:
     """The answers last given, the oldest going first when there is no more room."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[GatewayRequest, KeptAnswer] = OrderedDict()
+        self.kept: OrderedDict[GatewayRequest, KeptAnswer] = OrderedDict()
         self._bytes = 0
 
     def put(self, request: GatewayRequest, reply: ToGateway, since: int, at: float) -> None:
         """Keep an answer of the store in place of an earlier one to the same question."""
         self._drop(request)
         kept = KeptAnswer(reply, len(encoder.encode(reply)), since, at)
-        self._kept[request] = kept
+        self.kept[request] = kept
         self._bytes += kept.size_bytes
-        while self._kept and (len(self._kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
-            self._drop(next(iter(self._kept)))
-
-    def get(self, request: GatewayRequest) -> KeptAnswer | None:
-        """The last answer to this very question."""
-        return self._kept.get(request)
+        while self.kept and (len(self.kept) > MAX_ANSWERS or self._bytes > MAX_ANSWER_BYTES):
+            self._drop(next(iter(self.kept)))
 
     def newest_first(self) -> Iterator[tuple[GatewayRequest, KeptAnswer]]:
         """All of them with their questions."""
-        return reversed(self._kept.items())
+        return reversed(self.kept.items())
 
     def _drop(self, request: GatewayRequest) -> None:
-        kept = self._kept.pop(request, None)
+        kept = self.kept.pop(request, None)
         if kept is not None:
             self._bytes -= kept.size_bytes
 
@@ -230,7 +226,7 @@ class ReadCache:
         return Overlay(self._changes.numbered(), queued)
 
     def _kept(self, request: GatewayRequest) -> KeptAnswer | None:
-        kept = self._answers.get(request)
+        kept = self._answers.kept.get(request)
         return kept if kept is not None and self._changes.knows_all_since(kept.since) else None
 
     def _for(self, viewer: Viewer) -> Iterator[KeptAnswer]:

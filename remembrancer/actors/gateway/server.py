@@ -185,11 +185,7 @@ class Handlers:
     async def _watcher(self, context: RequestContext) -> SessionWatcher:
         session = context.session
         caller = await session.caller()
-        watcher = self._subscriptions.watcher(session.key)
-        if watcher is None:
-            watcher = self._subscriptions.open(session.key, caller)
-            session.at_end(lambda: self._subscriptions.close(session.key))
-        return watcher
+        return self._subscriptions.watcher(session.key, caller, session.at_end)
 
     async def list_prompts(self, ctx: Context, _: mcp.PaginatedRequestParams | None) -> Any:
         """`prompts/list`."""

@@ -324,14 +324,13 @@ class Subscriptions:
         """How many sessions have a watcher."""
         return len(self._watchers)
 
-    def watcher(self, session: str) -> SessionWatcher | None:
-        """A session's watcher, if it has one."""
-        return self._watchers.get(session)
-
-    def open(self, session: str, caller: Caller) -> SessionWatcher:
-        """A watcher for a session. Whoever opens it closes it, with `close`."""
-        watcher = self._watchers[session] = SessionWatcher(caller, self._read, self._readers, self._is_store_there)
-        self._tasks.start_soon(self._run, session, watcher)
+    def watcher(self, session: str, caller: Caller, at_end: Callable[[Callable[[], None]], None]) -> SessionWatcher:
+        """A session's watcher, made when it has none. What `at_end` is given is to be called when the session ends."""
+        watcher = self._watchers.get(session)
+        if watcher is None:
+            watcher = self._watchers[session] = SessionWatcher(caller, self._read, self._readers, self._is_store_there)
+            self._tasks.start_soon(self._run, session, watcher)
+            at_end(lambda: self.close(session))
         return watcher
 
     def close(self, session: str) -> None:

@@ -37,7 +37,7 @@ def fact_of(memory: ListedMemory) -> Answer:
     if has_ended(memory.valid_until, time.time()):
         fact |= {"valid": False, **said_by(memory, "superseded_by")}
     if isinstance(memory, RecalledMemory):
-        fact["score"] = round(memory.scores.surely, 3)
+        fact["score"] = round(memory.scores.final, 3)
     return fact
 
 
