@@ -172,6 +172,7 @@ async def show_system(home: Path, console: Console) -> bool:
         await demo.ask()
         await demo.ask_over_http()
         await demo.change_their_minds()
+        await demo.ask_then_and_now()
         await demo.read_what_is_in_files()
         await demo.embed()
         await demo.lose_the_store()
@@ -201,7 +202,7 @@ class Demo:
             session = server(
                 self.home,
                 project,
-                REMEMBRANCER_TOOLSETS="memory,files",
+                REMEMBRANCER_TOOLSETS="memory,files,graph",
                 REMEMBRANCER_TRANSCRIPTS="true",
                 REMEMBRANCER_HTTP_PORT=str(self.http_port),
                 REMEMBRANCER_TRANSCRIPTS_PATH=str(self.home / TRANSCRIPTS / "*.jsonl"),
@@ -344,6 +345,22 @@ class Demo:
         used = context["tokens_used"]
         self._promise(f"the context has {used} tokens of {CONTEXT_TOKENS} allowed", used <= CONTEXT_TOKENS)
 
+    async def ask_then_and_now(self) -> None:
+        """A fact that was replaced is asked for as it was then, and as it is now."""
+        self.console.rule("[bold]Then and now")
+        writer, reader = self.clients[2], self.clients[3]
+        old = await self._store(writer, "The session cookies were kept in Memcached.", since="2024-01-01")
+        new = await self._store(writer, "The session cookies are kept in Valkey.", since="2025-03-01")
+        over = {"reason": "Memcached lost them at each restart", "replaced_by": new["memory_id"]}
+        await call(writer, "invalidate", id=old["memory_id"], **over)
+        question = "where are session cookies kept?"
+        now = [each["content"] for each in (await call(reader, "recall", query=question, limit=3))["memories"]]
+        then = (await call(reader, "get_valid_at", timestamp="2024-06-01", limit=5))["memories"]
+        for when, said in (("now", now[:1]), ("in June 2024", [each["content"] for each in then])):
+            self.console.print(f"  {when}: {escape('; '.join(said))}")
+        self._promise("what was replaced is not answered now", any("Valkey" in each for each in now[:1]))
+        self._promise("and is what was true then, with why it is over", over["reason"] in str(then))
+
     async def read_what_is_in_files(self) -> None:
         """A note that is edited by hand is found, and one that an assistant appends to; so is an earlier session."""
         self.console.rule("[bold]A note by hand, and an earlier session")
@@ -482,8 +499,10 @@ class Demo:
         kind: str = "semantic",
         scope: str = "project",
         entities: Sequence[Json] = (),
+        since: str | None = None,
     ) -> Json:
-        about = {"related_entities": list(entities)} if entities else {}
+        about: Json = {"related_entities": list(entities)} if entities else {}
+        about |= {"valid_from": since} if since else {}
         answer = await call(client, "store_memory", content=content, type=kind, scope=scope, **about)
         if "memory_id" not in answer:
             self.broken.append(f"a store was refused: {answer}")
