@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,7 +31,12 @@ SEED_VARIABLE = "TEST_SEED"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The processes that run tests side by side inherit the seed of the first one."""
+    """The processes that run tests side by side inherit the seed of the first one.
+
+    What a shell runs in the background ignores interrupts, and all that it starts would: tests of interrupts want them.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))
     if config.getoption("hypothesis_seed", None) is None:
         hypothesis.core.global_force_seed = int(seed)  # type: ignore[assignment]
@@ -99,10 +106,11 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield directory
     finally:
         left = processes_of(directory)
+        left += [psutil.Process(child.pid) for child in multiprocessing.active_children()]  # see tests/forked.py
         for process in left:
             process.kill()
         shutil.rmtree(directory, ignore_errors=True)
-    assert not left, f"processes outlived the test: {[process.info for process in left]}"
+    assert not left, f"processes outlived the test: {left}"
 
 
 @pytest.fixture

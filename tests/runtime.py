@@ -7,7 +7,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing
@@ -17,6 +16,7 @@ from typing import Any
 import psutil
 
 from bench.client import StdioClient
+from tests.forked import run_command
 
 PATIENCE_S = 60.0
 
@@ -30,15 +30,9 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PAT
 
 
 def command(*arguments: str, home: Path, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-    """Run the installed `remembrancer` command."""
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("remembrancer")), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        env={**os.environ, "REMEMBRANCER_HOME": str(home)},
-        check=False,
-    )
+    """Run `remembrancer`; no input."""
+    done = run_command(*arguments, environ={**os.environ, "REMEMBRANCER_HOME": str(home)}, timeout_s=timeout_s)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class Runtime:

@@ -414,7 +414,7 @@ def _is_text(value: str) -> bool:
 
 
 HIDDEN: Final = "***"
-_SECRET_NAME: Final = re.compile("pass|secret|token(?!s)|keys?(?![a-z])", re.IGNORECASE)
+_SECRET_NAME: Final = re.compile("pass(?!age)|secret|token(?!s)|keys?(?![a-z])", re.IGNORECASE)
 _VARIABLE: Final = re.compile(r"\$\{\w+\}")
 _HARMLESS_ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^@?#]*", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -53,6 +51,7 @@ from remembrancer.protocol.work import (
 )
 from remembrancer.protocol.writes import Applied, BatchApplied, Operation, ProjectRef, Submit, SubmitBatch
 from tests.actors.patient_dealer import PatientDealer
+from tests.forked import ForkedProcess, run_actor
 from tests.operations import PROJECT, SESSION, memory_id_of, store_operation
 
 REQUEST_S = 20.0
@@ -68,10 +67,7 @@ class Launched:
         self.spec = LaunchSpec(
             role=role, name=role, incarnation=new_ulid(), home=str(home), settings=settings, threads=2
         )
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"remembrancer.actors.{role}"], stdin=subprocess.PIPE, bufsize=0
-        )
-        assert self.process.stdin is not None
+        self.process = ForkedProcess(run_actor, role)
         self.process.stdin.write(msgspec.json.encode(self.spec) + b"\n")
 
     async def kill(self) -> None:
@@ -83,7 +79,6 @@ class Launched:
         """Its exit status, once it is gone."""
         with anyio.fail_after(START_S):
             code = await asyncio.to_thread(self.process.wait)
-        assert self.process.stdin is not None
         self.process.stdin.close()
         return code
 

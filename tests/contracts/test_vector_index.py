@@ -222,6 +222,13 @@ def test_collections_of_one_index_do_not_mix(index: VectorIndex) -> None:
     assert index.collection(NAME, DIMENSIONS).numbers() == [1], "the same one by its name"
 
 
+def test_a_collection_that_is_not_needed_is_deleted_and_the_others_stay(index: VectorIndex) -> None:
+    for name in ("one.old", "one.new"):
+        index.collection(name, DIMENSIONS).upsert(passages([1], unit(1)))
+    index.prune(lambda name: name.endswith(".new"))
+    assert [index.collection(name, DIMENSIONS).numbers() for name in ("one.old", "one.new")] == [[], [1]]
+
+
 def test_an_index_survives_closing_and_opening_again(folder: Path) -> None:
     vectors = unit(1500)
     first = ChromaIndex(folder)

@@ -31,6 +31,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
+from tests.forked import run_command
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.processes.runtimes import until
 
@@ -39,14 +40,8 @@ NOW = 1_700_000_000.0
 
 def command(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> subprocess.CompletedProcess[bytes]:
     """Run `remembrancer` with a home."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", *arguments],
-        capture_output=True,
-        input=stdin,
-        timeout=90,
-        check=False,
-        env={**os.environ, "REMEMBRANCER_HOME": str(home), **environ},
-    )
+    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}
+    return run_command(*arguments, environ=environ, stdin=stdin, timeout_s=90)
 
 
 def done(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> bytes:
