@@ -35,6 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     What a shell runs in the background ignores interrupts, and all that it starts would: tests of interrupts want them.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the launcher has it: its threads wait for each other
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     seed = os.environ.setdefault(SEED_VARIABLE, str(random.SystemRandom().randrange(2**32)))

@@ -21,7 +21,7 @@ from remembrancer.protocol.control import Role
 
 PRELOADED = (
     *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder")),
-    *("chromadb_rust_bindings", "remembrancer.commands.status", "remembrancer.commands.doctor"),
+    *("remembrancer.commands.status", "remembrancer.commands.doctor"),
     *("remembrancer.commands.shell", "remembrancer.commands.backup", "remembrancer.commands.export"),
 )
 

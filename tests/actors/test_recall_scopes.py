@@ -19,7 +19,7 @@ from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import CANDIDATES, Source
 from remembrancer.actors.store.retrieval.context import Gathering
-from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.retrieval.recalls import CONNECTED_SHARE, MOST_CONNECTED, recall
 from remembrancer.actors.store.retrieval.shortlist import SPARE
 from remembrancer.actors.store.vectors.passage_index import PassageIndex
 from remembrancer.memory.decay import DAY_S
@@ -29,7 +29,7 @@ from remembrancer.protocol.kinds import STATUSES, Scope, Status
 from remembrancer.protocol.reads import GatherContext, ProfileName, Recall, Recalled, Section, Strategy
 from remembrancer.protocol.runs import AddLink, ApplyRun, LogPromotion, ReviseMemory
 from remembrancer.protocol.work import Passage
-from remembrancer.protocol.writes import ForgetMemory, StoreMemory, UpdateMemory
+from remembrancer.protocol.writes import EntityRef, ForgetMemory, StoreMemory, UpdateMemory
 from tests.actors.store_process import vector_of
 from tests.operations import (
     OTHER_SESSION,
@@ -277,6 +277,22 @@ async def test_a_summary_takes_no_place_from_the_source_that_says_it_better(file
         files.revise(source, "consolidated")
     assert await files.found("the lantern burns oil") == [one]
     assert await files.found("oil lantern of the keeper who sleeps at noon") == [summary]
+
+
+async def test_what_hardly_answers_is_shown_where_it_shares_an_entity_with_what_does(files: Files) -> None:
+    relay, other = (EntityRef(name, "machine", "about") for name in ("hetzner-07", "hetzner-08"))
+    clue = files.store("the mail relay stands on the machine in the cellar", related_entities=(relay,))
+    near = [
+        files.store(f"{name} alone holds root keys", related_entities=(relay,)) for name in ("tomasz", "ines", "jo")
+    ]
+    files.store("bread is baked at four", related_entities=(other,))
+    answer = await files.recall("where stands the mail relay machine")
+    assert answer.memories[0].id == clue
+    assert {memory.id for memory in answer.memories[1:]} < set(near)
+    assert len(answer.memories) == 1 + MOST_CONNECTED
+    best = answer.memories[0].scores.surely
+    assert [memory.scores.probability for memory in answer.memories[1:]] == [CONNECTED_SHARE * best] * MOST_CONNECTED
+    assert await files.found("where stands the mail relay machine", strategy="vector") == [clue]
 
 
 async def test_a_memory_without_vectors_yet_is_found_in_every_scope(files: Files) -> None:

@@ -78,11 +78,13 @@ HANDOVERS: Final = 3
 """Sessions of which is told where they stopped."""
 ASIDE: Final = 24
 """Memories that hardly answer and are looked at, as they may have replaced what does."""
-BROUGHT: Final = 20
+BROUGHT: Final = 10
 """Memories that PageRank brings beside the candidates."""
 CONNECTED: Final = 0.8
 MOST_CONNECTED: Final = 2
 """So many facts that hardly answer by themselves are shown for what PageRank makes of them, if that is so much."""
+CONNECTED_SHARE: Final = 0.5
+"""They answer with this share of the best one's probability."""
 SHORT: Final = 300
 """Characters of a fact that is shown only if it is likely to answer."""
 COMPARED: Final = 100_000
@@ -515,13 +517,18 @@ class RunningRecall:
                 if is_fact and not is_meant and evidence.cosine is not None and (scores.time or 0.0) < WITHIN:
                     facts[key] = scores.probability or 0.0
             gone = unlikely(facts)
-            if len(gone) < len(
-                facts
-            ):  # something answers, perhaps in part: what is next to it in the graph may as well
-                graph = {
-                    key: near for key, scores in ranked if key in gone and (near := scores.graph or 0.0) >= CONNECTED
-                }
-                gone -= set(sorted(graph, key=lambda key: -graph[key])[:MOST_CONNECTED])
+            # Where something answers, perhaps in part, what is next to it in the graph may do so as well.
+            graph = {key: scores.graph for key, scores in ranked if key in gone and (scores.graph or 0.0) >= CONNECTED}
+            if len(gone) < len(facts):
+                lifted = set(sorted(graph, key=lambda key: -(graph[key] or 0.0))[:MOST_CONNECTED])
+                gone -= lifted
+                least = CONNECTED_SHARE * max(facts.values())
+                ranked = [
+                    (key, msgspec.structs.replace(scores, probability=max(least, scores.probability or 0.0)))
+                    if key in lifted
+                    else (key, scores)
+                    for key, scores in ranked
+                ]
             if numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
                 gone |= {key for key, _ in ranked if key not in self._matched}
             self._below += len(gone)

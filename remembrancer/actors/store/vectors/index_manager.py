@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 def open_chroma(folder: Path) -> VectorIndex:
     """The index of a home; what is broken is thrown away, since the records can fill it again."""
-    from remembrancer.actors.store.vectors.chroma_index import ChromaIndex  # of 60 MB: not on the loop
+    from remembrancer.actors.store.vectors.chroma_index import ChromaIndex  # half a second of imports: not on the loop
 
     try:
         return ChromaIndex(folder)
