@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -273,6 +274,25 @@ def test_two_that_save_at_once_both_stay(work: Workspace, monkeypatch: pytest.Mo
     (beside,) = [path for path in work.path.parent.iterdir() if path != work.path]
     assert (work.path.read_text(), beside.read_text()) == ("Anew as well.\n", "Anew.\n\nNew.\n")
     assert beside.suffix == ".md"
+
+
+def test_what_is_appended_long_after_the_rename_by_who_had_the_note_open_is_not_lost(work: Workspace) -> None:
+    work.has("before\n")
+    opened, written = threading.Event(), threading.Event()
+
+    def append() -> None:
+        with work.path.open("a") as editor:
+            opened.set()
+            time.sleep(0.3)  # longer than anybody waits who only sees that nothing changes
+            editor.write("by hand\n")
+        written.set()
+
+    threading.Thread(target=append).start()
+    opened.wait()
+    (outcome,) = work.notes.apply([work.operation("note", "ours")])
+    assert isinstance(outcome.reply, Applied)
+    assert written.is_set()
+    assert [line for line in work.path.read_text().splitlines() if line] == ["before", "ours", "by hand"]
 
 
 def test_what_others_append_all_the_time_is_there_once(work: Workspace) -> None:

@@ -3,7 +3,7 @@
 A note is changed as it is on the disk at that moment, and replaced as a whole: a temporary file in the same directory,
 `fsync`, rename, `fsync` of the directory. While that goes on the directory is locked (`flock`) against another store;
 others take no lock, and are looked out for: a note that was saved after it was read is read again, and what was written
-into the replaced file at the very moment of the rename is taken over. What is left is an editor that puts another file
+into the replaced file by who had it open at the rename is taken over. What is left is an editor that puts another file
 in the note's place within the microseconds between our last look and the rename.
 
 Exactly once, also through `kill -9`, although a file and a database share no transaction:
@@ -29,6 +29,7 @@ import fcntl
 import hashlib
 import logging
 import os
+import signal
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -56,10 +57,12 @@ WRITE_S: Final = 5.0
 """How long a note is waited for: a disk may hang, or be gone with the network."""
 LOCK_S: Final = 1.0
 """How long another store may have the directory."""
+LOOK_S: Final = 0.002
+"""How often is looked whether somebody still has a replaced file open for writing;"""
 STILL_S: Final = 0.05
-"""What is being written into a replaced file is waited for until nothing has changed for so long,"""
+"""where that cannot be told, what is being written into it is waited for until nothing has changed for so long;"""
 LONGEST_S: Final = 2.0
-"""or until so much time has passed."""
+"""and no longer than this."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 T = TypeVar("T")
@@ -261,14 +264,32 @@ class _Version:
         return self._read() != self.data
 
     def settled(self) -> bytes:
-        """What it holds, once nobody is writing into it any more."""
-        held, until = self._read(), time.monotonic() + LONGEST_S
+        """What it holds, once nobody has it open to write into it any more.
+
+        Where the system does not tell that: once what was being written has not changed for a while.
+        """
+        held, until = self.data, time.monotonic() + LONGEST_S
         while time.monotonic() < until:
-            time.sleep(STILL_S)
+            has_writer = self._has_writer()
             held, before = self._read(), held
-            if held == before:
+            if has_writer is False or (has_writer is None and held == before):
                 break
+            time.sleep(STILL_S if has_writer is None else LOOK_S)
         return held
+
+    def _has_writer(self) -> bool | None:
+        """Whether a process has it open for writing: then Linux gives no lease to read. None: that cannot be told."""
+        if self._descriptor is None:
+            return False
+        try:
+            fcntl.fcntl(
+                self._descriptor, fcntl.F_SETSIG, signal.SIGURG
+            )  # which is ignored, and the usual one is deadly
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(self._descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+        except (AttributeError, OSError) as error:  # another system; another's file, or a file system without leases
+            return True if isinstance(error, BlockingIOError) else None
+        return False
 
     def close(self) -> None:
         """Let it go."""
@@ -301,8 +322,9 @@ class _NoteFile:
                 self._rename(self._temporary, self._name)
                 self.is_prepared = False
                 os.fsync(self._directory)
-                if before.changed:
-                    self._take_over(before.data, before.settled(), data, edit)
+                late = before.settled()
+                if late != before.data:
+                    self._take_over(before.data, late, data, edit)
                 return
             finally:
                 before.close()
