@@ -1,7 +1,9 @@
-"""What HTTP costs beside stdio, and a walk over linked nodes: `python -m bench.http_cost [--nodes N] [--json]`.
+"""What HTTP costs beside stdio, and under load: `python -m bench.http_cost [--nodes N] [--load-only] [--json]`.
 
 A store, and a recall over 1,000 memories, by a client on stdio and by one on HTTP that keeps its connection, in turn.
-Then `connections` three links deep among so many nodes that were linked to four others each.
+Then `connections` three links deep among so many nodes that were linked to four others each. Then 200 sessions, each on
+a connection of its own, ask for one memory so that together they make 1,000 requests a second, whatever the answers
+take; a latency counts from when its request was due. Then 10,000 connections are opened and left.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import http.client
 import json
 import random
+import resource
 import socket
 import statistics
 import time
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import psutil
 
 from bench.harness import Figure, drained, fill, print_table, runtime, wait_until
 from bench.varied_text import varied
@@ -26,6 +30,10 @@ MEMORIES: Final = 1_000
 NODES: Final = 10_000
 LINKS: Final = 4
 ROUNDS: Final = 10
+CLIENTS: Final = 200
+RATE: Final = 1000
+LOAD_S: Final = 10.0
+LEFT: Final = 10_000
 CALLS: Final = 30
 PROTOCOL: Final = "2025-11-25"
 Json = dict[str, Any]
@@ -109,12 +117,96 @@ async def measure(nodes: int) -> list[Figure]:
     return figures
 
 
+async def measure_load() -> list[Figure]:
+    """200 sessions at 1,000 reads a second, what each costs in memory, and who is served beside 10,000 left ones."""
+    port = free_port()
+    async with runtime(http_port=str(port), embedders="0") as running, running.client() as stdio:
+        memory_id = (await stdio.call("store_memory", content=next(iter(varied(1)))[:300], scope="user"))["memory_id"]
+        gateway = next(each["pid"] for each in (await running.status())["processes"] if each["role"] == "gateway")
+        process = psutil.Process(gateway)
+        await RawHttp(port).open()  # what is made once
+        before = process.memory_info().rss
+        clients = [await RawHttp(port).open() for _ in range(CLIENTS)]
+        each_mb = (process.memory_info().rss - before) / CLIENTS / 1e6
+        latencies: list[float] = []
+        worked_s = sum(process.cpu_times()[:2])
+        began = time.perf_counter()
+
+        async def ask(number: int, client: RawHttp) -> None:
+            due = began + number / RATE
+            while due < began + LOAD_S:
+                await asyncio.sleep(max(0.0, due - time.perf_counter()))
+                await client.call("get_memory", memory_id=memory_id)
+                latencies.append((time.perf_counter() - due) * 1000)
+                due += CLIENTS / RATE
+
+        await asyncio.gather(*(ask(number, client) for number, client in enumerate(clients)))
+        took, worked_s = time.perf_counter() - began, sum(process.cpu_times()[:2]) - worked_s
+        for client in clients:
+            client.close()
+        most = min(LEFT, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1000)
+        left = [await asyncio.open_connection("127.0.0.1", port) for _ in range(most)]
+        asked = time.perf_counter()
+        found = await stdio.call("get_memory", memory_id=memory_id)
+        beside = (time.perf_counter() - asked) * 1000
+        for _, writer in left:
+            writer.close()
+        if "error" in found:
+            raise RuntimeError(f"not answered beside connections that were left: {found}")
+    hundredths = statistics.quantiles(latencies, n=100)
+    return [
+        Figure(f"reads a second, {CLIENTS} sessions", len(latencies) / took, "/s", 0.99 * RATE, more_is_better=True),
+        Figure("the gateway's work on each", worked_s / len(latencies) * 1000, "ms", 0),
+        Figure("their latency, p50", hundredths[49], "ms", 0),
+        Figure("their latency, p99", hundredths[98], "ms", 60.0),
+        Figure("memory of a session and its connection", each_mb, "MB", 0.2),
+        Figure(f"a read on stdio beside {most:,} connections opened and left", beside, "ms", 0),
+    ]
+
+
+class RawHttp:
+    """A session on a connection of its own, which costs the machine as little as can be."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._head = ""
+
+    async def open(self) -> RawHttp:
+        """Connect and shake hands."""
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        begun = {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
+        head, _ = await self._post("initialize", begun)
+        session = next(line[16:] for line in head.splitlines() if line.lower().startswith("mcp-session-id: "))
+        self._head = f"Mcp-Session-Id: {session}\r\nMCP-Protocol-Version: {PROTOCOL}\r\n"
+        return self
+
+    async def call(self, tool: str, **arguments: Any) -> None:
+        """Raises `RuntimeError` for an error."""
+        _, body = await self._post("tools/call", {"name": tool, "arguments": arguments})
+        if b'"isError":true' in body or b'"error":' in body[:200]:
+            raise RuntimeError(f"not answered as it should be: {body[:500]!r}")
+
+    async def _post(self, method: str, params: Json) -> tuple[str, bytes]:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        head = f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{self._head}"
+        self._writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode())
+        answered = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        length = next(int(line[16:]) for line in answered.splitlines() if line.lower().startswith("content-length: "))
+        return answered, await self._reader.readexactly(length)
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._writer.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=NODES, help=f"linked nodes (default {NODES})")
+    parser.add_argument("--load-only", action="store_true", help="leave out what one client alone sees")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     asked = parser.parse_args()
-    figures = asyncio.run(measure(asked.nodes))
+    figures = [] if asked.load_only else asyncio.run(measure(asked.nodes))
+    figures += asyncio.run(measure_load())
     if asked.json:
         print(json.dumps(msgspec.to_builtins(figures)))
     else:

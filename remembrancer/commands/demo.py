@@ -1,8 +1,8 @@
 """`remembrancer demo`: what it does, on real text and in homes of its own, as an MCP client sees it.
 
 Four sessions of the SDK's own client share one runtime. They store and ask at once, embedding follows in the
-background, memories are changed and had back, notes and an earlier session are found, a second embedder comes in, the
-store and the gateway are killed, and all that was acknowledged is there.
+background, a program asks over HTTP, memories are changed and had back, notes and an earlier session are found, a
+second embedder comes in, the store and the gateway are killed, and all that was acknowledged is there.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
+import socket
 import sqlite3
 import statistics
 import subprocess
@@ -28,6 +30,7 @@ from textwrap import shorten
 from typing import Any, Final
 
 import anyio
+import httpx
 from mcp import Client, StdioServerParameters
 from rich.console import Console
 from rich.markup import escape
@@ -167,7 +170,9 @@ async def show_system(home: Path, console: Console) -> bool:
         await demo.connect(stack)
         await demo.remember()
         await demo.ask()
+        await demo.ask_over_http()
         await demo.change_their_minds()
+        await demo.ask_then_and_now()
         await demo.read_what_is_in_files()
         await demo.embed()
         await demo.lose_the_store()
@@ -184,6 +189,8 @@ class Demo:
         self.clients: list[Client] = []
         self.acknowledged: dict[str, str] = {}
         self.broken: list[str] = []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.http_port = free.getsockname()[1]
 
     async def connect(self, stack: AsyncExitStack) -> None:
         """Open the sessions; the first finds nothing running and starts the runtime."""
@@ -195,8 +202,9 @@ class Demo:
             session = server(
                 self.home,
                 project,
-                REMEMBRANCER_TOOLSETS="memory,files",
+                REMEMBRANCER_TOOLSETS="memory,files,graph",
                 REMEMBRANCER_TRANSCRIPTS="true",
+                REMEMBRANCER_HTTP_PORT=str(self.http_port),
                 REMEMBRANCER_TRANSCRIPTS_PATH=str(self.home / TRANSCRIPTS / "*.jsonl"),
             )
             self.clients.append(await stack.enter_async_context(Client(session)))
@@ -254,6 +262,34 @@ class Demo:
         other = await call(self.clients[1], "recall_memories", query="flaky test in test_webhooks.py", scope="session")
         self._promise("a session's memory is invisible to the others", not other["memories"])
 
+    async def ask_over_http(self) -> None:
+        """A program that starts nothing finds what the sessions stored."""
+        self.console.rule("[bold]The same over HTTP")
+        url, params = f"http://127.0.0.1:{self.http_port}/mcp", {"query": QUESTIONS[0], "limit": 1}
+        called = {"name": "recall_memories", "arguments": params}
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called})
+        headers = {"Content-Type": "application/json", "X-Remembrancer-Project": str(self.home / PROJECT)}
+        if shutil.which("curl") is not None:
+            line = [
+                "curl",
+                "-s",
+                url,
+                *(each for item in headers.items() for each in ("-H", ": ".join(item))),
+                "-d",
+                body,
+            ]
+            self.console.print(f"  $ {escape(shlex.join(line))}", soft_wrap=True)
+            said = (await anyio.run_process(line, check=False)).stdout
+        else:
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+                said = (await client.post(url, content=body, headers=headers)).content
+        found = json.loads(said)["result"]["structuredContent"].get("memories", ()) if said else ()
+        for memory in found:
+            self.console.print(f"  {escape(shorten(memory['content'], SHOWN))}")
+        self._promise(
+            "what the sessions stored is found over HTTP", any(each["id"] in self.acknowledged for each in found)
+        )
+
     async def change_their_minds(self) -> None:
         """Every change can be undone; what belongs together is found together; the context fits its budget."""
         self.console.rule("[bold]They change their minds")
@@ -308,6 +344,22 @@ class Demo:
         self.console.print(Panel(escape(context["context_block"]), title="get_memory_context", border_style="dim"))
         used = context["tokens_used"]
         self._promise(f"the context has {used} tokens of {CONTEXT_TOKENS} allowed", used <= CONTEXT_TOKENS)
+
+    async def ask_then_and_now(self) -> None:
+        """A fact that was replaced is asked for as it was then, and as it is now."""
+        self.console.rule("[bold]Then and now")
+        writer, reader = self.clients[2], self.clients[3]
+        old = await self._store(writer, "The session cookies were kept in Memcached.", since="2024-01-01")
+        new = await self._store(writer, "The session cookies are kept in Valkey.", since="2025-03-01")
+        over = {"reason": "Memcached lost them at each restart", "replaced_by": new["memory_id"]}
+        await call(writer, "invalidate", id=old["memory_id"], **over)
+        question = "where are session cookies kept?"
+        now = [each["content"] for each in (await call(reader, "recall", query=question, limit=3))["memories"]]
+        then = (await call(reader, "get_valid_at", timestamp="2024-06-01", limit=5))["memories"]
+        for when, said in (("now", now[:1]), ("in June 2024", [each["content"] for each in then])):
+            self.console.print(f"  {when}: {escape('; '.join(said))}")
+        self._promise("what was replaced is not answered now", any("Valkey" in each for each in now[:1]))
+        self._promise("and is what was true then, with why it is over", over["reason"] in str(then))
 
     async def read_what_is_in_files(self) -> None:
         """A note that is edited by hand is found, and one that an assistant appends to; so is an earlier session."""
@@ -447,8 +499,10 @@ class Demo:
         kind: str = "semantic",
         scope: str = "project",
         entities: Sequence[Json] = (),
+        since: str | None = None,
     ) -> Json:
-        about = {"related_entities": list(entities)} if entities else {}
+        about: Json = {"related_entities": list(entities)} if entities else {}
+        about |= {"valid_from": since} if since else {}
         answer = await call(client, "store_memory", content=content, type=kind, scope=scope, **about)
         if "memory_id" not in answer:
             self.broken.append(f"a store was refused: {answer}")

@@ -41,6 +41,7 @@ OF_ERRORS: Final = {
     "records_unusable": FILE_UNUSABLE,
     "schema_too_new": FILE_UNUSABLE,
     "storage_full": REFUSED,
+    "disk_unavailable": REFUSED,
     "memory_unavailable": NO_ANSWER,
     "peer_unavailable": NO_ANSWER,
     "peer_lost": NO_ANSWER,

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from remembrancer.config.settings import Settings
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.memory.transcripts import Position, Turn, read_turns
+from remembrancer.memory.transcripts import PROJECT_HASH, START, Position, Turn, read_turns
 from remembrancer.protocol.files import SkippedFile
 from remembrancer.protocol.kinds import FileSource
 
 ENDINGS: Final = (".md", ".markdown")
 MAX_TRANSCRIPT_BYTES: Final = 512 * 1024 * 1024
-PIECE_BYTES: Final = 4 * 1024 * 1024
-"""So much of a transcript is read at once."""
+PIECE_BYTES: Final = 256 * 1024
+"""So much of a transcript is read at once: some 200 chunks."""
 MOST_SKIPPED: Final = 100
 """Files that are named as passed over; there may be more."""
 
@@ -76,31 +77,39 @@ def _folder_name(root: Path) -> str:
 
 def is_of_workspace(directory: str, transcript: Path, root: Path) -> bool:
     """Whether the session of a transcript worked in a workspace, by the directory that it says, or else its folder."""
+    if directory.startswith(PROJECT_HASH):
+        roots = {str(root), os.path.realpath(root)}
+        return directory.removeprefix(PROJECT_HASH) in {hashlib.sha256(each.encode()).hexdigest() for each in roots}
     if directory:
         return Path(os.path.realpath(directory)).is_relative_to(os.path.realpath(root))
     return _folder_name(root) in transcript.parts
 
 
-def turns_after(
-    transcript: BinaryIO, position: Position, seen: Collection[str] = ()
-) -> tuple[list[Turn], Position] | None:
-    """What a transcript says after a position, as `read_turns`, and read in pieces: it may be large."""
-    turns: list[Turn] = []
-    known = set(seen)
+def turns_after(transcript: BinaryIO, position: Position, seen: set[str]) -> tuple[list[Turn], Position, bool] | None:
+    """What the next piece of a transcript says, as `read_turns`, and whether there is more. What it says has been
+    `seen` from then on."""
     size = PIECE_BYTES
     while True:
         transcript.seek(position.start)
         data = transcript.read(size)
-        read = read_turns(data, position, known)
+        read = read_turns(data, position, seen)
         if read is None:
             return None
-        more, after = read
-        turns += more
-        known |= {turn.uuid for turn in more}
-        if len(data) < size:
-            return turns, after
-        size = 2 * size if after.offset == position.offset else PIECE_BYTES  # a line longer than a piece
-        position = after
+        turns, after = read
+        if len(data) < size or after.offset > position.offset:
+            seen.update(turn.uuid for turn in turns)
+            return turns, after, len(data) == size
+        size *= 2  # a line longer than a piece
+
+
+def all_turns(transcript: BinaryIO) -> tuple[list[Turn], Position]:
+    """All that a transcript says, and where it ends."""
+    turns: list[Turn] = []
+    position, seen, more = START, set[str](), True
+    while more and (read := turns_after(transcript, position, seen)) is not None:
+        new, position, more = read
+        turns += new
+    return turns, position
 
 
 def scan(root: Path, settings: Settings) -> tuple[list[FoundFile], list[SkippedFile]]:

@@ -1,9 +1,10 @@
 """Transcripts of sessions, read as they grow: what was said, without what only a program needs to know. Pure.
 
-Two formats, told apart line by line. Claude Code writes a JSON object a line into `~/.claude/projects/<project>/
+Three formats, told apart line by line. Claude Code writes a JSON object a line into `~/.claude/projects/<project>/
 <session>.jsonl`, with `type`, `message`, `uuid`, `timestamp`, `sessionId` and `cwd`; Codex into `~/.codex/sessions/**/
-rollout-*.jsonl`, with `timestamp`, `type` and `payload`. Both append; a session that is resumed may copy what was said
-before into a new file, under the same `uuid`s.
+rollout-*.jsonl`, with `timestamp`, `type` and `payload`; Gemini CLI into `~/.gemini/tmp/*/chats/session-*.jsonl`, with
+`id`, `type`, `content` and `timestamp`, after a line with the `projectHash`. All append; a session that is resumed may
+copy what was said before into a new file, under the same `uuid`s, and Gemini repeats a message that gets more.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ _NOT_SAID: Final = re.compile(
 """What a client puts into a message that the user has not written."""
 _COMMAND: Final = re.compile(r"\s*<(?:command-\w+|local-command-caveat|bash-\w+)>")
 
+PROJECT_HASH: Final = "sha256:"
+"""What stands before a hash in the place of a directory."""
+
 Role = Literal["user", "assistant"]
 
 
@@ -52,7 +56,8 @@ class Turn(NamedTuple):
 class Position(msgspec.Struct, frozen=True):
     """How far a transcript has been read. `tail` are the last bytes before `offset`.
 
-    `session_id` and `directory` (where the session worked) are known from its first lines on.
+    `session_id` and `directory` (where the session worked, or `PROJECT_HASH` and the SHA-256 of that) are known from
+    its first lines on.
     """
 
     offset: int = 0
@@ -91,12 +96,12 @@ def read_turns(
             continue
         about = record.get("payload") if isinstance(record.get("payload"), dict) else record
         session_id = session_id or _text_of(record, "sessionId") or _session_meta(record)
-        directory = directory or _text_of(about, "cwd")
+        directory = directory or _text_of(about, "cwd") or _hashed(_text_of(record, "projectHash"))
         said = _said(record)
         if said is None:
             continue
         role, text = said
-        uuid = _text_of(record, "uuid") or hashlib.sha256(line).hexdigest()[:32]
+        uuid = _text_of(record, "uuid") or _text_of(record, "id") or hashlib.sha256(line).hexdigest()[:32]
         if text and uuid not in known and uuid not in seen:
             known.add(uuid)
             turns.append(Turn(position.turns + len(turns) + 1, role, text, _time_of(record), uuid))
@@ -161,6 +166,10 @@ def _text_of(record: Any, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
+def _hashed(project: str) -> str:
+    return f"{PROJECT_HASH}{project}" if project else ""
+
+
 def _session_meta(record: dict[str, Any]) -> str:
     return _text_of(record.get("payload"), "id") if record.get("type") == "session_meta" else ""
 
@@ -178,6 +187,14 @@ def _said(record: dict[str, Any]) -> tuple[Role, str] | None:
     payload = record.get("payload")
     if record.get("type") == "response_item" and isinstance(payload, dict):
         return _said_in_codex(payload)
+    if record.get("type") in ("user", "gemini") and "content" in record:
+        calls = record.get("toolCalls")
+        made = [each for each in calls if isinstance(each, dict)] if isinstance(calls, list) else []
+        parts = [
+            _spoken(_joined(record["content"])),
+            *(_call(_text_of(each, "name"), each.get("args")) for each in made),
+        ]
+        return "user" if record["type"] == "user" else "assistant", _cleaned(parts)
     role, message = record.get("type"), record.get("message")
     if role not in ("user", "assistant") or not isinstance(message, dict):
         return None

@@ -92,6 +92,13 @@ class StorageFull(RemembrancerError):
         return cls(message, details=sizes)
 
 
+class DiskUnavailable(RemembrancerError):
+    """The disk that a note is on does not answer. It may still be written, once, when the disk does."""
+
+    code = "disk_unavailable"
+    retry_possible = True
+
+
 class DeadlineExceeded(RemembrancerError):
     """The work was not done because its deadline had passed."""
 

@@ -47,10 +47,15 @@ class FileChunk(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FileUpdate(msgspec.Struct, frozen=True, array_like=True):
-    """A file that has changed, with all its chunks; None: its content is what the index has, and its time another."""
+    """A file that has changed, with its chunks; None: its content is what the index has, and its time another.
+
+    Its first `kept` chunks stay as they are, and those that are told follow them. With `more` others are still to come.
+    """
 
     state: FileState
     chunks: tuple[FileChunk, ...] | None = None
+    kept: int = 0
+    more: bool = False
 
 
 class SkippedFile(msgspec.Struct, frozen=True, array_like=True):

@@ -32,7 +32,7 @@ async def contents(client: RawClient, tool: str, **arguments: Any) -> list[str]:
 
 
 async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
-    async with session(home) as (_, _, client):
+    async with session(home) as (_, rig, client):
         old = await client.call(
             "store_memory",
             content="Invoices are kept in MySQL",
@@ -68,6 +68,15 @@ async def test_a_fact_is_asked_for_then_and_now(home: Path) -> None:
             "superseded_by": [new["memory_id"]],
             "metadata": {"page": {"number": 3}},
         }
+        async with rig.session(bridge="11" * 16, environment={"REMEMBRANCER_TOOLSETS": "nodes,memory"}) as other:
+            nodes = (await other.call("recall", query="where are invoices kept"))["nodes"]
+            assert [each["content"] for each in nodes] == now[:1], "a node does not say that it is over"
+            (marked,) = (
+                each
+                for each in (await other.call("recall_memories", query="where are invoices kept"))["memories"]
+                if each.get("expired")
+            )
+            assert (marked["id"], marked["invalid_reason"]) == (old["memory_id"], "we moved")
         shown = await client.call("get_memory", id=old["memory_id"])
         assert (shown["invalid_reason"], shown["valid_from"]) == ("we moved", "2024-01-01T00:00:00Z")
         assert [each["change"] for each in shown["history"]] == ["stored", "invalidated"]

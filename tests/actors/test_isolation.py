@@ -32,6 +32,7 @@ MARK = "zq7431"
 VICTIM = "session:victim"
 INTRUDER = "session:intruder"
 OTHER = {"bridge": "11" * 16, "session": INTRUDER}
+TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,graph"}
 
 
 @dataclass
@@ -46,15 +47,15 @@ class House:
     """The ids of the secret memories, by scope."""
 
     def victim(self) -> Any:
-        return self.rig.session(session=VICTIM, directory=str(self.mine))
+        return self.rig.session(session=VICTIM, directory=str(self.mine), environment=TOOLSETS)
 
     def neighbour(self) -> Any:
         """Another session of the same project."""
-        return self.rig.session(**OTHER, directory=str(self.mine))
+        return self.rig.session(**OTHER, directory=str(self.mine), environment=TOOLSETS)
 
     def stranger(self, session: str = INTRUDER) -> Any:
         """A session of another project."""
-        return self.rig.session(bridge="22" * 16, session=session, directory=str(self.theirs))
+        return self.rig.session(bridge="22" * 16, session=session, directory=str(self.theirs), environment=TOOLSETS)
 
     def intruder(self, who: str, session: str) -> Any:
         """Either of them, by name."""
@@ -122,6 +123,15 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
     ("search_knowledge_graph", {"entity": "Depot", "depth": 3, "limit": 100}),
     ("search_knowledge_graph", {"entity": "Vault", "depth": 3, "direction": "incoming"}),
     ("get_memory_status", {}),
+    ("list_memories", {"limit": 1000}),
+    ("get_valid", {"limit": 1000}),
+    ("get_valid_at", {"timestamp": "2099-01-01"}),
+    ("get_valid_at", {"timestamp": "2099-01-01", "as_of": "2099-01-01", "limit": 1000}),
+    *(
+        (tool, {"query": "launch code of the depot", "include_invalid": True})
+        for tool in ("search", "search_text", "recall")
+    ),
+    ("get_related", {"entity_id": "entity:system:Depot", "depth": 5}),
 ]
 """Questions that find the secret for whoever may see it."""
 RESOURCES = [
@@ -152,6 +162,9 @@ def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
         ("forget_memory", {"memory_id": memory_id, "reason": "because"}),
         ("restore_memory", {"memory_id": memory_id}),
         ("restore_memory", {"memory_id": memory_id, "version": 1}),
+        ("invalidate", {"id": memory_id, "reason": "because"}),
+        ("update_memory", {"id": memory_id, "valid_until": "2020-01-01"}),
+        ("delete_memory", {"id": memory_id}),
     ]
 
 
@@ -259,6 +272,13 @@ async def test_no_link_can_be_made_to_a_memory_that_cannot_be_seen(house: House,
             links = [{"relation": relation, "target": house.secrets[scope]}]
             answer = await intruder.call("update_memory", memory_id=own, add_links=links)
             assert "there is no memory" in answer["message"], answer
+        answer = await intruder.call("invalidate", id=own, replaced_by=house.secrets[scope])
+        assert "there is no memory" in answer["message"], answer
+        mine = await intruder.call("create_entity", name="Mine", entity_type="system")
+        answer = await intruder.call(
+            "create_relation", from_id=mine["id"], to_id="entity:system:Depot", relation_type="uses"
+        )
+        assert answer["error"] == "not_found", answer
         await intruder.call("get_memory", memory_id=own)
         assert_silent(intruder)
     await assert_untouched(house, scope)
@@ -534,6 +554,7 @@ async def over_http(house: House, project: Path, *, sees_user: bool) -> AsyncIte
         f"intruder {sees_user}", (str(project),), time.time(), sees_user=sees_user
     )
     headers = {"Authorization": f"Bearer {token}", "Accept": "application/json"}
+    headers["X-Remembrancer-Toolsets"] = TOOLSETS["REMEMBRANCER_TOOLSETS"]
     url = f"http://127.0.0.1:{house.rig.settings.http_port}"
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=60) as client:
         web = WebClient(client)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import glob
+import os
 import shutil
 import sqlite3
 import time
@@ -33,7 +34,7 @@ from remembrancer.protocol.work import (
     WorkerLeaving,
     WorkerReady,
 )
-from remembrancer.protocol.writes import Operation, TagMemory, UpdateMemory
+from remembrancer.protocol.writes import NoteWritten, Operation, TagMemory, UpdateMemory, WriteNote
 from remembrancer.toolsets.memory.answers import iso
 from tests.actors.store_process import (
     CHOICE,
@@ -481,3 +482,16 @@ async def test_a_time_that_no_calendar_has_breaks_no_answer(rig: StoreRig) -> No
     assert kept in [memory.id for memory in answer.memories]
     for found in answer.memories:
         assert iso(found.created_at) >= "0001"
+
+
+async def test_a_note_on_a_disk_that_hangs_holds_no_memory_up(rig: StoreRig, tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    os.mkfifo(tmp_path / ".gitignore")  # whoever reads it waits, as for a disk that hangs
+    note = change_operation("note", WriteNote(str(tmp_path), "memory/log.md", "One.", ignore=("memory/",)))
+    written = asyncio.create_task(rig.gateway.submit(note))
+    stored = await rig.gateway.store("the harbour opens at seven")
+    assert await rig.gateway.found("harbour") == [stored]
+    assert not written.done()
+    await asyncio.to_thread((tmp_path / ".gitignore").write_text, "")
+    assert isinstance((await written).result, NoteWritten)
+    assert (tmp_path / "memory/log.md").read_text() == "One.\n"

@@ -3,21 +3,41 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import resource
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
+import anyio
 import numpy as np
 import pytest
 
+from remembrancer.actors.indexer import workspace
+from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexChange
 from remembrancer.actors.store.file_memories import FileMemories
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Filters, PassageFilter, Phrase
 from remembrancer.actors.store.records.memory_rows import digest_of
-from remembrancer.protocol.files import FileChunk, FilesIndexed, FileState, FileUpdate
+from remembrancer.config.settings import Settings
+from remembrancer.protocol.errors import MemoryUnavailable
+from remembrancer.protocol.files import (
+    FileChunk,
+    FilesIndexed,
+    FileState,
+    FileUpdate,
+    Indexed,
+    IndexFiles,
+    ReadIndexed,
+    SyncDone,
+    Workspace,
+)
 from remembrancer.protocol.work import Passage
+from remembrancer.protocol.writes import ProjectRef
 
 ROOT = "/shop"
 MODEL = "a-model"
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -66,6 +86,17 @@ def test_an_edit_embeds_the_chunks_that_it_changed_and_no_others(index: FileInde
     assert sorted(index.pending(MODEL)) == sorted(second.to_embed)
     assert found(index, "two") == []
     assert found(index, "zwei") == ["a.md"]
+
+
+def test_a_file_may_be_told_piece_by_piece_and_only_to_an_index_that_has_the_pieces_before(index: FileIndex) -> None:
+    whole = note("a.md", "one", "two", "three")
+    first = FileUpdate(whole.state, note("a.md", "one", "zwei").chunks, more=True)
+    change(index, first)
+    assert change(index, FileUpdate(whole.state, (whole.chunks or ())[1:], 1)).counts == FilesIndexed(1, 1, 0)
+    assert [found(index, word) for word in ("one", "two", "three", "zwei")] == [["a.md"]] * 3 + [[]]
+    with pytest.raises(MemoryUnavailable):
+        change(index, FileUpdate(note("b.md").state, whole.chunks, 2))
+    assert [state.path for state in index.states(ROOT)] == ["a.md"]
 
 
 def test_a_text_stands_once_in_however_many_files_it_is(index: FileIndex) -> None:
@@ -178,3 +209,64 @@ def test_a_recall_sees_chunks_as_memories_that_say_where_they_are(index: FileInd
     assert memories.ranking_facts([hit.number], Filters("session", after=60.0)) == {}
     assert memories.matching(Filters("session", scopes=("session",)), 5) == []
     assert memories.matching(everything, 5) == memories.top(everything, "latest", 5) == [hit.number]
+
+
+class IndexStore:
+    """What a `WorkspaceIndexer` has for a store: an index, and what it was told of each reading."""
+
+    def __init__(self, index: FileIndex) -> None:
+        self._index = index
+        self.taken: list[str] = []
+        self.told: list[SyncDone] = []
+        self.heard = anyio.Event()
+
+    async def ask(self, body: object, kind: type[T]) -> T:
+        answer: object
+        if isinstance(body, ReadIndexed):
+            answer = Indexed(tuple(self._index.states(ROOT, body.after)))
+        else:
+            assert isinstance(body, IndexFiles)
+            answer = self._index.change(ROOT, body.updates, body.removed, MODEL).counts
+            self.taken += [update.state.path for update in body.updates]
+        assert isinstance(answer, kind)
+        return answer
+
+    def tell(self, body: object) -> None:
+        assert isinstance(body, SyncDone)
+        self.told.append(body)
+        self.heard.set()
+
+
+@pytest.mark.anyio
+async def test_a_disk_that_is_full_in_the_middle_of_a_sync_is_told_and_what_is_left_is_read_when_there_is_room(
+    index: FileIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "work"
+    (root / "memory").mkdir(parents=True)
+    for number in range(24):
+        words = " ".join(f"word{number}x{each}" for each in range(1500))
+        (root / "memory" / f"{number:02}.md").write_text(f"lantern{number}\n\n{words}\n")
+        os.utime(root / "memory" / f"{number:02}.md", (1, 1))
+    monkeypatch.setattr(workspace, "RETRY_S", 0.05)
+    store = IndexStore(index)
+    indexer = WorkspaceIndexer(Workspace(ProjectRef("p_0", ROOT), str(root)), store, Settings(watch=False))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    async with anyio.create_task_group() as tasks:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))  # no file may be larger, as if no room were left
+        try:
+            tasks.start_soon(indexer.run)
+            with anyio.fail_after(60):
+                await store.heard.wait()
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        first, before = store.told[0], list(store.taken)
+        assert "no room" in (first.error or "")
+        assert 0 < len(before) < 24
+        assert {state.path for state in index.states(ROOT)} == set(before)
+        with anyio.fail_after(60):
+            while store.told[-1].error is not None:
+                store.heard = anyio.Event()
+                await store.heard.wait()
+        tasks.cancel_scope.cancel()
+    assert sorted(store.taken) == [f"memory/{number:02}.md" for number in range(24)], "each is taken in once"
+    assert all(found(index, f"lantern{number}") == [f"memory/{number:02}.md"] for number in range(24))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -14,13 +15,22 @@ from pathlib import Path
 import pytest
 
 from remembrancer.actors.store import note_files
+from remembrancer.actors.store.committer import Committer
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.contract import Records
 from remembrancer.memory.notes import MAX_FILE_BYTES
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, NotFound, RemembrancerError, StorageFull
+from remembrancer.protocol.errors import (
+    DiskUnavailable,
+    InvalidInput,
+    MemoryUnavailable,
+    NotFound,
+    RemembrancerError,
+    StorageFull,
+)
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
 from tests.contracts.note_process import PATH, SURVIVED, note_operation
 from tests.contracts.records_factories import SqliteFactory
+from tests.operations import store_operation
 
 BEFORE = "# Log\n\nBy hand.\n"
 
@@ -352,3 +362,30 @@ def test_a_process_that_is_killed_at_any_step_has_written_it_once_when_it_comes_
     else:
         pytest.fail("it never survived")
     assert step >= least_steps
+
+
+@pytest.mark.anyio
+async def test_a_disk_that_hangs_holds_nothing_else_up_and_the_note_is_written_when_it_answers(
+    work: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(note_files, "WRITE_S", 0.2)
+    (work.root / ".git").mkdir()
+    os.mkfifo(work.root / ".gitignore")  # whoever reads it waits, as for a disk that hangs
+    note = work.operation("a", "One.", ignore=("memory/",))
+    committer = Committer()
+    notes = NoteFiles(work.records, committer.run_from_thread)
+    try:
+        for _ in range(2):
+            (outcome,) = await notes.write([note])
+            assert isinstance(outcome.reply, DiskUnavailable)
+        (stored,) = await committer.submit(work.records, [store_operation("m", "A memory.")])
+        assert isinstance(stored.reply, Applied)
+        monkeypatch.setattr(note_files, "WRITE_S", 60.0)
+        written = asyncio.ensure_future(notes.write([note]))
+        (work.root / ".gitignore").open("w").close()
+        (outcome,) = await written
+        assert outcome.reply == Applied("a", NoteWritten(PATH, 1), replayed=True)
+        assert work.path.read_text() == "One.\n"
+    finally:
+        notes.close()
+        committer.close()

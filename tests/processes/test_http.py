@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -159,6 +162,41 @@ def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_
     gone = door.client.delete(door.url, headers=session)
     assert gone.status_code in (200, 204)
     assert door.post({"jsonrpc": "2.0", "id": 1, "method": "ping"}, **session).status_code == 404
+
+
+def test_a_killed_gateway_loses_and_doubles_nothing_of_fifty_clients(door: Door) -> None:
+    """Each sends a call again until it is answered, as a client does whose connection broke."""
+    door.start()
+    gateway = Runtime(door.home).process("gateway").pid
+    stored, killed = dict[str, str](), threading.Event()
+
+    def work(client: int) -> None:
+        with httpx.Client(timeout=PATIENCE_S) as line:
+            for number in range(4):
+                content = f"Client {client} says fact {number}"
+                called = {"name": "store_memory", "arguments": {"content": content}}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called}
+
+                def answered(body: Any = body, key: str = f"{client} {number}") -> Any:
+                    with contextlib.suppress(httpx.TransportError):
+                        answer = line.post(door.url, json=body, headers={"idempotency-key": key})
+                        return answer.json()["result"]["structuredContent"] if answer.status_code == 200 else None
+
+                found = until(answered)
+                assert "already_known" not in found
+                stored[found["memory_id"]] = content
+                if len(stored) >= 60:
+                    killed.set()
+
+    with ThreadPoolExecutor(50) as pool:
+        working = [pool.submit(work, client) for client in range(50)]
+        assert killed.wait(PATIENCE_S)
+        os.kill(gateway, 9)
+        assert len(stored) < 200, "it was killed in the middle"
+        for each in working:
+            each.result(2 * PATIENCE_S)
+    assert len(set(stored.values())) == 200
+    until(lambda: door.call("get_memory_status")["counts"]["by_scope"]["project"] == 200)
 
 
 def test_a_retry_without_a_session_is_known_by_its_key(door: Door) -> None:

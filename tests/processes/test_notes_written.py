@@ -310,6 +310,8 @@ async def test_what_was_said_in_earlier_sessions_is_found_and_read_when_it_is_as
         (memory,) = recalled["memories"]
         assert memory["path"] == str(transcript)
         assert (memory["source"], memory["lines"]) == ("sessions", [1, 2])
+        alone = await client.call("recall_memories", query="ferry to Helsinki", sources=["sessions"])
+        assert [each["path"] for each in alone["memories"]] == [str(transcript)]
         read = await client.call("memory_read", path=hit["path"], fromLine=2)
         assert (read["content"], read["fromLine"], read["totalLines"]) == ("Assistant: The Aurora, at seven.", 2, 2)
         refused = await client.call("memory_read", path=str(other))

@@ -27,6 +27,7 @@ from remembrancer.memory.ranking import (
     answerable_cosine,
     asks_of_the_user,
     is_assistants,
+    is_calibrated,
     is_message,
     is_unlikely,
     noise,
@@ -37,6 +38,7 @@ from remembrancer.memory.ranking import (
     scope_factors,
     score,
     side_by_side,
+    spread,
     standing,
     words_tell,
 )
@@ -478,3 +480,15 @@ def test_relevance_by_pagerank_lies_between_0_and_1_and_the_graph_alone_decides_
         assert all(
             (first.graph or 0.0) >= (alike[other].graph or 0.0) for other in alike if ranked[one] > ranked[other]
         )
+
+
+def test_for_a_model_whose_cosines_lie_elsewhere_their_order_and_distances_count() -> None:
+    known = {
+        place: Signals(cosine, bm25) for place, (cosine, bm25) in enumerate([(0.64, 1.0), (0.37, 3.0), (0.1, None)])
+    }
+    narrow = {place: Signals((each.cosine or 0.0) / 6 + 0.75, each.bm25) for place, each in known.items()}
+    assert relevances(spread(narrow), "hybrid") == pytest.approx(relevances(known, "hybrid"))
+    assert relevances(spread({1: Signals(0.8, None)}), "hybrid") == {1: 1.0}
+    assert spread({1: Signals(None, 2.0)}) == {1: Signals(None, 2.0)}
+    assert is_calibrated("sentence-transformers-all-minilm-l6-v2.float32.0123.384")
+    assert not is_calibrated("intfloat-multilingual-e5-small.float32.0123.384")

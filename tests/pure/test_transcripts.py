@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remembrancer.config.sources import is_of_workspace
 from remembrancer.memory.chunks import Chunk
 from remembrancer.memory.tokens import estimate_tokens
 from remembrancer.memory.transcripts import START, Position, Turn, chunks_of_turns, read_turns
@@ -242,3 +245,42 @@ def test_every_turn_is_in_a_chunk_and_none_is_too_long(texts: list[str], size: t
 def test_a_time_that_cannot_be_read_is_none(timestamp: Any) -> None:
     (only,) = turns_in(lines(said("user", "Hello.", timestamp=timestamp)))
     assert only.at == (AT if str(timestamp).startswith("2026") else None)
+
+
+def test_lines_of_gemini_are_read_and_a_message_that_is_written_again_is_there_once(tmp_path: Path) -> None:
+    at = "2026-02-16T12:00:01.000Z"
+    project = hashlib.sha256(str(tmp_path).encode()).hexdigest()
+    asked = {"id": "m1", "timestamp": at, "type": "user", "content": [{"text": "Which database?"}]}
+    answered = {
+        "id": "m2",
+        "timestamp": at,
+        "type": "gemini",
+        "content": "PostgreSQL 16.",
+        "thoughts": [],
+        "model": "g",
+    }
+    called = {"id": "m3", "timestamp": at, "type": "gemini", "content": ""}
+    call = {"id": "c", "name": "read_file", "args": {"path": "README.md"}, "status": "success", "result": []}
+    read = read_turns(
+        lines(
+            {"sessionId": "5e55", "projectHash": project, "startTime": at, "lastUpdated": at, "kind": "main"},
+            asked,
+            {"$set": {"lastUpdated": at}},
+            answered,
+            {**answered, "tokens": {"total": 9}},
+            called,
+            {**called, "toolCalls": [call]},
+            {"id": "m4", "timestamp": at, "type": "info", "content": "Request cancelled."},
+        )
+    )
+    assert read is not None
+    turns, position = read
+    assert turns == [
+        Turn(1, "user", "Which database?", AT + 1, "m1"),
+        Turn(2, "assistant", "PostgreSQL 16.", AT + 1, "m2"),
+        Turn(3, "assistant", "[read_file: README.md]", AT + 1, "m3"),
+    ]
+    assert position.session_id == "5e55"
+    transcript = tmp_path / "session-2026-02-16T12-00-5e55.jsonl"
+    assert is_of_workspace(position.directory, transcript, tmp_path)
+    assert not is_of_workspace(position.directory, transcript, tmp_path / "memory")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import pytest
 
-from remembrancer.actors.indexer.workspace import BATCH_BYTES, WorkspaceIndexer
+from remembrancer.actors.indexer.workspace import BATCH_CHARACTERS, WorkspaceIndexer
 from remembrancer.config.settings import Settings
 from remembrancer.config.sources import FoundFile
 from remembrancer.protocol.files import FilesIndexed, Indexed, IndexFiles, ReadIndexed, SyncDone, Workspace
@@ -54,7 +54,7 @@ async def test_the_next_files_are_read_while_the_store_takes_in_those_before(
 ) -> None:
     (tmp_path / "memory").mkdir()
     for number in range(4):
-        (tmp_path / "memory" / f"{number}.md").write_text(f"note {number} " + "word " * (BATCH_BYTES // 5))
+        (tmp_path / "memory" / f"{number}.md").write_text(f"note {number} " + "word " * (BATCH_CHARACTERS // 5))
     store = SlowStore()
     workspace = Workspace(ProjectRef("p_0123456789ab", str(tmp_path)), str(tmp_path))
     indexer = WorkspaceIndexer(workspace, store, Settings(watch=False))

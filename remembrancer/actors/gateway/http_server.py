@@ -15,7 +15,7 @@ import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -73,6 +73,9 @@ SHOWN_HEADERS: Final = f"{SESSION}, WWW-Authenticate"
 TAKEN_HEADERS: Final = ", ".join(
     ("Content-Type", "Authorization", "Accept", "Last-Event-ID", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
 )
+
+Head = Mapping[str, str]
+"""The headers of a request, by names in small letters; of several of one name the first."""
 
 logger = logging.getLogger(__name__)
 
@@ -190,6 +193,7 @@ class HttpServer:
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,
             limit_concurrency=MAX_CONNECTIONS,
             h11_max_incomplete_event_size=MAX_HEADER_BYTES,
             timeout_graceful_shutdown=int(STOP_S),
@@ -215,7 +219,7 @@ class HttpServer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer an HTTP request: an ASGI application."""
-        headers = Headers(scope=scope)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         origin = headers.get("origin")
         try:
             _check_head(scope, headers)
@@ -239,7 +243,7 @@ class HttpServer:
             answer = JSONResponse(body, refused.status, headers={**allowed, **(refused.headers or {})})
             await answer(scope, receive, send)
 
-    def _check_host(self, headers: Headers) -> None:
+    def _check_host(self, headers: Head) -> None:
         """A page in a browser can have a name lead to this machine: it is not served under names that are not ours."""
         host = _host_in(f"//{headers.get('host', '')}")
         known = LOOPBACK | set(self._settings.http_hosts)
@@ -264,7 +268,7 @@ class HttpServer:
             "Vary": "Origin",
         }
 
-    def _grant(self, headers: Headers) -> Grant | None:
+    def _grant(self, headers: Head) -> Grant | None:
         """What the request's token allows; None where there are no tokens, and only this machine can come."""
         scheme, _, token = headers.get("authorization", "").partition(" ")
         try:
@@ -283,7 +287,7 @@ class HttpServer:
             raise _Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
         return grant
 
-    async def _answer(self, scope: Scope, headers: Headers, grant: Grant | None, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, headers: Head, grant: Grant | None, receive: Receive, send: Send) -> None:
         body = await _read(receive) if scope["method"] == "POST" else b""
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
@@ -310,14 +314,12 @@ class HttpServer:
             if session_id is None:
                 visitor.end()
 
-    async def _known(
-        self, session_id: str, version: str, scope: Scope, headers: Headers, grant: Grant | None
-    ) -> Visitor:
+    async def _known(self, session_id: str, version: str, scope: Scope, headers: Head, grant: Grant | None) -> Visitor:
         """Whose session it is, also if an earlier gateway began it. Raises `_Refused` if it is over, or another's."""
         if session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
             await self._open(session_id, scope, headers, grant, "")
         visitor = self._visitors.get(session_id)
-        if visitor is None or visitor.owner != _owner(grant).username:
+        if visitor is None or visitor.owner != _whose(grant):
             raise _Refused(404, "there is no such session (any more): begin one with initialize")
         return visitor
 
@@ -327,7 +329,7 @@ class HttpServer:
         body: bytes,
         said: _Said,
         scope: Scope,
-        headers: Headers,
+        headers: Head,
         grant: Grant | None,
         receive: Receive,
         send: Send,
@@ -382,7 +384,7 @@ class HttpServer:
                 return
 
     async def _visitor(
-        self, key: str, session: str, scope: Scope, headers: Headers, grant: Grant | None, client: str
+        self, key: str, session: str, scope: Scope, headers: Head, grant: Grant | None, client: str
     ) -> Visitor:
         """A client, in the project that its request names, or else in the first that its token is for.
 
@@ -403,13 +405,13 @@ class HttpServer:
             project = msgspec.structs.replace(project, sees_user=grant.sees_user)
         bridge = headers.get(BRIDGE)
         if bridge is not None:
-            session = f"session:{hashlib.sha256(f'{_owner(grant).username} {bridge}'.encode()).hexdigest()[:32]}"
+            session = f"session:{hashlib.sha256(f'{_whose(grant)} {bridge}'.encode()).hexdigest()[:32]}"
         caller = Caller(f"{_name_of(grant)} {bridge or key}", session, project, time.time(), tree)
         notices += self._notices()
         name = client or headers.get("user-agent", "")[:MAX_CLIENT_NAME]
-        return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _owner(grant).username)
+        return Visitor(f"{self._incarnation}-{key}", caller, tools, notices, name, _whose(grant))
 
-    async def _open(self, session_id: str, scope: Scope, headers: Headers, grant: Grant | None, client: str) -> None:
+    async def _open(self, session_id: str, scope: Scope, headers: Head, grant: Grant | None, client: str) -> None:
         """A session begins, or is there again."""
         session = f"session:{session_id.partition('.')[0]}"
         visitor = await self._visitor(session_id, session, scope, headers, grant, client)
@@ -512,7 +514,7 @@ def _said_in(body: bytes) -> _Said:
     return said
 
 
-def _check_head(scope: Scope, headers: Headers) -> None:
+def _check_head(scope: Scope, headers: Head) -> None:
     """Raises `_Refused` for a head that is too long, or that two servers could read in two ways."""
     if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
         raise _Refused(431, f"a request's head may have {MAX_HEADER_BYTES} bytes at most", {"Connection": "close"})
@@ -536,9 +538,13 @@ def _place(directory: Path, allowed: Sequence[Path]) -> tuple[ProjectRef, str, b
     return project, str(working_tree_of(directory)), project.id in {project_of(each).id for each in allowed}
 
 
+def _whose(grant: Grant | None) -> str:
+    return "anyone" if grant is None else grant.sha256
+
+
 def _owner(grant: Grant | None) -> AuthenticatedUser:
     """By this the SDK knows whose a session is."""
-    return AuthenticatedUser(AccessToken(token="", client_id="anyone" if grant is None else grant.sha256, scopes=[]))
+    return AuthenticatedUser(AccessToken(token="", client_id=_whose(grant), scopes=[]))
 
 
 def _name_of(grant: Grant | None) -> str:

@@ -23,12 +23,20 @@ KEPT: Final = 8
 
 
 class _Begun(NamedTuple):
-    """A transcript as far as it has been read: chunks that nothing can change any more, and the turns after them."""
+    """A transcript as far as it has been read: how many chunks nothing can change any more, and the turns after them.
 
-    position: Position = START
-    chunks: tuple[FileChunk, ...] = ()
-    turns: tuple[Turn, ...] = ()
-    seen: frozenset[str] = frozenset()
+    `digest` is what the index was told of it.
+    """
+
+    position: Position
+    kept: int
+    turns: tuple[Turn, ...]
+    seen: set[str]
+    digest: bytes
+
+    @classmethod
+    def anew(cls) -> _Begun:
+        return cls(START, 0, (), set(), b"")
 
 
 class FileReader:
@@ -55,7 +63,10 @@ class FileReader:
             return True
 
     def read(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str | None:
-        """A file as the index is to have it; why it cannot be taken in; None when it has gone, or is being written."""
+        """A file as the index is to have it; why it cannot be taken in; None when it has gone, or is being written.
+
+        Of a transcript one piece: as long as there is `more` of it, it is to be read again with the state told last.
+        """
         try:
             if file.source == "sessions":
                 return self._read_transcript(file, known, force=force)
@@ -83,29 +94,29 @@ class FileReader:
         return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in chunks))
 
     def _read_transcript(self, file: FoundFile, known: FileState | None, *, force: bool) -> FileUpdate | str:
-        begun = self._begun.pop(file.path, _Begun())
+        begun = self._begun.pop(file.path, None)
+        if begun is None or force or known is None or known.digest != begun.digest:
+            begun = _Begun.anew()
         with file.path.open("rb") as transcript:
             read = turns_after(transcript, begun.position, begun.seen)
             if read is None:  # it has been written anew
-                begun = _Begun()
-                read = turns_after(transcript, START) or ([], START)
-        new, position = read
+                begun = _Begun.anew()
+                read = turns_after(transcript, START, begun.seen) or ([], START, False)
+        new, position, more = read
         if not is_of_workspace(position.directory, file.path, self._root):
             return OTHER_PROJECT
         turns = (*begun.turns, *new)
         made = chunks_of_turns(turns, self._settings.chunk_tokens, self._overlap)
-        chunks = (*begun.chunks, *(FileChunk(*chunk) for chunk in made))
         last = made[-1].start_line if made else 0
-        self._begun[file.path] = _Begun(
-            position,
-            tuple(chunk for chunk in chunks if chunk.start_line < last),
-            tuple(turn for turn in turns if turn.number >= last),
-            begun.seen | {turn.uuid for turn in new},
-        )
+        digest = hashlib.sha256(f"{position.offset} {position.turns} ".encode() + position.tail).digest()
+        done = sum(chunk.start_line < last for chunk in made)
+        rest = tuple(turn for turn in turns if turn.number >= last)
+        self._begun[file.path] = _Begun(position, begun.kept + done, rest, begun.seen, digest)
         while len(self._begun) > KEPT:
             self._begun.popitem(last=False)
-        digest = hashlib.sha256(f"{position.offset} {position.turns} ".encode() + position.tail).digest()
-        state = FileState(file.shown, file.source, file.mtime_ns, file.size, digest)
+        # Whoever is killed before the last piece finds a file of another time and size, and reads it again.
+        about = (0, position.offset) if more else (file.mtime_ns, file.size)
+        state = FileState(file.shown, file.source, *about, digest)
         if known is not None and known.digest == digest and not force:
             return FileUpdate(state)
-        return FileUpdate(state, chunks)
+        return FileUpdate(state, tuple(FileChunk(*chunk) for chunk in made), begun.kept, more)

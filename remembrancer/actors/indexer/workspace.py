@@ -39,14 +39,16 @@ from remembrancer.protocol.files import (
 BATCH_CHUNKS: Final = 100
 """Chunks in one message: a transaction of some milliseconds."""
 BATCH_FILES: Final = 200
-BATCH_BYTES: Final = 128 * 1024
-"""Files that are read in one go, while the store takes in those before them: some 200 chunks, or one larger file."""
+BATCH_CHARACTERS: Final = 128 * 1024
+"""Files, and characters of their chunks, that are read in one go, while the store takes in those before them."""
 UNWATCHED_LOOK_S: Final = 10.0
 """So often the files are compared where the system cannot tell of changes."""
 TRANSCRIPTS_LOOK_S: Final = 30.0
 """So often transcripts are looked at: they grow all the time, and are read in larger pieces."""
 RETRY_S: Final = 5.0
 
+Read = tuple[FoundFile, FileUpdate | str | None]
+"""A file, and what `FileReader.read` says of it."""
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
@@ -241,23 +243,27 @@ class WorkspaceIndexer:
 
     async def _read_ahead(
         self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool
-    ) -> AsyncGenerator[list[tuple[FoundFile, FileUpdate | str | None]], None]:
+    ) -> AsyncGenerator[list[Read], None]:
         """Files as they were read, batch by batch. While one is dealt with, the next is being read."""
 
-        def read(batch: Sequence[FoundFile]) -> list[tuple[FoundFile, FileUpdate | str | None]]:
-            return [(file, self._reader.read(file, known.get(file.shown), force=force)) for file in batch]
-
-        under_way: asyncio.Task[list[tuple[FoundFile, FileUpdate | str | None]]] | None = None
+        all_read = self._read(files, known, force)
+        under_way = asyncio.create_task(anyio.to_thread.run_sync(_batch, all_read))
         try:
-            for batch in _batches(files):
-                before, under_way = under_way, asyncio.create_task(anyio.to_thread.run_sync(read, batch))
-                if before is not None:
-                    yield await before
-            if under_way is not None:
-                yield await under_way
+            while batch := await under_way:
+                under_way = asyncio.create_task(anyio.to_thread.run_sync(_batch, all_read))
+                yield batch
         finally:
-            if under_way is not None and not under_way.done():  # one thread at a time has the reader
+            if not under_way.done():  # one thread at a time has the reader
                 await asyncio.wait([under_way])
+
+    def _read(self, files: Sequence[FoundFile], known: dict[str, FileState], force: bool) -> Iterator[Read]:
+        """Files as they were read, a long one piece by piece. Blocks."""
+        for file in files:
+            update = self._reader.read(file, known.get(file.shown), force=force)
+            yield file, update
+            while isinstance(update, FileUpdate) and update.more:
+                update = self._reader.read(file, update.state, force=False)
+                yield file, update
 
     def _is_still(self, file: FoundFile) -> bool:
         if file.source == "sessions":  # which are only ever appended to
@@ -269,16 +275,17 @@ class WorkspaceIndexer:
         self._wake.set()
 
 
-def _batches(files: Sequence[FoundFile]) -> Iterator[Sequence[FoundFile]]:
-    """The files in portions that are read in one go."""
-    batch: list[FoundFile] = []
-    for file in files:
-        batch.append(file)
-        if len(batch) == BATCH_FILES or sum(each.size for each in batch) >= BATCH_BYTES:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
+def _batch(all_read: Iterator[Read]) -> list[Read]:
+    """The next that are read in one go; none when there are no more."""
+    batch: list[Read] = []
+    characters = 0
+    for file, update in all_read:
+        batch.append((file, update))
+        if isinstance(update, FileUpdate):
+            characters += sum(len(chunk.text) for chunk in update.chunks or ())
+        if len(batch) == BATCH_FILES or characters >= BATCH_CHARACTERS:
+            break
+    return batch
 
 
 def _portions(updates: Sequence[FileUpdate]) -> Iterator[list[FileUpdate]]:

@@ -91,6 +91,14 @@ class Committer:
             self._wake.put(None)
         return future
 
+    def run_from_thread(self, work: Callable[[], T]) -> T:
+        """As `run`, for a thread that waits for it: neither the event loop's nor the writer's."""
+
+        async def run() -> T:
+            return await self.run(work)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result()
+
     def close(self) -> None:
         """Finish everything that was submitted, then end the thread. Blocks; may be called twice."""
         self._closing = True

@@ -112,6 +112,7 @@ class FileHandlers:
         self._done: dict[Workspace, tuple[SyncDone, float]] = {}
         """What was last read of each workspace, and when (seconds since the epoch)."""
         self._draining = False
+        self._looking: asyncio.Future[bool] | None = None
         self.has_files = False
         """Whether a workspace in use has files to be read, or somebody has asked for them."""
 
@@ -142,14 +143,21 @@ class FileHandlers:
 
     async def keep_house(self) -> None:
         """Look, once in a while, whether there is anything to be read, and whether an index was deleted."""
-        if not self.has_files:
+        if not self.has_files and (self._looking is None or self._looking.done()):
             roots = [Path(workspace.root) for workspace in self._used_at]
-            self.has_files = await self._read(lambda: any(has_files(root, self._settings) for root in roots))
+            # Not waited for, and on no thread that anything else waits for: the disk of a workspace may hang.
+            look = asyncio.get_running_loop().run_in_executor
+            self._looking = look(None, lambda: any(has_files(root, self._settings) for root in roots))
+            self._looking.add_done_callback(self._note_look)
         for project_id, index in list(self._open.items()):
             if index.is_lost:
                 await self._begin_anew(project_id, index)
             else:
                 await self._read(index.checkpoint)
+
+    def _note_look(self, looking: asyncio.Future[bool]) -> None:
+        if not looking.cancelled() and looking.exception() is None:
+            self.has_files = self.has_files or looking.result()
 
     def drain(self) -> None:
         """The store is about to stop: the indexer need not wait any more."""

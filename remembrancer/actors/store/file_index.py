@@ -32,7 +32,7 @@ from remembrancer.actors.store.records.schema import passages_of
 from remembrancer.actors.store.records.search import ENOUGH, TIMES, SqliteWords, expression_of, narrowed_for
 from remembrancer.actors.store.records.sqlite_file import Query, SqliteFile, encode_json, padded, places_for
 from remembrancer.actors.store.records.subword_tokens import subword_tokens
-from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
+from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.files import FilesIndexed, FileState, FileUpdate, SourceCounts
 from remembrancer.protocol.kinds import FileSource
 from remembrancer.protocol.work import Passage
@@ -360,7 +360,7 @@ class _Change:
             return
         before: Counter[int] = Counter()
         if known is not None:
-            before = self._let_go(known[0])
+            before = self._let_go(known[0], update.kept)
         self._connection.execute(
             """INSERT INTO files (root, path, source, mtime_ns, size, digest, indexed_at) VALUES (?, ?, ?, ?, ?, ?, ?)
                ON CONFLICT DO UPDATE SET source = excluded.source, mtime_ns = excluded.mtime_ns, size = excluded.size,
@@ -370,8 +370,12 @@ class _Change:
         ((number,),) = self._connection.execute(
             "SELECT number FROM files WHERE root = ? AND path = ?", (root, state.path)
         )
+        if update.kept:  # of an index that has them not, the file is to be read from its start
+            have = self._connection.execute("SELECT count(*) FROM chunks WHERE file = ?", (number,)).fetchone()[0]
+            if have != update.kept:
+                raise MemoryUnavailable(f"{state.path} has {have} chunks in the index, and not {update.kept}")
         after: Counter[int] = Counter()
-        for ordinal, chunk in enumerate(update.chunks):
+        for ordinal, chunk in enumerate(update.chunks, update.kept):
             text = self._text_of(chunk.heading, chunk.text)
             after[text] += 1
             self._connection.execute(
@@ -412,8 +416,10 @@ class _Change:
         to_embed = [text for text in self._new if text not in forgotten]
         return IndexChange(FilesIndexed(**self._counts), to_embed, revived, passages)
 
-    def _let_go(self, file: int) -> Counter[int]:
-        rows = self._connection.execute("DELETE FROM chunks WHERE file = ? RETURNING text", (file,))
+    def _let_go(self, file: int, kept: int = 0) -> Counter[int]:
+        rows = self._connection.execute(
+            "DELETE FROM chunks WHERE file = ? AND ordinal >= ? RETURNING text", (file, kept)
+        )
         texts = Counter(text for (text,) in rows)
         self._left.update(texts)
         return texts

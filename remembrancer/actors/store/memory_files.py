@@ -231,10 +231,14 @@ class MemoryFiles:
 
     def notes_of(self, project: Records) -> NoteFiles:
         """What writes the notes of an open project: one for each."""
-        return self._notes.setdefault(project.name, NoteFiles(project))
+        if project.name not in self._notes:
+            self._notes[project.name] = NoteFiles(project, self._committer.run_from_thread)
+        return self._notes[project.name]
 
     def close(self) -> None:
         """Close all. May be called twice."""
+        for notes in self._notes.values():
+            notes.close()
         for records in self:
             records.close()
         self._open.clear()
@@ -251,7 +255,7 @@ class MemoryFiles:
         except RemembrancerError as error:  # a full disk, say: what is in both files is the user's
             logger.warning("a move cannot be finished yet", extra={"file": project.id, "reason": error.message})
             finished = True
-        await self._committer.run(self.notes_of(records).settle)
+        self.notes_of(records).settle_soon()
         while starts := self.pending_sessions.take(project.id):  # others may come until the file is known to be there
             await self._committer.run(partial(self._register, records, project, starts))
         self._open[project.id] = records

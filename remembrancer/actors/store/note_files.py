@@ -22,6 +22,7 @@ beginning is overwritten, or deleted, by the next attempt.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fcntl
@@ -31,17 +32,28 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from remembrancer.actors.store.records.contract import Outcome, Records
 from remembrancer.memory.notes import MAX_FILE_BYTES, edited
 from remembrancer.memory.text import shown
-from remembrancer.protocol.errors import InvalidInput, MemoryUnavailable, RemembrancerError, StorageFull
+from remembrancer.protocol.errors import (
+    DiskUnavailable,
+    InternalError,
+    InvalidInput,
+    MemoryUnavailable,
+    RemembrancerError,
+    StorageFull,
+)
 from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
 
 ATTEMPTS: Final = 20
 """So often a note is read again because somebody saved it meanwhile."""
+WRITE_S: Final = 5.0
+"""How long a note is waited for: a disk may hang, or be gone with the network."""
 LOCK_S: Final = 1.0
 """How long another store may have the directory."""
 STILL_S: Final = 0.05
@@ -50,14 +62,51 @@ LONGEST_S: Final = 2.0
 """or until so much time has passed."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
-class NoteFiles:
-    """Writes the notes of one project; operations are committed to it as to its records. For the writer thread."""
+class RunInRecords(Protocol):
+    """Runs work on the records where that may be done, and waits for it."""
 
-    def __init__(self, records: Records) -> None:
+    def __call__(self, work: Callable[[], T], /) -> T: ...
+
+
+def _at_once(work: Callable[[], T], /) -> T:
+    return work()
+
+
+class NoteFiles:
+    """Writes the notes of one project, on a thread of its own: nothing else waits for the disk that they are on."""
+
+    def __init__(self, records: Records, in_records: RunInRecords = _at_once) -> None:
         self._records = records
+        self._in_records = in_records
+        self._thread = ThreadPoolExecutor(1, "notes")
+
+    async def write(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """As `apply`, on the thread. What is not written in time gets an error, and may still be written, once."""
+        work = asyncio.get_running_loop().run_in_executor(self._thread, self.apply, operations)
+        done, _ = await asyncio.wait([work], timeout=WRITE_S)
+        error: RemembrancerError
+        if not done:
+            work.cancel()  # if it has not been begun
+            message = f"the disk with the notes has not answered for {WRITE_S:.0f} s: the note is written when it does"
+            error = DiskUnavailable(message)
+        elif (failure := work.exception()) is not None:
+            logger.error("notes could not be written", exc_info=failure)
+            error = InternalError("the store failed on this note: see store.log")
+        else:
+            return work.result()
+        return [Outcome(error)] * len(operations)
+
+    def settle_soon(self) -> None:
+        """As `settle`, on the thread."""
+        self._thread.submit(self.settle)
+
+    def close(self) -> None:
+        """Begin nothing more. May be called twice."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         """Write each in order, durably, and answer each."""
@@ -67,7 +116,7 @@ class NoteFiles:
         change = _change(operation)
         try:
             self.settle()
-            earlier = self._records.outcome_of(operation.operation_id)
+            earlier = self._in_records(partial(self._records.outcome_of, operation.operation_id))
             return Outcome(earlier) if earlier is not None else self._write(operation, change)
         except RemembrancerError as error:
             return Outcome(error)
@@ -79,7 +128,7 @@ class NoteFiles:
 
     def settle(self) -> None:
         """Find out what became of the notes that were begun when a process died."""
-        for operation, result in self._records.notes_begun():
+        for operation, result in self._in_records(self._records.notes_begun):
             try:
                 target = _target(_change(operation))
                 temporary = target.with_name(_temporary(operation))
@@ -87,10 +136,10 @@ class NoteFiles:
             except (RemembrancerError, OSError):  # the workspace is not there now: nobody can know yet
                 continue
             if temporary.name in names:
-                self._records.forget_note(operation)
+                self._in_records(partial(self._records.forget_note, operation))
                 temporary.unlink()
             elif target.name in names:
-                self._records.end_note(operation, result)
+                self._in_records(partial(self._records.end_note, operation, result))
 
     def _write(self, operation: Operation, change: WriteNote) -> Outcome:
         target = _target(change)
@@ -106,13 +155,13 @@ class NoteFiles:
                 return done.text
 
             try:
-                note.replace(edit, lambda: self._records.begin_note(operation, made[-1]))
+                note.replace(edit, lambda: self._in_records(partial(self._records.begin_note, operation, made[-1])))
             except BaseException:
                 if note.is_prepared:  # before the file goes, which would say that the note is written
-                    self._records.forget_note(operation)
+                    self._in_records(partial(self._records.forget_note, operation))
                 note.discard()
                 raise
-        return self._records.end_note(operation, made[-1])
+        return self._in_records(partial(self._records.end_note, operation, made[-1]))
 
 
 def _change(operation: Operation) -> WriteNote:

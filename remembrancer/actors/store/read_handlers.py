@@ -278,30 +278,10 @@ class ReadHandlers:
         return shown
 
     async def _list(self, request: ListMemories, _context: RequestContext) -> Listed:
-        end = request.offset + request.limit
-
-        def key(memory: ListedMemory) -> tuple[float, float, str]:
-            if request.order == "valid":
-                return 0.0, memory.valid_since, memory.id
-            return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
-
-        def listed(files: Sequence[Records]) -> Listed:
-            if request.valid_at is not None and request.as_of is not None:
-                known = request.session_id, request.project.id, request.valid_at, request.as_of, end
-                found = [each for records in files for each in records.known_as_of(*known)]
-                return Listed(tuple(sorted(found, key=key, reverse=True)[request.offset : end]))
-            tops = [(records, records.top(request.filters, request.order, end)) for records in files]
-            begin = request.offset
-            if sum(bool(numbers) for _, numbers in tops) == 1:  # nothing to merge it with: the page alone is read
-                begin, tops = 0, [(records, numbers[request.offset :]) for records, numbers in tops]
-            loaded = [each for records, numbers in tops for each in records.load(numbers, request.filters).values()]
-            loaded.sort(key=key, reverse=True)
-            return Listed(tuple(ListedMemory(**each.listed()) for each in loaded[begin : begin + request.limit]))
-
         scopes = request.scopes or ("session", "project", "user")
         of_project = not {"session", "project"}.isdisjoint(scopes)
         found = await readable(self._files, request.project, of_project=of_project, of_user="user" in scopes)
-        return with_notices(*await answered(found, lambda files: self._read(lambda: listed(files))))
+        return with_notices(*await answered(found, lambda files: self._read(lambda: list_memories(request, files))))
 
     async def _follow(self, request: FollowLinks, _context: RequestContext) -> LinksFound:
         async def follow(files: Sequence[Records]) -> LinksFound:
@@ -389,6 +369,33 @@ def total_counts(all_counts: Sequence[Counts]) -> Counts:
         entities=sum(counts.entities for counts in all_counts),
         relationships=sum(counts.relationships for counts in all_counts),
     )
+
+
+def list_memories(request: ListMemories, files: Sequence[Records]) -> Listed:
+    """A page of the memories of several files in the order asked for."""
+    end = request.offset + request.limit
+
+    def key(memory: ListedMemory) -> tuple[float, float, str]:
+        if request.order == "valid":
+            return 0.0, memory.valid_since, memory.id
+        return memory.importance if request.order == "important" else 0.0, memory.happened_at, ""
+
+    if request.valid_at is not None and request.as_of is not None:
+        known = request.session_id, request.project.id, request.valid_at, request.as_of
+        having = [records for records in files if records.known_as_of(*known, 1)]
+        if len(having) == 1:  # nothing to merge it with: the page alone is read
+            page = having[0].known_as_of(*known, request.limit, request.offset)
+        else:
+            found = [each for records in having for each in records.known_as_of(*known, end)]
+            page = sorted(found, key=lambda each: (each[0], each[1].id), reverse=True)[request.offset : end]
+        return Listed(tuple(memory for _, memory in page))
+    tops = [(records, records.top(request.filters, request.order, end)) for records in files]
+    begin = request.offset
+    if sum(bool(numbers) for _, numbers in tops) == 1:  # nothing to merge it with: the page alone is read
+        begin, tops = 0, [(records, numbers[request.offset :]) for records, numbers in tops]
+    loaded = [each for records, numbers in tops for each in records.load(numbers, request.filters).values()]
+    loaded.sort(key=key, reverse=True)
+    return Listed(tuple(ListedMemory(**each.listed()) for each in loaded[begin : begin + request.limit]))
 
 
 def show_memory(

@@ -71,6 +71,8 @@ class WriteHandlers:
         self._scheduler = scheduler
         self._gate = gate
         self._on_commit = on_commit
+        self._writing: set[asyncio.Future[list[Outcome]]] = set()
+        """Notes."""
 
     def handlers(self) -> dict[type, Handler]:
         """What is written on request."""
@@ -182,7 +184,10 @@ class WriteHandlers:
             self._note_without_file(run[0], target)
             return [target]
         try:
-            outcomes = await self._committer.submit(target, run)
+            if isinstance(target, NoteFiles):
+                outcomes = await target.write(run)
+            else:
+                outcomes = await self._committer.submit(target, run)
         except RemembrancerError as error:
             return [error] * len(run)
         replies = self._follow_up(target, outcomes)
@@ -209,6 +214,12 @@ class WriteHandlers:
             else:
                 self._commit_one(elsewhere, operation, answer)
 
+        if isinstance(target, NoteFiles):
+            writing = asyncio.ensure_future(target.write([operation]))
+            self._writing.add(writing)
+            writing.add_done_callback(self._writing.discard)
+            writing.add_done_callback(lambda written: None if written.cancelled() else done(written.result()))
+            return
         try:
             self._committer.commit(target, [operation], done)
         except RemembrancerError as error:

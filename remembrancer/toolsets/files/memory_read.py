@@ -15,12 +15,11 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.config.settings import Settings
-from remembrancer.config.sources import is_of_workspace, transcript_paths, turns_after
+from remembrancer.config.sources import all_turns, is_of_workspace, transcript_paths
 from remembrancer.memory.chunks import line_starts
 from remembrancer.memory.notes import MAX_FILE_BYTES, clean_note_path
 from remembrancer.memory.text import shown
 from remembrancer.memory.tokens import whole_characters
-from remembrancer.memory.transcripts import START
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.memory.fields import given
@@ -102,7 +101,7 @@ def _turns_of(path: str, root: Path, settings: Settings) -> list[str]:
         raise unknown
     try:
         with file.open("rb") as transcript:
-            turns, position = turns_after(transcript, START) or ([], START)
+            turns, position = all_turns(transcript)
     except OSError as error:
         raise InvalidInput(f"{shown(path)} cannot be read: {error.strerror}", field="path") from error
     if not is_of_workspace(position.directory, file, root):

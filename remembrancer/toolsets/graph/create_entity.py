@@ -55,6 +55,7 @@ async def create_entity(call: Call, arguments: EntityToCreate) -> Answer:
         scope="project",
         session_id=call.caller.session_id,
         related_entities=(EntityRef(name, kind, DESCRIBED_AS),),
+        importance=0.1 if content == title(name, kind) else 0.5,  # a bare name answers little
         confidence=STATED,
         pinned=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Final
 
 import msgspec
@@ -27,17 +28,29 @@ class NodeQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @tool("Find nodes by query, tags or both, best (or newest) first.", read_only=True)
 async def recall(call: Call, arguments: NodeQuery) -> Answer:
-    """The best nodes for the query that have any of the tags; without a query the newest with any of them."""
+    """The best nodes for the query that have any of the tags; without a query the newest with any of them.
+
+    What is no longer true is left out: a node does not say so.
+    """
     tags, limit, query = clean_tags(arguments.tags), given(arguments.limit, 10), given(arguments.query, "")
     project, session_id = call.caller.project, call.caller.session_id
     found: tuple[ListedMemory, ...]
     if query.strip():
         check_text(query, field="query", longest_bytes=MAX_QUERY_BYTES)
-        recalling = Recall(session_id, project=project, query=query, tags=tags, limit=limit, counts_accesses=False)
+        recalling = Recall(
+            session_id,
+            project=project,
+            query=query,
+            tags=tags,
+            limit=limit,
+            counts_accesses=False,
+            sources=("memory",),
+            valid_only=True,
+        )
         recalled, degraded = await call.service.recall(recalling, call.received_at)
         found, notices = recalled.memories, recalled.notices
     elif tags:
-        listing = ListMemories(session_id, project=project, tags=tags, limit=limit)
+        listing = ListMemories(session_id, project=project, tags=tags, limit=limit, valid_at=time.time())
         listed = await call.service.ask(listing, call.received_at)
         if not isinstance(listed.reply, Listed):
             raise MemoryUnavailable("the store is away, and tags alone are only known there: try again in a moment")

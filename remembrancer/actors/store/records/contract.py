@@ -492,9 +492,10 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
         the nearest first. Only what the session sees, and is not forgotten."""
 
     def known_as_of(
-        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
-    ) -> list[ListedMemory]:
-        """What was valid at a time, by what the records said at another: the first `limit` in the order `valid`.
+        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
+    ) -> list[tuple[float, ListedMemory]]:
+        """What was valid at a time, by what the records said at another, each with the time that orders it: the last to
+        become valid first, or, if `as_of` is the earlier, the last to be recorded.
 
         Each memory in the version that was current then, if the session may see it: without what was recorded later,
         with what was forgotten later.

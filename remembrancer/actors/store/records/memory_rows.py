@@ -594,25 +594,30 @@ def read_history(query: Query, memory_id: str) -> tuple[HistoryEntry, ...]:
 
 
 def known_as_of(
-    query: Query, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
-) -> list[ListedMemory]:
-    """The first `limit` of what a session of a project may see and what was valid at a time, by what the records said
-    at another: the version of each memory that was current then. The order is `valid`."""
+    query: Query, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
+) -> list[tuple[float, ListedMemory]]:
+    """What was valid at a time, and a session of a project may see, by what the records said at another: the version of
+    each memory that was current then, with the time that orders it.
+
+    What became valid last comes first; if `as_of` is earlier than `valid_at`, what was recorded last. So the index is
+    never read through what came between the two.
+    """
+    index, order = ("validity", "begins") if valid_at <= as_of else ("recording", "changed_at")
     rows = query(
-        """SELECT h.memory_id, h.version, h.record, m.created_at
-           FROM history AS h INDEXED BY history_by_validity CROSS JOIN memories AS m ON m.id = h.memory_id
-           WHERE h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
+        f"""SELECT h.{order}, h.memory_id, h.version, h.record, m.created_at
+           FROM history AS h INDEXED BY history_by_{index} CROSS JOIN memories AS m ON m.id = h.memory_id
+           WHERE h.begins IS NOT NULL AND h.begins <= ? AND (h.ends IS NULL OR h.ends > ?)
            AND h.changed_at <= ? AND (h.replaced_at IS NULL OR h.replaced_at > ?)
            AND (h.owner IS NULL OR h.owner = ?) AND (m.scope != 'session' OR m.session_id = ?)
            AND (m.scope != 'user' OR m.source_project IS ? OR json_extract(h.record, '$.scope') = 'user')
-           ORDER BY h.begins DESC, h.memory_id DESC LIMIT ?""",
-        (valid_at, valid_at, as_of, as_of, session_id, session_id, project_id, limit),
+           ORDER BY h.{order} DESC, h.memory_id DESC LIMIT ? OFFSET ?""",  # noqa: S608 - our names
+        (valid_at, valid_at, as_of, as_of, session_id, session_id, project_id, limit, offset),
     )
-    found: list[ListedMemory] = []
-    for memory_id, version, record, created_at in rows:
+    found: list[tuple[float, ListedMemory]] = []
+    for at, memory_id, version, record, created_at in rows:
         known = _decode_snapshot(record)
         fields = {name: getattr(known, name) for name in (*ShownFields.__struct_fields__, "status", "invalid_reason")}
-        found.append(ListedMemory(**fields, id=memory_id, version=version, created_at=created_at))
+        found.append((at, ListedMemory(**fields, id=memory_id, version=version, created_at=created_at)))
     return found
 
 

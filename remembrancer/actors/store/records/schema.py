@@ -222,6 +222,8 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     ) WITHOUT ROWID;
     CREATE INDEX history_by_validity ON history (begins, memory_id, ends, changed_at, replaced_at, owner)
         WHERE begins IS NOT NULL;
+    CREATE INDEX history_by_recording ON history (changed_at, memory_id, begins, ends, replaced_at, owner)
+        WHERE begins IS NOT NULL;
     CREATE INDEX history_by_session ON history (session_id, change) WHERE change != 'stored';
 
     -- Ids of memories that were deleted for good: nothing brings them back, and a second deletion is told.

@@ -228,10 +228,10 @@ class SqliteSearch(SqliteWords):
         return self._file.read_together(read)
 
     def known_as_of(
-        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int
-    ) -> list[ListedMemory]:
+        self, session_id: str, project_id: str, valid_at: float, as_of: float, limit: int, offset: int = 0
+    ) -> list[tuple[float, ListedMemory]]:
         return self._file.read_together(
-            lambda query: known_as_of(query, session_id, project_id, valid_at, as_of, limit)
+            lambda query: known_as_of(query, session_id, project_id, valid_at, as_of, limit, offset)
         )
 
     def merged_into(self, memory_ids: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,15 @@ from remembrancer.actors.store.retrieval.candidates import Passages, cosines_of
 from remembrancer.actors.store.retrieval.keywords import fragment_of, phrases_of
 from remembrancer.actors.store.vectors.passage_index import IndexLost
 from remembrancer.config.settings import Settings
-from remembrancer.memory.ranking import Signals, answerable_cosine, noise, relevances, weighted_ranks
+from remembrancer.memory.ranking import (
+    Signals,
+    answerable_cosine,
+    is_calibrated,
+    noise,
+    relevances,
+    spread,
+    weighted_ranks,
+)
 from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
 
 FEW: Final = 1000
@@ -69,11 +77,12 @@ def search_files(
         number: Signals(cosines.get(number), words.get(number)) for number in dict.fromkeys((*cosines, *words))
     }
     mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
-    scores = (
-        RANKINGS[settings.search_ranking](candidates, index.size(), settings)
-        if near is not None
-        else relevances(candidates, "keyword")
-    )
+    if passages is None or near is None:
+        scores = relevances(candidates, "keyword")
+    elif settings.search_ranking == "relevance" and not is_calibrated(passages.model):
+        scores = relevances(spread(candidates), "hybrid")  # what is noise, its cosine does not tell
+    else:
+        scores = RANKINGS[settings.search_ranking](candidates, index.size(), settings)
     best = sorted(
         (number for number in scores if scores[number] >= request.min_score), key=lambda number: -scores[number]
     )

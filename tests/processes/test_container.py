@@ -1,0 +1,151 @@
+"""The Containerfile, followed without a container engine: what it names is there, and what it starts is healthy."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from remembrancer.actors.bridge.bridge import _options
+from remembrancer.launcher import COMMANDS
+from tests.patience import PATIENCE_S
+from tests.processes.bridge_rig import BridgeClient
+from tests.processes.portable_rig import done
+from tests.processes.runtimes import until
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "remembrancer"
+
+
+def steps() -> list[tuple[str, str]]:
+    """The instructions of the Containerfile and what is behind each."""
+    text = re.sub(r"\\\n\s*", "", (ROOT / "Containerfile").read_text())
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
+
+
+def of(name: str) -> list[str]:
+    return [rest for instruction, rest in steps() if instruction == name]
+
+
+def environment() -> dict[str, str]:
+    return dict(word.split("=", 1) for line in of("ENV") for word in shlex.split(line))
+
+
+def test_every_step_names_what_is_there() -> None:
+    for line in of("COPY"):
+        *sources, _ = line.split()
+        assert all((ROOT / each).exists() for each in sources), line
+    needed = (ROOT / "pyproject.toml").read_text()
+    copied = " ".join(of("COPY"))
+    for name in re.findall(r'(?:readme|license-files) = \[?"([^"]+)"', needed):
+        assert name in copied, f"the build needs {name}"
+    for line in of("RUN"):
+        for command in re.split(r"\s*&&\s*", line):
+            program, *arguments = shlex.split(command)
+            if shutil.which(program) is None:
+                continue  # of another system than this one
+            known = subprocess.run(
+                [sys.executable, "-m", "pip", "install", "--help"] if program == "pip" else [program, "--help"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            for option in (each.partition("=")[0] for each in arguments if each.startswith("--")):
+                assert option in known.stdout + known.stderr, (program, option)
+    (user,) = of("USER")
+    assert f"--uid {user.partition(':')[0]} " in " ".join(of("RUN"))
+    assert user.partition(":")[0] != "0"
+    (volume,) = of("VOLUME")
+    assert environment()["REMEMBRANCER_HOME"] == environment()["HOME"] == environment()["TMPDIR"] == volume
+
+
+@pytest.fixture
+def token(home: Path) -> str:
+    return done("token", "create", "ana", "--project", str(home), home=home).decode().strip()
+
+
+def test_what_it_starts_is_healthy_with_nothing_writable_but_its_volume(home: Path, token: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    (entry,), (arguments,), (check,) = of("ENTRYPOINT"), of("CMD"), of("HEALTHCHECK")
+    program = [*json.loads(entry), *json.loads(arguments)]
+    assert program[0] == "remembrancer"
+    assert program[1] in COMMANDS
+    started = [sys.executable, "-P", "-m", *(each.replace("8080", port) for each in program)]
+    environ = {name: value.replace("/data", str(home)) for name, value in environment().items()}
+    environ |= {"PATH": os.environ["PATH"], "REMEMBRANCER_EMBEDDERS": "0", "REMEMBRANCER_CONSOLIDATOR": "0"}
+    environ["PYTHONPATH"] = str(ROOT)
+    runtime = subprocess.Popen(
+        [*read_only(home), *started], env=environ, cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+
+        def is_healthy() -> bool:
+            assert runtime.poll() is None, "it has ended"
+            try:
+                with urlopen(f"{url}/health", timeout=PATIENCE_S) as answer:
+                    return bool(answer.status == 200)
+            except URLError:
+                return False
+
+        until(is_healthy)
+        looks = json.loads(check[check.index("[") :])
+        looks = [sys.executable, *(each.replace("8080", port) for each in looks[1:])]
+        assert subprocess.run(looks, check=False, capture_output=True).returncode == 0
+        (home / "token").write_text(token)
+        client = BridgeClient(
+            *("--url", f"{url}/mcp", "--token-file", str(home / "token")), REMEMBRANCER_BRIDGE_BUDGET_S="60"
+        )
+        try:
+            client.initialize()
+            assert "memory_id" in client.store("It is in a box")
+        finally:
+            client.close()
+        assert (home / "projects").is_dir()
+    finally:
+        runtime.terminate()
+        runtime.wait(PATIENCE_S)
+    looks_again = subprocess.run(looks, check=False, capture_output=True)
+    assert looks_again.returncode != 0, "a check that cannot fail says nothing"
+
+
+def read_only(home: Path) -> list[str]:
+    """What comes before a command so that it writes nowhere but in its home; nothing where that takes more rights."""
+    keep = 'mount --bind "$0" "$0" && mount -o remount,ro,bind / && mount --bind "$1" "$1"'
+    script = f'{keep} && mount -o remount,ro,bind "$1" && shift && exec "$@"'
+    before = ["unshare", "--mount", "sh", "-c", script, str(home), str(PACKAGE)]
+    if shutil.which("unshare") is None:
+        return []
+    tried = subprocess.run([*before, "true"], capture_output=True, check=False)
+    return before if tried.returncode == 0 else []
+
+
+def test_the_snippets_for_clients_can_be_read_and_name_what_is_there() -> None:
+    text = (ROOT / "docs" / "http.md").read_text()
+    snippets = [json.loads(each) for each in re.findall(r"```json\n(.*?)```", text, re.DOTALL)]
+    assert len(snippets) == 3
+    for snippet in snippets:
+        ((entry, *others),) = (list(servers.values()) for servers in snippet.values())
+        assert not others
+        if "command" in entry:
+            assert entry["command"] == "remembrancer"
+            assert entry["args"][0] in COMMANDS
+            assert _options(entry["args"][1:])["--url"].startswith("https://")
+        else:
+            assert entry["url"].endswith("/mcp")
+            assert entry["headers"]["Authorization"].startswith("Bearer ")
+    for line in re.findall(r"^remembrancer (\S+) ", text, re.MULTILINE):
+        assert line in COMMANDS
