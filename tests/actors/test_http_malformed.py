@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from remembrancer.actors.gateway import http_server
+from remembrancer.actors.gateway import http_messages
 from remembrancer.config.tokens import Tokens
 from tests.clients.conformance_server import served
 from tests.patience import PATIENCE_S
@@ -101,8 +101,8 @@ async def test_what_is_malformed_gets_its_status_and_a_sentence(port: int) -> No
 async def test_nothing_that_chance_makes_of_a_request_is_a_fault_or_shows_a_token(
     home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "BODY_WAIT_S", 0.1)
-    monkeypatch.setattr(http_server, "FIRST_WAIT_S", 0.1)
+    monkeypatch.setattr(http_messages, "BODY_WAIT_S", 0.1)
+    monkeypatch.setattr(http_messages, "FIRST_WAIT_S", 0.1)
     token = Tokens(home).create("ana", (str(home),), time.time()).encode()
     chance = random.Random(int(os.environ["TEST_SEED"]))
     whole = request(b"Authorization: Bearer " + token, b"Accept: application/json", b"Origin: http://localhost")
@@ -126,8 +126,8 @@ async def test_nothing_that_chance_makes_of_a_request_is_a_fault_or_shows_a_toke
 async def test_a_body_that_does_not_end_and_a_head_that_does_not_come_hold_nobody_up(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "BODY_WAIT_S", 0.2)
-    monkeypatch.setattr(http_server, "FIRST_WAIT_S", 0.2)
+    monkeypatch.setattr(http_messages, "BODY_WAIT_S", 0.2)
+    monkeypatch.setattr(http_messages, "FIRST_WAIT_S", 0.2)
     drip = request(CHUNKED, length=False, body=b"5\r\n     \r\n")
     for data, said in ((drip, b"408"), (b"POST /mcp HTTP/1.1\r\nHost: loc", b""), (request() + b"POST /mc", b"200")):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -138,7 +138,7 @@ async def test_a_body_that_does_not_end_and_a_head_that_does_not_come_hold_nobod
 
 
 async def test_who_reads_nothing_is_let_go_and_others_are_served(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "FIRST_WAIT_S", 0.2)
+    monkeypatch.setattr(http_messages, "FIRST_WAIT_S", 0.2)
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
     long = {"name": "test_prompt_with_arguments", "arguments": {"arg1": "x" * 1_000_000, "arg2": "y"}}
     asked = request(body=json.dumps({"jsonrpc": "2.0", "id": 1, "method": "prompts/get", "params": long}).encode())
@@ -159,8 +159,8 @@ async def test_who_reads_nothing_is_let_go_and_others_are_served(port: int, monk
 async def test_connections_beyond_the_limit_are_refused_and_those_left_open_are_let_go(
     port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "FIRST_WAIT_S", 1.0)
-    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 50)
+    monkeypatch.setattr(http_messages, "FIRST_WAIT_S", 1.0)
+    monkeypatch.setattr(http_messages, "MAX_CONNECTIONS", 50)
     opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
     told = [await asyncio.wait_for(reader.read(), PATIENCE_S) for reader, _ in opened]
     assert sum(each.startswith(b"HTTP/1.1 503") for each in told) >= 150

@@ -7,18 +7,16 @@ bare call) has none: a retry is known by its `Idempotency-Key`.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
-import json
 import logging
 import math
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import anyio
 import anyio.abc
@@ -28,16 +26,32 @@ import uvicorn
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
-from mcp_types import DEFAULT_NEGOTIATED_VERSION, INVALID_REQUEST, PARSE_ERROR
+from mcp_types import DEFAULT_NEGOTIATED_VERSION
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from remembrancer.actors.gateway.hello import working_tree_of
-from remembrancer.actors.gateway.http_sessions import MAX_BODY_BYTES, HttpSessions
-from remembrancer.actors.gateway.session import CALL, MAX_CLIENT_NAME, CallTool, RequestContext, is_plain
+from remembrancer.actors.gateway.http_messages import (
+    MAX_CONNECTIONS,
+    MAX_HEADER_BYTES,
+    SESSION,
+    Connection,
+    Head,
+    QuietServer,
+    Refused,
+    Said,
+    as_json,
+    check_head,
+    host_in,
+    read_body,
+    replayed,
+    said_in,
+    with_headers,
+)
+from remembrancer.actors.gateway.http_sessions import HttpSessions
+from remembrancer.actors.gateway.session import CALL, MAX_CLIENT_NAME, CallTool, RequestContext
 from remembrancer.actors.gateway.session_registry import SessionRegistry
 from remembrancer.config.project import project_of
 from remembrancer.config.settings import Settings
@@ -53,16 +67,9 @@ from remembrancer.toolsets.tools import Tool, choose_tools
 
 PATH: Final = "/mcp"
 HEALTH: Final = "/health"
-MAX_HEADER_BYTES: Final = 32 * 1024
-MAX_CONNECTIONS: Final = 1024
-BODY_WAIT_S: Final = 20.0
-FIRST_WAIT_S: Final = 15.0
-"""How long a client may take to send a request's body, and from its connection to its first request."""
 STOP_S: Final = 2.0
 CHECK_S: Final = 0.5
 """How often an open stream's token is looked at."""
-TOO_LONG: Final = f"a request may have {MAX_BODY_BYTES} bytes at most"
-SESSION: Final = "mcp-session-id"
 VERSION: Final = "mcp-protocol-version"
 PROJECT: Final = "x-remembrancer-project"
 TOOLSETS: Final = "x-remembrancer-toolsets"
@@ -73,9 +80,6 @@ SHOWN_HEADERS: Final = f"{SESSION}, WWW-Authenticate"
 TAKEN_HEADERS: Final = ", ".join(
     ("Content-Type", "Authorization", "Accept", "Last-Event-ID", SESSION, VERSION, PROJECT, TOOLSETS, RETRY)
 )
-
-Head = Mapping[str, str]
-"""The headers of a request, by names in small letters; of several of one name the first."""
 
 logger = logging.getLogger(__name__)
 
@@ -119,16 +123,6 @@ class Visitor:
         """It is gone."""
         for callback in self._at_end:
             callback()
-
-
-class _Refused(Exception):
-    """A request that is answered with this status and sentence."""
-
-    def __init__(
-        self, status: int, said: str, headers: dict[str, str] | None = None, code: int = INVALID_REQUEST
-    ) -> None:
-        super().__init__(said)
-        self.status, self.said, self.headers, self.code = status, said, headers, code
 
 
 class HttpServer:
@@ -186,7 +180,7 @@ class HttpServer:
         self.url = f"{'https' if tls else 'http'}://{shown}:{listener.getsockname()[1]}{PATH}"
         config = uvicorn.Config(
             self,
-            http=_Protocol,
+            http=Connection,
             ws="none",
             lifespan="off",
             interface="asgi3",
@@ -199,7 +193,7 @@ class HttpServer:
             timeout_graceful_shutdown=int(STOP_S),
             ssl_certfile=self._settings.http_certificate,
         )
-        self._server = _QuietServer(config)
+        self._server = QuietServer(config)
         with listener:
             async with self._manager.run():
                 await self._server.serve([listener])
@@ -222,44 +216,44 @@ class HttpServer:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(scope["headers"])}
         origin = headers.get("origin")
         try:
-            _check_head(scope, headers)
+            check_head(scope, headers)
             self._check_host(headers)
             if scope["path"] == HEALTH:
                 await JSONResponse({"status": "ok"})(scope, receive, send)
                 return
             if scope["path"] != PATH:
-                raise _Refused(404, f"there is nothing at this path: MCP is at {PATH}")
+                raise Refused(404, f"there is nothing at this path: MCP is at {PATH}")
             if scope["method"] == "OPTIONS":
                 await Response(status_code=204, headers=self._cors(origin, has_token=False))(scope, receive, send)
                 return
             grant = self._grant(headers)
             cors = self._cors(origin, has_token=grant is not None)
-            await self._answer(scope, headers, grant, receive, _with_headers(send, cors))
-        except _Refused as refused:
+            await self._answer(scope, headers, grant, receive, with_headers(send, cors))
+        except Refused as refused:
             body = {"jsonrpc": "2.0", "id": None, "error": {"code": refused.code, "message": refused.said}}
             allowed = {}
-            with contextlib.suppress(_Refused):
+            with contextlib.suppress(Refused):
                 allowed = self._cors(origin, has_token=False)
             answer = JSONResponse(body, refused.status, headers={**allowed, **(refused.headers or {})})
             await answer(scope, receive, send)
 
     def _check_host(self, headers: Head) -> None:
         """A page in a browser can have a name lead to this machine: it is not served under names that are not ours."""
-        host = _host_in(f"//{headers.get('host', '')}")
+        host = host_in(f"//{headers.get('host', '')}")
         known = LOOPBACK | set(self._settings.http_hosts)
         if host not in known and (self._settings.http_host in LOOPBACK or self._settings.http_hosts):
-            raise _Refused(421, "this server does not go by that name: see the setting http_hosts")
+            raise Refused(421, "this server does not go by that name: see the setting http_hosts")
 
     def _cors(self, origin: str | None, *, has_token: bool) -> dict[str, str]:
         """What a page of that origin is told. A preflight has no token yet, and is answered as if it had."""
         if origin is None:
             return {}
         allowed = self._settings.http_origins
-        is_ours = _host_in(origin) in LOOPBACK or origin in allowed
+        is_ours = host_in(origin) in LOOPBACK or origin in allowed
         if not is_ours and "*" not in allowed:
-            raise _Refused(403, "pages of that origin may not come here: see the setting http_origins")
+            raise Refused(403, "pages of that origin may not come here: see the setting http_origins")
         if not is_ours and not has_token and not self._tokens.all():
-            raise _Refused(403, "pages of any origin may only come with a token, and there is none")
+            raise Refused(403, "pages of any origin may only come with a token, and there is none")
         return {
             "Access-Control-Allow-Origin": origin if is_ours else "*",
             "Access-Control-Allow-Methods": "POST, GET, DELETE, OPTIONS",
@@ -277,21 +271,21 @@ class HttpServer:
             grant = self._tokens.find(token.strip(), time.time()) if scheme.lower() == "bearer" else None
         except HomeUnusable as error:
             logger.error("tokens cannot be read", extra={"reason": error.message})
-            raise _Refused(503, "the tokens of this server cannot be read: see gateway.log") from error
+            raise Refused(503, "the tokens of this server cannot be read: see gateway.log") from error
         if grant is None:
             said = "this needs a token that is valid: Authorization: Bearer <token> ('remembrancer token create')"
-            raise _Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
+            raise Refused(401, said, {"WWW-Authenticate": 'Bearer error="invalid_token"'})
         wait_s = self._rates.wait_s(grant.sha256, time.monotonic())
         if wait_s:
             said = f"{self._settings.http_requests_per_minute} requests a minute are what a token has: try again later"
-            raise _Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
+            raise Refused(429, said, {"Retry-After": str(math.ceil(wait_s))})
         return grant
 
     async def _answer(self, scope: Scope, headers: Head, grant: Grant | None, receive: Receive, send: Send) -> None:
-        body = await _read(receive) if scope["method"] == "POST" else b""
+        body = await read_body(receive) if scope["method"] == "POST" else b""
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
-        said = _said_in(body) if scope["method"] == "POST" else _Said()
+        said = said_in(body) if scope["method"] == "POST" else Said()
         if session_id is not None:
             visitor = await self._known(session_id, version, scope, headers, grant)
             if scope["method"] == "DELETE":
@@ -315,19 +309,19 @@ class HttpServer:
                 visitor.end()
 
     async def _known(self, session_id: str, version: str, scope: Scope, headers: Head, grant: Grant | None) -> Visitor:
-        """Whose session it is, also if an earlier gateway began it. Raises `_Refused` if it is over, or another's."""
+        """Whose session it is, also if an earlier gateway began it. Raises `Refused` if it is over, or another's."""
         if session_id not in self._visitors and await self._manager.revived(session_id, _owner(grant), version):
             await self._open(session_id, scope, headers, grant, "")
         visitor = self._visitors.get(session_id)
         if visitor is None or visitor.owner != _whose(grant):
-            raise _Refused(404, "there is no such session (any more): begin one with initialize")
+            raise Refused(404, "there is no such session (any more): begin one with initialize")
         return visitor
 
     async def _pass_on(
         self,
         visitor: Visitor | None,
         body: bytes,
-        said: _Said,
+        said: Said,
         scope: Scope,
         headers: Head,
         grant: Grant | None,
@@ -350,8 +344,8 @@ class HttpServer:
             scope["headers"] = [each for each in scope["headers"] if each[0] != b"accept"]
             scope["headers"].append((b"accept", b"application/json, text/event-stream"))
             if "text/event-stream" not in headers.get("accept", ""):
-                out = _as_json(send)
-        receiving = _replayed(body, receive) if is_post else receive
+                out = as_json(send)
+        receiving = replayed(body, receive) if is_post else receive
         is_alone = is_post and visitor is not None and SESSION not in headers
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)
@@ -361,7 +355,7 @@ class HttpServer:
                 await self._manager.handle_request(scope, receiving, sending)
             tasks.cancel_scope.cancel()
 
-    async def _call(self, call_tool: CallTool, visitor: Visitor, said: _Said, session_id: str | None) -> Response:
+    async def _call(self, call_tool: CallTool, visitor: Visitor, said: Said, session_id: str | None) -> Response:
         """The answer to a call of a tool. Through the SDK it would take several times as long."""
         trace = self._traces.begin(CALL)
         context = RequestContext(visitor, time.time(), trace)
@@ -388,16 +382,16 @@ class HttpServer:
     ) -> Visitor:
         """A client, in the project that its request names, or else in the first that its token is for.
 
-        Raises `_Refused` for another project than the token's.
+        Raises `Refused` for another project than the token's.
         """
         named = headers.get(PROJECT) or parse_qs(scope["query_string"].decode("latin-1")).get("project", [""])[0]
         allowed = [Path(each) for each in grant.projects] if grant is not None else []
         directory = Path(named) if named else allowed[0] if allowed else self._home
         if not directory.is_absolute() or "\0" in named:
-            raise _Refused(400, "a project is named by the absolute path of its directory")
+            raise Refused(400, "a project is named by the absolute path of its directory")
         project, tree, is_allowed = await anyio.to_thread.run_sync(_place, directory, allowed)
         if grant is not None and not is_allowed:
-            raise _Refused(403, "this token is not for that project")
+            raise Refused(403, "this token is not for that project")
         tools, notices = choose_tools(self._tools, headers.get(TOOLSETS))
         if grant is not None and grant.read_only:
             tools = {name: tool for name, tool in tools.items() if tool.read_only}
@@ -445,93 +439,6 @@ class _Rates:
         return wait_s
 
 
-class _QuietServer(uvicorn.Server):
-    """Signals are the gateway's business."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-class _Protocol(H11Protocol):
-    """Lets go of connections on which nothing is asked, or of an answer nothing is read, and of those too many."""
-
-    _seen: tuple[object, int] = (None, 0)
-    """The request of the last look, and how much of its answer was unsent."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
-            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
-            transport.close()
-        else:
-            self.loop.call_later(FIRST_WAIT_S, self._look)
-
-    def _look(self) -> None:
-        if self.transport.is_closing():
-            return
-        cycle: Any = self.cycle
-        unsent = self.transport.get_write_buffer_size()
-        is_waiting = cycle is not None and not cycle.response_complete and not unsent
-        if not is_waiting and self._seen == (cycle, unsent):
-            self.transport.abort()
-        else:
-            self._seen = (cycle, unsent)
-            self.loop.call_later(FIRST_WAIT_S, self._look)
-
-
-class _Said(msgspec.Struct, frozen=True):
-    """What a message says of itself, as far as it is needed before the SDK reads it."""
-
-    id: Any = msgspec.UNSET
-    method: Any = None
-    params: Any = None
-
-    @property
-    def is_call(self) -> bool:
-        """Whether it is a call of a tool of the usual form. Of what is not, the SDK says what is wrong with it."""
-        is_request = self.method == CALL and isinstance(self.id, int | str) and isinstance(self.params, dict)
-        return is_request and is_plain(self.params)
-
-    @property
-    def client(self) -> str:
-        info = self.params.get("clientInfo") if isinstance(self.params, dict) else None
-        name = info.get("name") if isinstance(info, dict) else None
-        return " ".join(name.split())[:MAX_CLIENT_NAME] if isinstance(name, str) else ""
-
-
-def _said_in(body: bytes) -> _Said:
-    """Raises `_Refused` for what is no message."""
-    try:
-        said = msgspec.json.decode(body, type=_Said)
-    except msgspec.ValidationError as error:
-        raise _Refused(400, "one message of JSON-RPC is expected, which is an object (batches are not)") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _Refused(400, f"Parse error: {error}", code=PARSE_ERROR) from error
-    is_id = isinstance(said.id, int | str | msgspec.UnsetType) and not isinstance(said.id, bool)
-    if said.method is not None and not is_id:
-        raise _Refused(400, "the id of a request is a string or an integer")
-    return said
-
-
-def _check_head(scope: Scope, headers: Head) -> None:
-    """Raises `_Refused` for a head that is too long, or that two servers could read in two ways."""
-    if sum(len(name) + len(value) for name, value in scope["headers"]) > MAX_HEADER_BYTES:
-        raise _Refused(431, f"a request's head may have {MAX_HEADER_BYTES} bytes at most", {"Connection": "close"})
-    length = headers.get("content-length")
-    if length is not None and "transfer-encoding" in headers:  # RFC 9112, 6.1
-        raise _Refused(400, "a body has a length or comes in chunks, and not both", {"Connection": "close"})
-    if length is not None and int(length) > MAX_BODY_BYTES:
-        raise _Refused(413, TOO_LONG, {"Connection": "close"})
-
-
-def _host_in(url: str) -> str:
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:  # brackets that are no address
-        return ""
-
-
 def _place(directory: Path, allowed: Sequence[Path]) -> tuple[ProjectRef, str, bool]:
     """The project and the working tree of a directory, and whether it is one of the allowed projects. Looks at disk."""
     project = project_of(directory)
@@ -553,69 +460,3 @@ def _name_of(grant: Grant | None) -> str:
 
 def _family(host: str) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in host else socket.AF_INET
-
-
-async def _read(receive: Receive) -> bytes:
-    """A request's whole body. Raises `_Refused` for one that is too large, or that does not come."""
-    body = bytearray()
-    try:
-        with anyio.fail_after(BODY_WAIT_S):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise _Refused(400, "the request has ended before its body")
-                body += message.get("body", b"")
-                if len(body) > MAX_BODY_BYTES:
-                    raise _Refused(413, TOO_LONG, {"Connection": "close"})
-                if not message.get("more_body", False):
-                    return bytes(body)
-    except TimeoutError as error:
-        raise _Refused(408, f"the body has not come within {BODY_WAIT_S:g} s", {"Connection": "close"}) from error
-
-
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """A body that has been read, once more; then whatever else comes."""
-    left: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return left.pop() if left else await receive()
-
-    return replay
-
-
-def _with_headers(send: Send, headers: dict[str, str]) -> Send:
-    more = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start" and more:
-            message = {**message, "headers": [*message["headers"], *more]}
-        await send(message)
-
-    return sending
-
-
-def _as_json(send: Send) -> Send:
-    """For a client that reads no events: the answer among them as one JSON text."""
-    held: Message | None = None
-    body = bytearray()
-
-    async def sending(message: Message) -> None:
-        nonlocal held
-        if message["type"] == "http.response.start":
-            is_events = Headers(raw=message["headers"]).get("content-type", "").startswith("text/event-stream")
-            held = message if is_events else None
-        if held is None:
-            await send(message)
-        elif message["type"] == "http.response.body":
-            body.extend(message.get("body", b""))
-            if message.get("more_body", False):
-                return
-            data = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
-            answers = [each for each in data if each and "method" not in json.loads(each)]
-            text = (answers[-1] if answers else "").encode()
-            kept = [each for each in held["headers"] if each[0] == SESSION.encode()]
-            kept += [(b"content-type", b"application/json"), (b"content-length", str(len(text)).encode())]
-            await send({**held, "headers": kept})
-            await send({"type": "http.response.body", "body": text})
-
-    return sending
