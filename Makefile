@@ -12,10 +12,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/python -m examples.week
 
 test: $(VENV)/.dev check
-	@echo "==> running the tests of pure logic and contracts, four at a time"
-	$(BIN)/python -m pytest -q -n 4 tests/pure tests/contracts
-	@echo "==> running the tests of single actors, four at a time"
-	$(BIN)/python -m pytest -q -n 4 tests/actors
+	@echo "==> running the tests of pure logic, contracts and single actors, four at a time"
+	$(BIN)/python -m pytest -q -n 4 tests/actors tests/contracts tests/pure
 	@echo "==> running the tests with whole runtimes, two at a time"
 	$(BIN)/python -m pytest -q -n 2 tests/processes
 	@echo "==> running the faults, two files at a time"

@@ -9,13 +9,18 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from bench.client import StdioClient
+from remembrancer.commands.runtime_client import ask_status, is_up
+from remembrancer.commands.status import find_problems, report
+from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
+from remembrancer.protocol.paths import RuntimePaths
 from tests.forked import run_command
 
 PATIENCE_S = 60.0
@@ -42,10 +47,17 @@ class Runtime:
         self.home = home
 
     async def status(self) -> dict[str, Any]:
-        """`remembrancer status --json`."""
-        done = await asyncio.to_thread(command, "status", "--json", home=self.home)
-        status: dict[str, Any] = json.loads(done.stdout)
-        return status
+        """What `remembrancer status --json` prints."""
+        return await asyncio.to_thread(self._status)
+
+    def _status(self) -> dict[str, Any]:
+        paths, status = RuntimePaths(self.home), None
+        with suppress(PeerUnavailable, PeerLost, DeadlineExceeded):
+            status = ask_status(paths) if is_up(paths) else None
+        printed: dict[str, Any] = json.loads(
+            json.dumps(report(self.home, status, find_problems(status) if status else ()))
+        )
+        return printed
 
     async def is_ready(self) -> bool:
         """Every process is ready, also the consolidator, which comes last, and a worker has its model."""
@@ -66,8 +78,9 @@ class Runtime:
 
     def recorded(self) -> list[tuple[str, int]]:
         """Role and process id of what the launcher runs now."""
-        done = command("status", "--json", home=self.home)
-        return [(process["role"], process["pid"]) for process in json.loads(done.stdout)["processes"]]
+        with ThreadPoolExecutor(1) as thread:  # it wants an event loop of its own
+            status = thread.submit(self._status).result()
+        return [(process["role"], process["pid"]) for process in status["processes"]]
 
     def processes(self) -> list[psutil.Process]:
         """The live processes of the runtime."""

@@ -1,4 +1,4 @@
-"""A real bridge, as a client starts it, and a real gateway, as the launcher starts it."""
+"""A real bridge, as a client starts it, and a real gateway whose launcher is the test."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from remembrancer.actors.shell import LaunchSpec
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import new_ulid
 from remembrancer.protocol.paths import RuntimePaths
+from tests.forked import ForkedProcess, run_actor
 from tests.patience import PATIENCE_S
 
 HANDSHAKE: dict[str, Any] = {
@@ -129,12 +130,8 @@ class GatewayProcess:
         spec = LaunchSpec("gateway", "gateway", new_ulid(), str(home), settings)
         RuntimePaths(home).run.mkdir(mode=0o700, exist_ok=True)
         self._socket = RuntimePaths(home).gateway_socket
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "remembrancer.actors.gateway"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert self.process.stdin is not None
+        self.process = ForkedProcess(run_actor, "gateway")
         self.process.stdin.write(msgspec.json.encode(spec) + b"\n")
-        self.process.stdin.flush()
 
     def until_open(self) -> None:
         """Wait until a bridge can connect."""
@@ -146,7 +143,6 @@ class GatewayProcess:
 
     def close(self) -> None:
         self.kill()
-        assert self.process.stdin is not None
         self.process.stdin.close()
 
 
