@@ -465,7 +465,7 @@ class EmbeddingScheduler:
         self._deciding.set()
 
     def _may_take_over(self, work: ModelWork) -> bool:
-        """Whether all vectors of the chosen model are there, and in the index, and a worker that makes questions' too."""
+        """Whether all vectors of the chosen model are there and in the index, and a worker for questions as well."""
         is_next = work.choice == self._state.chosen and not self._is_active(work) and work in self._works
         return is_next and work.queue.has_workers and work.is_whole and self._index.is_whole(work.key)
 
