@@ -331,6 +331,7 @@ class Demo:
         nadia = {"name": "Nadia", "type": "person", "relationship": "guarded_by", "subject": "Argo CD"}
         tool = {"name": "Argo CD", "type": "tool", "relationship": "has keys"}
         await self._store(writer, keys, entities=[tool, nadia])
+        await self._wait_embedded("embedding what is new")
         question = "Who can help when BillingService was merged and is not deployed?"
         answer = await call(reader, "recall_memories", query=question, limit=3)
         said = [each["content"] for each in answer["memories"]]

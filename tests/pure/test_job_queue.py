@@ -340,10 +340,10 @@ class Queue(RuleBasedStateMachine):
     def teardown(self) -> None:
         """After all this one good consolidator does everything that is left: nothing is lost."""
         for _ in range(50):
-            self.now += 10_000.0
-            self.look()
             for holder in (ONE, TWO, "incarnation-3"):
                 self.queue.release(holder, self.now)
+            self.now += 10_000.0  # longer than any pause after a release
+            self.look()
             job = self.queue.take("the last", self.now)
             if job is None:
                 break
