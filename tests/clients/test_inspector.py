@@ -90,7 +90,7 @@ def test_every_tool_answers_the_inspector(inspector: Inspector) -> None:
     assert {tool["name"] for tool in listed["tools"]} == TOOLS
     entities = [
         {"name": "AuthService", "type": "component", "relationship": "describes"},
-        {"name": "TokenValidator", "type": "component", "relationship": "depends_on"},
+        {"name": "TokenValidator", "type": "component", "relationship": "depends_on", "subject": "AuthService"},
     ]
     content = "AuthService checks every token with the TokenValidator"
     stored = inspector.call(
