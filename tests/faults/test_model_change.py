@@ -111,9 +111,11 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
 
         await until(is_tidy)
         assert await by_meaning()
-        status = await runtime.status()
-        assert [each["name"] for each in status["processes"] if each["role"] == "embedder"] != []
-        assert len([each for each in status["processes"] if each["role"] == "embedder"]) == 1
+
+        async def has_one_embedder() -> bool:
+            return sum(role == "embedder" for role, _ in runtime.recorded()) == 1
+
+        await until(has_one_embedder)
     await runtime.down()
     async with StdioClient(home, cwd=note.parent.parent, environ=environ) as client:
         await until(runtime.is_ready)
