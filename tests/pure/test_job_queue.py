@@ -311,7 +311,8 @@ class Queue(RuleBasedStateMachine):
     def time_passes(self, holder: str, seconds: float) -> None:
         self.now += seconds
         self.queue.heard(holder, self.now)
-        self.heard_at[holder] = self.now
+        if self.now - self.heard_at.get(holder, self.now) < LEASE_S:  # or else its lease may have ended already
+            self.heard_at[holder] = self.now
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), well=st.booleans())
