@@ -21,12 +21,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import psutil
 
 from bench.client import StdioClient
 from bench.datasets import load
-from bench.harness import Figure, Runtime, drained, fill, print_table, runtime, wait_until
+from bench.harness import Figure, Runtime, drained, fill, print_figures, runtime, wait_until
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.commands.demo import memories
 from remembrancer.config.settings import Settings
@@ -244,7 +243,7 @@ def main() -> None:
     for part in given.only:
         if part != "sources" or given.data is not None:
             figures += asyncio.run(_run(parts[part]))
-    print(msgspec.json.encode(figures).decode()) if given.json else print_table(figures)
+    print_figures(figures, as_json=given.json)
 
 
 async def _run(part: Callable[[], Awaitable[list[Figure]]]) -> list[Figure]:

@@ -149,8 +149,11 @@ async def latencies(call: Callable[[int], Awaitable[Any]], count: int) -> tuple[
     return statistics.median(times), statistics.quantiles(times, n=20)[-1]
 
 
-def print_table(figures: list[Figure]) -> None:
-    """The figures as a table for a person."""
+def print_figures(figures: list[Figure], *, as_json: bool) -> None:
+    """The figures for a program, or as a table for a person."""
+    if as_json:
+        print(json.dumps([{**msgspec.to_builtins(each), "reached": each.reached} for each in figures], indent=2))
+        return
     table = Table("what", "measured", "reach", "")
     for figure in figures:
         bound = "at least" if figure.more_is_better else "at most"

@@ -20,10 +20,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import msgspec
 import psutil
 
-from bench.harness import Figure, drained, fill, print_table, runtime, wait_until
+from bench.harness import Figure, drained, fill, print_figures, runtime, wait_until
 from bench.varied_text import varied
 
 MEMORIES: Final = 1_000
@@ -207,10 +206,7 @@ def main() -> None:
     asked = parser.parse_args()
     figures = [] if asked.load_only else asyncio.run(measure(asked.nodes))
     figures += asyncio.run(measure_load())
-    if asked.json:
-        print(json.dumps(msgspec.to_builtins(figures)))
-    else:
-        print_table(figures)
+    print_figures(figures, as_json=asked.json)
 
 
 if __name__ == "__main__":

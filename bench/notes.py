@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import re
 import shutil
@@ -23,11 +22,10 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
 import psutil
 
 from bench.client import StdioClient
-from bench.harness import Figure, Runtime, latencies, print_table, wait_until
+from bench.harness import Figure, Runtime, latencies, print_figures, wait_until
 from bench.varied_text import varied
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.actors.embedder.workers import load_engine
@@ -307,10 +305,7 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=CHUNKS)
     arguments = parser.parse_args()
     figures = asyncio.run(measure(arguments.only, arguments.chunks))
-    if arguments.json:
-        print(json.dumps([msgspec.to_builtins(figure) for figure in figures], indent=1))
-    else:
-        print_table(figures)
+    print_figures(figures, as_json=arguments.json)
 
 
 if __name__ == "__main__":

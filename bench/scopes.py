@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-import msgspec
-
 from bench.client import StdioClient
-from bench.harness import Figure, drained, fill, latencies, print_table, runtime, wait_until
+from bench.harness import Figure, drained, fill, latencies, print_figures, runtime, wait_until
 from remembrancer.commands.demo import memories
 
 PROJECT: Final = 10_000
@@ -74,7 +71,4 @@ if __name__ == "__main__":
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
     measured = asyncio.run(measure_scopes(options.project, options.user, options.session, options.samples))
-    if options.json:
-        print(json.dumps([{**msgspec.to_builtins(each), "reached": each.reached} for each in measured], indent=2))
-    else:
-        print_table(measured)
+    print_figures(measured, as_json=options.json)

@@ -14,11 +14,10 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-import msgspec
 import psutil
 
 from bench.client import StdioClient
-from bench.harness import IN_FLIGHT, Figure, Runtime, drained, fill, latencies, print_table, runtime, wait_until
+from bench.harness import IN_FLIGHT, Figure, Runtime, drained, fill, latencies, print_figures, runtime, wait_until
 from bench.memory_tools import measure_tools
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.commands.demo import memories
@@ -219,7 +218,4 @@ if __name__ == "__main__":
     parser.add_argument("--only", nargs="+", choices=list(MEASUREMENTS), help="measure these alone")
     options = parser.parse_args()
     measured = asyncio.run(main(options))
-    if options.json:
-        print(json.dumps([{**msgspec.to_builtins(each), "reached": each.reached} for each in measured], indent=2))
-    else:
-        print_table(measured)
+    print_figures(measured, as_json=options.json)

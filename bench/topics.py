@@ -27,7 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from bench.client import Json, StdioClient
-from bench.harness import Figure, drained, fill, print_table, runtime, wait_until
+from bench.harness import Figure, drained, fill, print_figures, runtime, wait_until
 from remembrancer.actors.consolidator.derived_memories import plan_summaries
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.config.settings import Settings
@@ -232,7 +232,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     figures = [figure for half in given.only for figure in asyncio.run(figures_of(half))]
-    print(msgspec.json.encode(figures).decode()) if given.json else print_table(figures)
+    print_figures(figures, as_json=given.json)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import mul
+from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 import msgspec
@@ -314,9 +315,13 @@ def reciprocal_ranks(rankings: Iterable[Sequence[Key]]) -> dict[Key, float]:
 
 
 def personal_pagerank(
-    seeds: Mapping[Key, float], graph: Neighbourhood[Key], precision: float = PRECISION
+    seeds: Mapping[Key, float],
+    graph: Neighbourhood[Key],
+    precision: float = PRECISION,
+    known: Mapping[Key, int] = MappingProxyType({}),
 ) -> dict[Key, float]:
-    """PageRank personalised by the weights of `seeds`, as far as it was walked.
+    """PageRank personalised by the weights of `seeds`, as far as it was walked. `known` are degrees that need not be
+    asked for.
 
     Forward push (Andersen, Chung and Lang, 2006) in `ROUNDS` rounds: what a node has received stays there to a half,
     and goes on to its neighbours in equal parts to the other, where that is at least `precision` for each. So no more
@@ -326,12 +331,12 @@ def personal_pagerank(
     whole = sum(seeds.values())
     waiting = {node: weight / whole for node, weight in seeds.items() if weight > 0.0}
     ranks: defaultdict[Key, float] = defaultdict(float)
-    degrees: dict[Key, int] = {}
+    degrees = dict(known)
     neighbours: dict[Key, Sequence[Key]] = {}
     for _ in range(ROUNDS):
         heavy = [node for node, mass in waiting.items() if mass >= precision * max(1, degrees.get(node, 1))]
         most = int(max((waiting[node] for node in heavy), default=0.0) / precision) + 1
-        degrees |= graph.degrees([node for node in heavy if node not in neighbours], most)
+        degrees |= graph.degrees([node for node in heavy if node not in neighbours and node not in known], most)
         going = [node for node in heavy if waiting[node] >= precision * degrees.get(node, 0)]
         neighbours |= graph.neighbours([node for node in going if node not in neighbours])
         if not going:

@@ -329,22 +329,23 @@ class _Way:
     def _listen(self) -> None:
         """What the host says of its own accord."""
         with self._ending_well_if_broken():
-            while self._is_open and self._remote.session:
-                headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
-                if self._remote.last_event:
-                    headers["Last-Event-ID"] = self._remote.last_event
-                line = self._remote.connect(CONNECT_S)
-                line.sock.settimeout(LISTEN_S)
-                line.request("GET", self._remote.path, headers=headers)
-                with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
-                    if response.status != 200:
-                        self._explain(response, {})
-                        return
-                    for event, data in _events(response):
-                        self._remote.last_event = event or self._remote.last_event
-                        if data:
-                            self._say(data)
-                raise LostError
+            if not (self._is_open and self._remote.session):
+                return
+            headers = {**self._remote.read_token(), **self._remote.session, "Accept": "text/event-stream"}
+            if self._remote.last_event:
+                headers["Last-Event-ID"] = self._remote.last_event
+            line = self._remote.connect(CONNECT_S)
+            line.sock.settimeout(LISTEN_S)
+            line.request("GET", self._remote.path, headers=headers)
+            with contextlib.closing(line), contextlib.closing(line.getresponse()) as response:
+                if response.status != 200:
+                    self._explain(response, {})
+                    return
+                for event, data in _events(response):
+                    self._remote.last_event = event or self._remote.last_event
+                    if data:
+                        self._say(data)
+            raise LostError
 
 
 def _events(response: http.client.HTTPResponse) -> Iterator[tuple[str, bytes]]:

@@ -99,7 +99,7 @@ class Overlay:
             return None
         number, operation = self._made[memory_id]
         memory = as_portable(operation)
-        home = Viewer(operation.project.id, memory.session_id, operation.project.sees_user)
+        home = viewer_in(operation.project, memory.session_id)
         followed = self.follow(memory, home, number)
         return followed if may_see(followed.memory.scope, home, viewer) else None
 

@@ -49,6 +49,7 @@ from remembrancer.protocol.errors import (
     RemembrancerError,
     StorageFull,
 )
+from remembrancer.protocol.paths import sync_directory
 from remembrancer.protocol.writes import NoteWritten, Operation, WriteNote
 
 ATTEMPTS: Final = 20
@@ -196,11 +197,7 @@ def _make_directory(path: Path) -> None:
         return
     _make_directory(path.parent)
     path.mkdir(exist_ok=True)
-    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(path.parent)
 
 
 @contextlib.contextmanager

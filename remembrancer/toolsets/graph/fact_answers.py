@@ -17,6 +17,8 @@ from remembrancer.toolsets.memory.recall_memories import DATA, MAX_QUERY_BYTES
 from remembrancer.toolsets.tools import Answer, Call, with_caveats
 
 LIMIT: Final = 10
+PAGE: Final = 20
+PageLimit = Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"default": PAGE})]
 
 
 class FactQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

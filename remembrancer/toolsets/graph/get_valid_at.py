@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.reads import ListMemories
 from remembrancer.toolsets.admin.list_memories import listed
-from remembrancer.toolsets.graph.fact_answers import fact_of
+from remembrancer.toolsets.graph.fact_answers import PAGE, PageLimit, fact_of
 from remembrancer.toolsets.memory.fields import Offset, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, tool
 
@@ -17,7 +17,7 @@ from remembrancer.toolsets.tools import Answer, Call, tool
 class TimeOfFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timestamp: Annotated[str, Meta(description="ISO 8601")]
     as_of: Annotated[str, Meta(description="By what was known then")] | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"default": 20})] | UnsetType = UNSET
+    limit: PageLimit | UnsetType = UNSET
     offset: Offset | UnsetType = UNSET
 
 
@@ -42,7 +42,7 @@ async def valid(call: Call, at: float, as_of: float | None, limit: int | UnsetTy
         order="valid",
         valid_at=at,
         as_of=as_of,
-        limit=given(limit, 20),
+        limit=given(limit, PAGE),
         offset=given(offset, 0),
     )
     return await listed(call, request, fact_of)

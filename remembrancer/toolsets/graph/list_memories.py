@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET, UnsetType
 
 from remembrancer.protocol.reads import ListMemories
 from remembrancer.toolsets.admin.list_memories import listed
-from remembrancer.toolsets.graph.fact_answers import fact_of
+from remembrancer.toolsets.graph.fact_answers import PAGE, PageLimit, fact_of
 from remembrancer.toolsets.memory.fields import Offset, given
 from remembrancer.toolsets.tools import Answer, Call, tool
 
 
 class Page(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    limit: Annotated[int, Meta(ge=1, le=1000, extra_json_schema={"default": 20})] | UnsetType = UNSET
+    limit: PageLimit | UnsetType = UNSET
     offset: Offset | UnsetType = UNSET
 
 
@@ -25,7 +23,7 @@ async def list_memories(call: Call, arguments: Page) -> Answer:
     request = ListMemories(
         call.caller.session_id,
         project=call.caller.project,
-        limit=given(arguments.limit, 20),
+        limit=given(arguments.limit, PAGE),
         offset=given(arguments.offset, 0),
     )
     return await listed(call, request, fact_of)

@@ -544,14 +544,10 @@ def note_version(
 def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntry) -> None:
     """Add an entry as it is. One that is there already (its memory was here before) is not added twice."""
     record = entry.record
-    begins = record.valid_from
-    if begins is None and not record.forgotten:
-        made = connection.execute("SELECT created_at FROM memories WHERE id = ?", (memory_id,)).fetchone()
-        created_at = entry.changed_at if made is None else made[0]
-        begins = created_at if record.occurred_at is None else min(created_at, record.occurred_at)
     connection.execute(
         f"""INSERT OR IGNORE INTO history (memory_id, {_HISTORY}, begins, ends, owner)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",  # noqa: S608 - fixed names
+            SELECT ?, ?, ?, ?, ?, ?, ?, ?, iif(?, NULL, coalesce(?, min(made, coalesce(?, made)))), ?, ?
+            FROM (SELECT coalesce((SELECT created_at FROM memories WHERE id = ?), ?) AS made)""",  # noqa: S608
         (
             memory_id,
             entry.version,
@@ -561,9 +557,13 @@ def add_entry(connection: sqlite3.Connection, memory_id: str, entry: HistoryEntr
             entry.operation_id,
             encode_json(record).decode(),
             encode_json(entry.details).decode(),
-            None if record.forgotten else begins,
+            record.forgotten,
+            record.valid_from,
+            record.occurred_at,
             record.valid_until,
             record.session_id if record.scope == "session" else None,
+            memory_id,
+            entry.changed_at,
         ),
     )
     if entry.version > 1:

@@ -77,7 +77,7 @@ def page_ranks(
     if not seeds or not any(degrees.values()):
         return {}
     own = (1.0 - DAMPING) / sum(seeds.values())
-    ranks = personal_pagerank(seeds, graph)
+    ranks = personal_pagerank(seeds, graph, known=degrees)
     received = {
         node: got
         for node, rank in ranks.items()

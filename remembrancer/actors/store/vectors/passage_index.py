@@ -381,11 +381,16 @@ class PassageIndex:
             known = {each.passage for each in self._unchecked}
             self._last = max(self._last, recorded[-1] if recorded else 0)
         fresh = [number for number in recorded if number > self.noted and number not in known]
-        for start in range(0, len(fresh) if self.records.links_duplicates else 0, RECONCILE_PAGE):
+        for start in range(0, len(fresh) if self._compares else 0, RECONCILE_PAGE):
             self._leave_unchecked(self.records.passages(PassageFilter(numbers=fresh[start : start + RECONCILE_PAGE])))
 
+    @property
+    def _compares(self) -> bool:
+        """Whether near-duplicates are looked for in this file, by this model's vectors."""
+        return self.is_active and self.records.links_duplicates
+
     def _leave_unchecked(self, passages: PassageVectors) -> None:
-        if not (self.is_active and self.records.links_duplicates):
+        if not self._compares:
             return
         with self._lock:
             self._unchecked.extend(
