@@ -226,7 +226,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer backup",
         description="Write all memories, their history and vectors, and the write queue into one file, also while the "
-        "runtime works. The keys of sockets (keys/), logs and the vector index, which is made again, are not in it.",
+        "runtime works. Keys (keys/), logs and the vector index, which is made again, are not in it.",
         epilog="exit status: 0 written and checked, 2 the file is there already, "
         "10 there are no memories, or a file cannot be read or written",
     )
@@ -254,7 +254,7 @@ def main(argv: list[str]) -> int:
     print(
         f"{target}: {memories:,} memories of {projects} projects and the user{waiting}, {size / 2**20:.1f} MiB, "
         "read back and checked.\n"
-        "Not in it: keys/ (the keys of sockets), logs, and the vector index, which is made again from the records.\n"
+        "Not in it: keys/, logs, and the vector index, which is made again from the records.\n"
         "It is readable by you alone, and not encrypted: keep it as private as the memories."
     )
     return exit_codes.OK

@@ -109,11 +109,7 @@ class ProviderEngine:
         return ModelIdentity(name, self._model, name, "provider", self._dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
-        """Ask for a vector.
-
-        Raises:
-            ModelUnusable: the provider does not give one now.
-        """
+        """Ask for a vector. Raises `ModelUnusable`: the provider does not give one now."""
         try:
             self._dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:
