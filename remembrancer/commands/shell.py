@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,26 +20,24 @@ from typing import Any, Final, NamedTuple
 from rich.markup import escape
 from rich.table import Table
 
-from remembrancer.actors.bridge.places import find_places, hello_line, new_identity
+from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands import exit_codes
+from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
 from remembrancer.commands.home_files import CATALOG, moment
 from remembrancer.commands.projects import known_projects
 from remembrancer.commands.runtime_client import paths_here
 from remembrancer.commands.terminal import Terminal
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
-from remembrancer.protocol.gateway_link import CONTROL, INVALID, MAX_LINE_BYTES, REFUSED, stamped
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.toolsets.memory.answers import iso
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
-PROTOCOL: Final = "2025-11-25"
 START_S: Final = 60.0
 """How long the runtime may take to start before a command gives up; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
-LOOK_S: Final = 0.02
 SCOPES: Final = ("session", "project", "user")
 SHORT: Final = len(MEMORY_PREFIX)
 Answer = dict[str, Any]
@@ -56,78 +53,40 @@ class Place(NamedTuple):
 # --- the gateway ---
 
 
-class GatewayClient:
+class Session:
     """A connection to the gateway on behalf of a place. A runtime is started when none is up."""
 
     def __init__(self, place: Place, session: str) -> None:
-        self._numbers = iter(range(1, sys.maxsize))
         places = find_places(os.environ)
-        starter = Starter(places, os.environ)
-        give_up_at = time.monotonic() + START_S
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        while True:
-            try:
-                if places.are_private():
-                    self._socket.connect(places.gateway_socket)
-                    break
-            except OSError:
-                self._socket.close()
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            starter.tend(time.monotonic())
-            if starter.failure is not None or time.monotonic() > give_up_at:
-                raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
-            time.sleep(LOOK_S)  # a socket that is not there yet has no event to wait for
-        starter.connected()
-        self._socket.settimeout(ANSWER_S)
-        self._lines = self._socket.makefile("rb")
-        hello = json.loads(hello_line(new_identity(time.time()), session, place.directory, os.environ, places.config))
-        hello |= {"passing": True, "environment": {**hello["environment"], **TOOLSETS}}
-        self._socket.sendall(json.dumps(hello).encode() + b"\n")
-        client = {"name": "remembrancer shell", "version": "1"}
-        self._request("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
-        self._send({"method": "notifications/initialized"})
+        starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
+        link = reach(starter, give_up_at)
+        if link is None:
+            raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
+        link.settimeout(ANSWER_S)
+        environ = {**os.environ, **TOOLSETS}
+        self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
         while self.call("get_memory_status")["connection"]["status"] != "connected" and time.monotonic() < give_up_at:
             time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
 
     def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer of a tool. Arguments that are None are left out. Raises the error that it is refused with."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        answer: Answer = self._request("tools/call", {"name": tool, "arguments": given})["structuredContent"]
+        try:
+            answer = self._gateway.call(tool, _without_none(arguments))
+        except OSError as error:
+            raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
             raise from_failure(Failure(answer["error"], answer["message"], answer["retry_possible"]))
         return answer
 
     def close(self) -> None:
         """End the connection."""
-        self._lines.close()
-        self._socket.close()
-
-    def _send(self, message: Answer) -> None:
-        line = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        self._socket.sendall(stamped(line, int(time.time() * 1000)))
-
-    def _request(self, method: str, params: Answer) -> Answer:
-        number = next(self._numbers)
-        try:
-            self._send({"id": number, "method": method, "params": params})
-            while line := self._lines.readline(4 * MAX_LINE_BYTES):
-                if line.startswith((REFUSED, INVALID)):
-                    raise MemoryUnavailable(line.partition(b" ")[2].decode(errors="replace").strip())
-                message = None if line.startswith(CONTROL) else json.loads(line)
-                if message is not None and message.get("id") == number and "method" not in message:
-                    if "error" in message:
-                        raise MemoryUnavailable(message["error"]["message"])
-                    result: Answer = message["result"]
-                    return result
-        except OSError as error:
-            raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
-        raise MemoryUnavailable("the memory service went away: try again in a moment")
+        self._gateway.close()
 
 
 @contextmanager
-def connected(place: Place, asked: argparse.Namespace) -> Iterator[GatewayClient]:
+def connected(place: Place, asked: argparse.Namespace) -> Iterator[Session]:
     """A connection for the block."""
-    client = GatewayClient(place, asked.session or SHELL_SESSION)
+    client = Session(place, asked.session or SHELL_SESSION)
     try:
         yield client
     finally:
