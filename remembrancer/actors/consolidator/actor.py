@@ -69,14 +69,12 @@ class ConsolidatorActor(Actor):
         self._loop = JobLoop(self._store, HANDLERS, spec.settings, time.time)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """See `Actor.run`."""
         lower_priority()
         async with self._store:
             task_status.started()
             await self._loop.run()
 
     def health(self) -> ConsolidatorHealth:
-        """See `Actor.health`."""
         return self._loop.health()
 
 

@@ -78,7 +78,6 @@ class EmbedderActor(Actor):
         self._embedded_passages = 0
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """See `Actor.run`."""
         async with self._store:
             self._passages.start()
             task_status.started()
@@ -89,7 +88,6 @@ class EmbedderActor(Actor):
                 self._finish_threads()
 
     def health(self) -> EmbedderHealth:
-        """See `Actor.health`."""
         model = self._choice.model if self._engine is None else self._engine.identity.model
         return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 

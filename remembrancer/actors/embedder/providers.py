@@ -104,7 +104,6 @@ class ProviderEngine:
 
     @property
     def identity(self) -> ModelIdentity:
-        """See `Engine`. Known from the first check on."""
         name = self._provider.name
         return ModelIdentity(name, self._model, name, "provider", self._dimensions, WINDOW_TOKENS)
 

@@ -169,7 +169,6 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
         self._beside = ThreadPoolExecutor(1, "batch", initializer=yield_to_others)
 
     def work(self) -> None:
-        """See `WorkThread`."""
         yield_to_others()
         while True:
             engine = self.load_until_possible(self._load, lambda reason: self._post(Unusable(reason)))
@@ -305,7 +304,6 @@ class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
         self._give_up = give_up
 
     def work(self) -> None:
-        """See `WorkThread`."""
         finished = False
         while not finished:
             items = [self._inbox.get()]

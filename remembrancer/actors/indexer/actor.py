@@ -41,7 +41,6 @@ class IndexerActor(Actor):
         self._seen = -1
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """See `Actor.run`."""
         lower_priority()
         async with self._client, anyio.create_task_group() as tasks:
             task_status.started()
@@ -60,7 +59,6 @@ class IndexerActor(Actor):
                         self._indexers[asked.workspace][0].ask(asked)
 
     def health(self) -> IndexerHealth:
-        """See `Actor.health`."""
         indexers = [indexer for indexer, _ in self._indexers.values()]
         return IndexerHealth(
             workspaces=len(indexers),
@@ -71,11 +69,9 @@ class IndexerActor(Actor):
         )
 
     async def ask(self, body: object, kind: type[T]) -> T:
-        """See `workspace.Store`."""
         return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
 
     def tell(self, body: object) -> None:
-        """See `workspace.Store`. What a store that is away does not hear is told to the next one."""
         self._client.tell(body)
 
     async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:
