@@ -44,8 +44,6 @@ PAGERANK_SHARES: Final = (0.40, 0.15, 0.45)
 PAGERANK_SEEDS: Final = 20
 GRAPH_BOOST: Final = 0.6
 """The most by which PageRank lifts what is found by meaning and words."""
-RANK_OFFSET: Final = 60
-"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
 DAMPING: Final = 0.5
 """The share of PageRank that goes on at each step; the rest starts again at the seeds (as HippoRAG has it)."""
 ROUNDS: Final = 15
@@ -289,15 +287,6 @@ class Neighbourhood(Protocol[Key]):
 
     def neighbours(self, nodes: Sequence[Key]) -> Mapping[Key, Sequence[Key]]:
         """The nodes that each of these is joined to, each once."""
-
-
-def reciprocal_ranks(rankings: Iterable[Sequence[Key]]) -> dict[Key, float]:
-    """The fusion of several rankings: the sum of 1 / (`RANK_OFFSET` + rank), the rank counted from 1."""
-    fused: defaultdict[Key, float] = defaultdict(float)
-    for ranking in rankings:
-        for rank, key in enumerate(ranking, 1):
-            fused[key] += 1.0 / (RANK_OFFSET + rank)
-    return dict(fused)
 
 
 def personal_pagerank(
