@@ -29,7 +29,7 @@ from typing import IO, Final, Literal
 import msgspec
 
 from remembrancer import __version__
-from remembrancer.actors.launcher.home import already_running, prepare_home, read_record, try_lock_home, unusable
+from remembrancer.actors.launcher.home import prepare_home, take_home, unusable
 from remembrancer.commands import exit_codes
 from remembrancer.commands.home_files import (
     CATALOG,
@@ -226,7 +226,7 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="remembrancer backup",
         description="Write all memories, their history and vectors, and the write queue into one file, also while the "
-        "runtime works. The keys of sockets (keys/), logs and the vector index, which is made again, are not in it.",
+        "runtime works. Keys (keys/), logs and the vector index, which is made again, are not in it.",
         epilog="exit status: 0 written and checked, 2 the file is there already, "
         "10 there are no memories, or a file cannot be read or written",
     )
@@ -254,7 +254,7 @@ def main(argv: list[str]) -> int:
     print(
         f"{target}: {memories:,} memories of {projects} projects and the user{waiting}, {size / 2**20:.1f} MiB, "
         "read back and checked.\n"
-        "Not in it: keys/ (the keys of sockets), logs, and the vector index, which is made again from the records.\n"
+        "Not in it: keys/, logs, and the vector index, which is made again from the records.\n"
         "It is readable by you alone, and not encrypted: keep it as private as the memories."
     )
     return exit_codes.OK
@@ -380,13 +380,7 @@ def locked(paths: RuntimePaths) -> Iterator[None]:
     """
     prepare_home(paths)
     with ExitStack() as stack:
-        give_up_at = time.monotonic() + LOCK_WAIT_S / 10
-        while (runtime := try_lock_home(paths)) is None:
-            if time.monotonic() >= give_up_at:
-                record = read_record(paths)
-                raise already_running(paths, None if record is None else record.pid)
-            time.sleep(LOOK_S)  # flock has no event to wait for
-        stack.enter_context(runtime)
+        stack.enter_context(take_home(paths, LOCK_WAIT_S / 10))
         for path in (paths.store_lock, paths.gateway_lock):
             if not _acquired(stack.enter_context(FileLock(path))):
                 raise HomeUnusable(f"a process of a crashed runtime still holds {path}: end it, or wait for its end")

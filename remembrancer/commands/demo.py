@@ -13,7 +13,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -59,38 +58,22 @@ OUTAGE_S: Final = 30.0
 """So long a status without figures is taken for one that is asked too early: what was killed is started anew."""
 
 PATIENCE_S: Final = 120.0
-NOTES: Final[tuple[tuple[str, str, str], ...]] = (
-    ("semantic", "user", "Ana prefers tabs over spaces, and British spelling in comments."),
-    ("semantic", "user", "Ana reviews pull requests in the morning and does not want to be pinged after six."),
-    ("procedural", "user", "Commit messages: imperative mood, at most 72 characters in the first line, the why below."),
-    (
-        "semantic",
-        "project",
-        "The billing service talks to the ledger over gRPC; REST is kept for the public API alone.",
-    ),
-    ("semantic", "project", "We chose PostgreSQL over MySQL for the auth service because of its row-level security."),
-    (
-        "semantic",
-        "project",
-        "Feature flags live in flags.toml and are read once at start-up; a change needs a restart.",
-    ),
-    (
-        "procedural",
-        "project",
-        "To release: bump the version, run make dist, tag, wait for the canary for one hour, roll out.",
-    ),
-    ("procedural", "project", "Run the integration tests with docker compose up -d db and then pytest -m integration."),
-    (
-        "episodic",
-        "project",
-        "On Tuesday the nightly export failed with ECONNRESET-104 behind the new proxy; a retry fixed it.",
-    ),
-    ("episodic", "project", "The outage of 3 March came from an expired certificate on the load balancer."),
-    ("semantic", "project", "parse_invoice_totals() rounds half to even, which the accountants asked for."),
-    ("semantic", "project", "The search index is rebuilt every Sunday at 02:00 UTC and takes about forty minutes."),
-    ("semantic", "project", "Мобильное приложение обращается к API через шлюз с ограничением в 50 запросов в секунду."),
-    ("episodic", "session", "Looking at the flaky test in test_webhooks.py: it depends on the order of two callbacks."),
-)
+NOTES: Final = """
+semantic   user    Ana prefers tabs over spaces, and British spelling in comments.
+semantic   user    Ana reviews pull requests in the morning and does not want to be pinged after six.
+procedural user    Commit messages: imperative mood, at most 72 characters in the first line, the why below.
+semantic   project The billing service talks to the ledger over gRPC; REST is kept for the public API alone.
+semantic   project We chose PostgreSQL over MySQL for the auth service because of its row-level security.
+semantic   project Feature flags live in flags.toml and are read once at start-up; a change needs a restart.
+procedural project To release: bump the version, run make dist, tag, wait for the canary for one hour, roll out.
+procedural project Run the integration tests with docker compose up -d db and then pytest -m integration.
+episodic   project On Tuesday the nightly export failed with ECONNRESET-104 behind the new proxy; a retry fixed it.
+episodic   project The outage of 3 March came from an expired certificate on the load balancer.
+semantic   project parse_invoice_totals() rounds half to even, which the accountants asked for.
+semantic   project The search index is rebuilt every Sunday at 02:00 UTC and takes about forty minutes.
+semantic   project Мобильное приложение обращается к API через шлюз с ограничением в 50 запросов в секунду.
+episodic   session Looking at the flaky test in test_webhooks.py: it depends on the order of two callbacks.
+"""
 """What a developer's assistant would keep: type, scope, content."""
 QUESTIONS: Final[tuple[str, ...]] = (
     "why did we choose PostgreSQL for authentication?",
@@ -218,7 +201,8 @@ class Demo:
         texts = memories(BULK)
         stores: list[float] = []
         recalls: list[float] = []
-        for number, (kind, scope, content) in enumerate(NOTES):
+        for number, note in enumerate(NOTES.strip().splitlines()):
+            kind, scope, content = note.split(maxsplit=2)
             # The session's own note goes to session 1, which will ask for it.
             client = self.clients[0 if scope == "session" else number % SESSIONS]
             await self._store(client, content, kind, scope)
@@ -270,21 +254,10 @@ class Demo:
         called = {"name": "recall_memories", "arguments": params}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called})
         headers = {"Content-Type": "application/json", "X-Remembrancer-Project": str(self.home / PROJECT)}
-        if shutil.which("curl") is not None:
-            line = [
-                "curl",
-                "-s",
-                url,
-                *(each for item in headers.items() for each in ("-H", ": ".join(item))),
-                "-d",
-                body,
-            ]
-            self.console.print(f"  $ {escape(shlex.join(line))}", soft_wrap=True)
-            said = (await anyio.run_process(line, check=False)).stdout
-        else:
-            async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
-                said = (await client.post(url, content=body, headers=headers)).content
-        found = json.loads(said)["result"]["structuredContent"].get("memories", ()) if said else ()
+        self.console.print(f"  POST {escape(f'{url} {headers} {body}')}", soft_wrap=True)
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            said = (await client.post(url, content=body, headers=headers)).json()
+        found = said["result"]["structuredContent"].get("memories", ())
         for memory in found:
             self.console.print(f"  {escape(shorten(memory['content'], SHOWN))}")
         self._promise(
@@ -332,7 +305,7 @@ class Demo:
         tool = {"name": "Argo CD", "type": "tool", "relationship": "has keys"}
         await self._store(writer, keys, entities=[tool, nadia])
         question = "Who can help when BillingService was merged and is not deployed?"
-        answer = await call(reader, "recall_memories", query=question, strategy="graph", limit=3)
+        answer = await call(reader, "recall_memories", query=question, limit=3)
         said = [each["content"] for each in answer["memories"]]
         self.console.print(f"  {question}\n    → {' → '.join(said[:2])}")
         self._promise("a memory that shares only an entity with a question's words answers it", keys in said)

@@ -43,6 +43,7 @@ from remembrancer.protocol.errors import (
     PeerLost,
     PeerUnavailable,
     is_disk_full,
+    size_in_words,
 )
 from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.work import ModelChoice
@@ -55,10 +56,8 @@ MARKS: Final[dict[Status, str]] = {
 }
 """From the best to the worst."""
 GIB: Final = 1024**3
-MIB: Final = 1024**2
 LISTED: Final = 10
 """Details that are named one by one; the rest is counted."""
-MIN_PYTHON: Final = (3, 11)
 REMOTE_FILE_SYSTEMS: Final = frozenset(
     [
         *("afpfs", "afs", "ceph", "cifs", "davfs", "glusterfs", "lustre", "nfs", "nfs4", "smb2", "smb3", "smbfs"),
@@ -185,13 +184,11 @@ def print_findings(home: Path, found: Mapping[str, Finding]) -> None:
 
 
 def check_versions(_: Examination) -> Finding:
-    """Whether Python and SQLite can do what is asked of them."""
+    """Whether SQLite can do what is asked of it."""
     with closing(sqlite3.connect(":memory:")) as connection:
         has_fts5 = ("ENABLE_FTS5",) in connection.execute("PRAGMA compile_options").fetchall()
     python = ".".join(map(str, sys.version_info[:3]))
     found = f"Python {python}, SQLite {sqlite3.sqlite_version} with{'' if has_fts5 else 'out'} FTS5"
-    if sys.version_info < MIN_PYTHON:
-        return Finding("problem", found, f"Python {'.'.join(map(str, MIN_PYTHON))} or newer is needed")
     if not has_fts5:
         return Finding("problem", found, "use a Python whose SQLite has FTS5: memories cannot be stored without")
     return Finding("ok", found)
@@ -367,7 +364,7 @@ def check_disk(at: Examination) -> Finding:
     """Whether enough is free: at least 1 GiB, and twice what is stored."""
     used = sum(about.st_size for _, about in everything(at.paths) if stat.S_ISREG(about.st_mode))
     free = shutil.disk_usage(nearest_directory(at.paths.home)).free
-    found = f"{size(free)} free; {size(used)} are used here"
+    found = f"{size_in_words(free)} free; {size_in_words(used)} are used here"
     if free < NEARLY_FULL_BYTES:
         return Finding("problem", found, "make room now: the next writes fail")
     if free < max(GIB, 2 * used):
@@ -477,7 +474,7 @@ def check_records(at: Examination) -> Finding:
         # A store may have moved the pages while they were being read: bad news is looked at again.
         found[path] = finding if finding.status == "ok" else check_file(path, known)
     whole = sum(finding.status == "ok" for finding in found.values())
-    total = size(sum(path.stat().st_size for path in files))
+    total = size_in_words(sum(path.stat().st_size for path in files))
     details = [f"{path}: {finding.found}" for path, finding in found.items() if finding.found]
     details += [f"a damaged catalogue was set aside: {each}" for each in at.paths.home.glob("catalog.damaged-*")]
     advice = dict.fromkeys(finding.advice for finding in found.values() if finding.advice)
@@ -661,11 +658,6 @@ CHECKS: Final[dict[str, Callable[[Examination], Finding]]] = {
     "clients": check_clients,
 }
 """In the order in which one explains the next."""
-
-
-def size(number: int) -> str:
-    """A size as a person says it."""
-    return f"{number / GIB:.1f} GiB" if number >= GIB else f"{number / MIB:.1f} MiB"
 
 
 def few(lines: Sequence[str]) -> tuple[str, ...]:

@@ -112,12 +112,7 @@ def encode_line(line: Line | Header) -> bytes:
 
 
 def decode_header(line: bytes) -> Header:
-    """What the first line says.
-
-    Raises:
-        SchemaTooNew: a newer release wrote it.
-        FileUnusable: it is no export.
-    """
+    """What the first line says. Raises `SchemaTooNew`: a newer release wrote it; `FileUnusable`: it is no export."""
     try:
         header = _header_decoder.decode(line.removeprefix(BOM_UTF8))  # which some editors put there
     except UNDECODABLE as error:
@@ -133,11 +128,7 @@ def decode_header(line: bytes) -> Header:
 
 
 def decode_line(line: bytes) -> Line:
-    """What a line says.
-
-    Raises:
-        InvalidInput: it is not as it should be; the message says where.
-    """
+    """What a line says. Raises `InvalidInput`: it is not as it should be; the message says where."""
     try:
         raw = msgspec.json.decode(line)
         decoded: Line = msgspec.convert(raw, Line)

@@ -448,11 +448,7 @@ def _tell(
 
 
 def _parsed(data: bytes) -> dict[str, Any]:
-    """The object in the input.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The object in the input. Raises `ValueError`: there is none."""
     if not data.strip():
         raise ValueError("there is no input: a client's hook gives a JSON object on standard input")
     try:

@@ -87,11 +87,7 @@ def main(argv: list[str]) -> int:
 
 
 def _places(asked: argparse.Namespace, paths: RuntimePaths) -> list[Place]:
-    """Where there is something to do.
-
-    Raises:
-        InvalidInput: nothing is remembered there.
-    """
+    """Where there is something to do. Raises `InvalidInput`: nothing is remembered there."""
     known = _projects(paths)
     if asked.user or asked.all:
         if not paths.user_database.exists() and not known:

@@ -59,11 +59,7 @@ def main(argv: list[str]) -> int:
 
 
 def known_projects(files: Sequence[HomeFile]) -> list[KnownProject]:
-    """The projects that have a file, the last used first.
-
-    Raises:
-        RecordsUnusable: a file is damaged.
-    """
+    """The projects that have a file, the last used first. Raises `RecordsUnusable`: a file is damaged."""
     catalogued = next((_catalogued(file) for file in files if file.name == CATALOG), {})
     known = [_project(file, file.project_id, catalogued) for file in files if file.project_id]
     return sorted(known, key=lambda project: (-(project.last_used_at or 0.0), project.id))

@@ -86,6 +86,16 @@ def ask_status(paths: RuntimePaths) -> RuntimeStatus:
     return answer
 
 
+def wait_down(paths: RuntimePaths, within_s: float) -> bool:
+    """Wait until no runtime is up any more; False when one still is after so long."""
+    give_up_at = time.monotonic() + within_s
+    while still_up := is_up(paths):
+        if time.monotonic() >= give_up_at:
+            break
+        time.sleep(0.02)  # flock has no event to wait for
+    return not still_up
+
+
 def refusal(answer: ToCommand) -> str:
     """What to tell a person about an answer that is not the one hoped for."""
     return answer.message if isinstance(answer, CommandRefused) else f"unexpected answer {type(answer).__name__}"

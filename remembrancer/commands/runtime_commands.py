@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 STOP_LIMIT_S: Final = 15.0
 """How long to wait for the end. The launcher's stop sequence takes 9 s when every process has to be killed."""
-LOOK_S: Final = 0.02
 STATE_COLOURS: Final = {"ready": "green", "failed": "red", "restarting": "yellow", "unresponsive": "yellow"}
 
 
@@ -163,7 +162,7 @@ def _observer(home: Home) -> Callable[[Changed], None]:
 
 def down(argv: list[str]) -> int:
     """Stop the runtime of this home; says what happened."""
-    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal
+    from remembrancer.commands.runtime_client import ask, is_up, nothing_runs, paths_here, refusal, wait_down
     from remembrancer.protocol.control import AskDown, GoingDown
     from remembrancer.protocol.errors import PeerLost, PeerUnavailable
 
@@ -189,10 +188,7 @@ def down(argv: list[str]) -> int:
             print(f"remembrancer down: {refusal(answer)}", file=sys.stderr)
             return exit_codes.REFUSED
         pid = answer.pid
-    give_up_at = time.monotonic() + STOP_LIMIT_S
-    while (still_up := is_up(paths)) and time.monotonic() < give_up_at:
-        time.sleep(LOOK_S)  # flock has no event to wait for
-    if still_up:
+    if not wait_down(paths, STOP_LIMIT_S):
         print(
             f"remembrancer down: the runtime (process {pid}) has not ended after {STOP_LIMIT_S:.0f} s: "
             f"look at {paths.logs / 'launcher.log'}, or kill that process, and the others leave by themselves",

@@ -48,7 +48,7 @@ from remembrancer.commands.clients import (
     refused_plan,
     replace_text,
 )
-from remembrancer.commands.runtime_client import ask, is_up
+from remembrancer.commands.runtime_client import ask, is_up, wait_down
 from remembrancer.commands.terminal import Terminal
 from remembrancer.protocol.control import AskDown
 from remembrancer.protocol.errors import InvalidInput, RemembrancerError
@@ -443,6 +443,4 @@ def _stop(home: Path) -> None:
         return
     with suppress(RemembrancerError):  # gone already, or it ends by itself: no session is left
         ask(paths, AskDown("remembrancer setup has tried it out"))
-    give_up_at = time.monotonic() + STOP_S
-    while is_up(paths) and time.monotonic() < give_up_at:
-        time.sleep(0.02)  # flock has no event to wait for
+    wait_down(paths, STOP_S)

@@ -7,7 +7,6 @@ import argparse
 import json
 import os
 import shlex
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,26 +20,24 @@ from typing import Any, Final, NamedTuple
 from rich.markup import escape
 from rich.table import Table
 
-from remembrancer.actors.bridge.places import find_places, hello_line, new_identity
+from remembrancer.actors.bridge.places import find_places
 from remembrancer.actors.bridge.starter import Starter
 from remembrancer.commands import exit_codes
+from remembrancer.commands.gateway_client import LOOK_S, GatewayClient, reach
 from remembrancer.commands.home_files import CATALOG, moment
 from remembrancer.commands.projects import known_projects
 from remembrancer.commands.runtime_client import paths_here
-from remembrancer.commands.terminal import Terminal
+from remembrancer.commands.terminal import Terminal, table
 from remembrancer.protocol.errors import Failure, InvalidInput, MemoryUnavailable, NotFound, from_failure
-from remembrancer.protocol.gateway_link import CONTROL, INVALID, MAX_LINE_BYTES, REFUSED, stamped
 from remembrancer.protocol.ids import MEMORY_PREFIX, parse_memory_id
 from remembrancer.protocol.kinds import KINDS, MEMORY_TYPES
 from remembrancer.protocol.session_life import SHELL_SESSION
 from remembrancer.toolsets.memory.answers import iso
 
 TOOLSETS: Final = {"REMEMBRANCER_TOOLSETS": "memory,admin"}
-PROTOCOL: Final = "2025-11-25"
 START_S: Final = 60.0
 """How long the runtime may take to start before a command gives up; a slow machine takes many seconds."""
 ANSWER_S: Final = 60.0
-LOOK_S: Final = 0.02
 SCOPES: Final = ("session", "project", "user")
 SHORT: Final = len(MEMORY_PREFIX)
 Answer = dict[str, Any]
@@ -56,78 +53,40 @@ class Place(NamedTuple):
 # --- the gateway ---
 
 
-class GatewayClient:
+class Session:
     """A connection to the gateway on behalf of a place. A runtime is started when none is up."""
 
     def __init__(self, place: Place, session: str) -> None:
-        self._numbers = iter(range(1, sys.maxsize))
         places = find_places(os.environ)
-        starter = Starter(places, os.environ)
-        give_up_at = time.monotonic() + START_S
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        while True:
-            try:
-                if places.are_private():
-                    self._socket.connect(places.gateway_socket)
-                    break
-            except OSError:
-                self._socket.close()
-                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            starter.tend(time.monotonic())
-            if starter.failure is not None or time.monotonic() > give_up_at:
-                raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
-            time.sleep(LOOK_S)  # a socket that is not there yet has no event to wait for
-        starter.connected()
-        self._socket.settimeout(ANSWER_S)
-        self._lines = self._socket.makefile("rb")
-        hello = json.loads(hello_line(new_identity(time.time()), session, place.directory, os.environ, places.config))
-        hello |= {"passing": True, "environment": {**hello["environment"], **TOOLSETS}}
-        self._socket.sendall(json.dumps(hello).encode() + b"\n")
-        client = {"name": "remembrancer shell", "version": "1"}
-        self._request("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client})
-        self._send({"method": "notifications/initialized"})
+        starter, give_up_at = Starter(places, os.environ), time.monotonic() + START_S
+        link = reach(starter, give_up_at)
+        if link is None:
+            raise MemoryUnavailable(starter.failure or f"the memory service does not start: look at {places.logs}")
+        link.settimeout(ANSWER_S)
+        environ = {**os.environ, **TOOLSETS}
+        self._gateway = GatewayClient(link, places, session, place.directory, environ, "remembrancer shell")
         while self.call("get_memory_status")["connection"]["status"] != "connected" and time.monotonic() < give_up_at:
             time.sleep(LOOK_S)  # without the store, an answer would be made of what is remembered of answers
 
     def call(self, tool: str, **arguments: Any) -> Answer:
         """The answer of a tool. Arguments that are None are left out. Raises the error that it is refused with."""
-        given = {name: value for name, value in arguments.items() if value is not None}
-        answer: Answer = self._request("tools/call", {"name": tool, "arguments": given})["structuredContent"]
+        try:
+            answer = self._gateway.call(tool, _without_none(arguments))
+        except OSError as error:
+            raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
         if "error" in answer:
             raise from_failure(Failure(answer["error"], answer["message"], answer["retry_possible"]))
         return answer
 
     def close(self) -> None:
         """End the connection."""
-        self._lines.close()
-        self._socket.close()
-
-    def _send(self, message: Answer) -> None:
-        line = json.dumps({"jsonrpc": "2.0", **message}).encode()
-        self._socket.sendall(stamped(line, int(time.time() * 1000)))
-
-    def _request(self, method: str, params: Answer) -> Answer:
-        number = next(self._numbers)
-        try:
-            self._send({"id": number, "method": method, "params": params})
-            while line := self._lines.readline(4 * MAX_LINE_BYTES):
-                if line.startswith((REFUSED, INVALID)):
-                    raise MemoryUnavailable(line.partition(b" ")[2].decode(errors="replace").strip())
-                message = None if line.startswith(CONTROL) else json.loads(line)
-                if message is not None and message.get("id") == number and "method" not in message:
-                    if "error" in message:
-                        raise MemoryUnavailable(message["error"]["message"])
-                    result: Answer = message["result"]
-                    return result
-        except OSError as error:
-            raise MemoryUnavailable(f"the memory service does not answer: {error}") from error
-        raise MemoryUnavailable("the memory service went away: try again in a moment")
+        self._gateway.close()
 
 
 @contextmanager
-def connected(place: Place, asked: argparse.Namespace) -> Iterator[GatewayClient]:
+def connected(place: Place, asked: argparse.Namespace) -> Iterator[Session]:
     """A connection for the block."""
-    client = GatewayClient(place, asked.session or SHELL_SESSION)
+    client = Session(place, asked.session or SHELL_SESSION)
     try:
         yield client
     finally:
@@ -149,7 +108,7 @@ def places_of(asked: argparse.Namespace) -> list[Place]:
             )
         return [named]
     here = Place(str(directory.absolute()))
-    return _projects() if asked.all_projects else [here]
+    return (_projects() if asked.all_projects else []) or [here]
 
 
 def _projects() -> list[Place]:
@@ -159,9 +118,8 @@ def _projects() -> list[Place]:
 
 def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
     """The answer of the first place that knows the memory which the arguments name."""
-    places = places_of(asked)
     missing: NotFound | None = None
-    for place in places or [Place(str(Path.cwd()))]:
+    for place in places_of(asked):
         with connected(place, asked) as client:
             try:
                 return client.call(tool, **arguments)
@@ -172,18 +130,128 @@ def in_one_of(asked: argparse.Namespace, tool: str, **arguments: Any) -> Answer:
     raise NotFound(f"{missing.message}{hint}")
 
 
+# --- the command line ---
+
+
+def since(text: str) -> str:
+    """A day (2026-02-20), a time, or how long ago (`3d`, `12h`, `2w`), as the tools take it."""
+    units = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
+    if text[:-1].isdigit() and text[-1:] in units:
+        return iso(time.time() - int(text[:-1]) * units[text[-1]])
+    return text
+
+
+def _memory_id(text: str) -> str:
+    try:
+        return parse_memory_id(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(error.message) from error
+
+
+Option = tuple[tuple[str, ...], dict[str, Any]]
+
+
+def _option(*names: str, **settings: Any) -> Option:
+    """An argument or an option, as `argparse` takes it."""
+    return names, settings
+
+
+_ID: Final = _option("id", metavar="ID", type=_memory_id, help="as a list shows it")
+_REASON: Final = _option("--reason", metavar="TEXT", help="goes into the history")
+_NUMBER: Final = _option("-n", "--number", type=int, default=20, metavar="N", help="at most so many")
+_WRITTEN: Final = (
+    _option("--kind", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
+    _option("--importance", type=float, metavar="0-1", help="how much it matters"),
+    _option("--summary", metavar="TEXT", help="a line that stands for a long text"),
+    _option("--allow-secrets", action="store_true", help="also what looks like a credential"),
+)
+_FILTERS: Final = (
+    _NUMBER,
+    _option("--kind", action="append", choices=KINDS, metavar="KIND", help=", ".join(KINDS)),
+    _option("--type", action="append", choices=MEMORY_TYPES, metavar="TYPE", help=", ".join(MEMORY_TYPES)),
+    _option("--tag", action="append", metavar="TAG", help="any of these"),
+    _option("--scope", action="append", choices=SCOPES, metavar="SCOPE", help=", ".join(SCOPES)),
+    _option("--since", type=since, metavar="WHEN", help="2026-02-20, or 3d, 12h, 2w ago"),
+    _option("--until", type=since, metavar="WHEN", help="the same"),
+    _option("--forgotten", action="store_true", help="forgotten ones, too"),
+)
+_EVERYWHERE: Final = (
+    _option("--json", action="store_true", help="for a program: one JSON object"),
+    _option("--session", metavar="ID", help="see what this session keeps to itself, too"),
+)
+_WHERE: Final = (
+    _option("--project", metavar="DIR", help="of this project (or its id; default: of the working directory)"),
+    _option("--user", action="store_true", help="the user's own memories alone"),
+    _option("--all-projects", action="store_true", help="of every project, and the user's"),
+)
+Handler = Callable[[argparse.Namespace], int]
+_COMMANDS: Final[dict[str, tuple[Handler, tuple[Option, ...]]]] = {}
+
+
+def _command(name: str, *options: Option) -> Callable[[Handler], Handler]:
+    """Register what carries out the command of that name, which its docstring describes."""
+
+    def register(handler: Handler) -> Handler:
+        _COMMANDS[name] = handler, options
+        return handler
+
+    return register
+
+
+def parser_of(name: str) -> argparse.ArgumentParser:
+    """The parser of one of the commands."""
+    handler, options = _COMMANDS[name]
+    parser = argparse.ArgumentParser(
+        prog=f"remembrancer {name}",
+        description=handler.__doc__,
+        epilog="exit status: 0 done, 1 not found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
+    )
+    for names, settings in [*options, *_EVERYWHERE]:
+        parser.add_argument(*names, **settings)
+    where = parser.add_mutually_exclusive_group()
+    for names, settings in _WHERE:
+        where.add_argument(*names, **settings)
+    return parser
+
+
+def run(name: str, argv: list[str]) -> int:
+    """Carry out one of the commands; returns the exit status."""
+    asked = parser_of(name).parse_args(argv)
+    try:
+        return _COMMANDS[name][0](asked)
+    except NotFound as error:
+        print(f"remembrancer {name}: {error.message}", file=sys.stderr)
+        return exit_codes.FAILED
+    except BrokenPipeError:  # `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return exit_codes.OK
+
+
+def option_names(name: str) -> list[str]:
+    """The long options of one of the commands, for completion."""
+    found = [*_COMMANDS[name][1], *_EVERYWHERE, *_WHERE]
+    return [option for names, _ in found for option in names if option.startswith("--")]
+
+
 # --- the commands ---
 
 
+@_command(
+    "search",
+    _option("query", nargs="+", metavar="QUERY", help="a question, or words"),
+    _option("--strategy", choices=("hybrid", "vector", "keyword", "graph"), help="hybrid"),
+    *_FILTERS,
+)
 def search(asked: argparse.Namespace) -> int:
-    """Find memories by meaning and words."""
+    """Find memories by meaning and words, best first."""
     arguments = {"query": " ".join(asked.query), "limit": asked.number, "detail": True, "strategy": asked.strategy}
     filters = {**_filters(asked), "time_range": _without_none({"after": asked.since, "before": asked.until}) or None}
     return _show_found(asked, "recall_memories", arguments | filters, "relevance_score")
 
 
+@_command("list", *_FILTERS, _option("--important", action="store_true", help="the most important first"))
 def list_(asked: argparse.Namespace) -> int:
-    """List memories, newest or most important first."""
+    """List memories, newest first."""
     order = "important" if asked.important else "latest"
     arguments = {"order": order, "limit": asked.number, "after": asked.since, "before": asked.until}
     return _show_found(asked, "list_memories", arguments | _filters(asked), "importance" if asked.important else None)
@@ -203,7 +271,7 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
     """Ask each place, and show what was found together."""
     memories: list[Answer] = []
     warnings: dict[str, str] = {}
-    for place in places_of(asked) or [Place(str(Path.cwd()))]:
+    for place in places_of(asked):
         with connected(place, asked) as client:
             answer = client.call(tool, **arguments)
         warnings |= {each["message"]: each["code"] for each in answer.get("warnings", ())}
@@ -233,46 +301,55 @@ def _show_found(asked: argparse.Namespace, tool: str, arguments: Answer, sort: s
                 )
             )
         return exit_codes.OK
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("id", "when", "scope", "kind"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("memory", ratio=1)
+    shown = table("id", "when", "scope", "kind", no_wrap=True)
+    shown.add_column("memory", ratio=1)
     for each in memories:
         marks = "[red]forgotten[/red] " if each.get("forgotten") else ""
         marks += "".join(f"[cyan]#{escape(tag)}[/cyan] " for tag in each.get("tags", ()))
         scope = f"{each['scope']} {each['project']}" if "project" in each else each["scope"]
         text = each.get("summary") or each["content"]
-        table.add_row(each["id"][SHORT:], _day(each), scope, _kind(each), marks + escape(text))
-    _paged(out, table)
+        shown.add_row(each["id"][SHORT:], _day(each), scope, _kind(each), marks + escape(text))
+    _paged(out, shown)
     return exit_codes.OK
 
 
+@_command("show", _ID, _option("--version", type=int, metavar="N", help="as it was then"))
 def show(asked: argparse.Namespace) -> int:
-    """Show one memory whole."""
+    """Show a memory whole."""
     answer = in_one_of(asked, "get_memory", memory_id=asked.id, version=asked.version)
-    if not asked.history_only:
-        return _print_answer(asked, answer, _as_grid(answer))
-    history = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("version", "when", "change", "by", "what"):
-        table.add_column(heading, overflow="fold")
+    return _print_answer(asked, answer, _as_grid(answer))
+
+
+@_command("history", _ID)
+def history(asked: argparse.Namespace) -> int:
+    """Show what was done to a memory, and when."""
+    answer = in_one_of(asked, "get_memory", memory_id=asked.id)
+    said = {"memory_id": answer["id"], "history": answer["history"], "omitted": answer.get("history_omitted", 0)}
+    shown = table("version", "when", "change", "by", "what", overflow="fold")
     for each in answer["history"]:
         more = {name: value for name, value in each.items() if name not in ("version", "at", "change", "session_id")}
-        said = ", ".join(f"{name}: {_plain(value)}" for name, value in more.items())
-        cells = (str(each["version"]), _minute(each["at"]), each["change"], each["session_id"], said)
-        table.add_row(*map(escape, cells))
-    return _print_answer(asked, history, table)
+        what = ", ".join(f"{name}: {_plain(value)}" for name, value in more.items())
+        cells = (str(each["version"]), each["at"][:16].replace("T", " "), each["change"], each["session_id"], what)
+        shown.add_row(*map(escape, cells))
+    return _print_answer(asked, said, shown)
 
 
+@_command(
+    "add",
+    _option("text", nargs="*", metavar="TEXT", help="- reads the input; without it, the editor is opened"),
+    _option("--tag", action="append", metavar="TAG", help="may be given several times"),
+    _option("--supersedes", type=_memory_id, metavar="ID", help="the memory that this one replaces"),
+    *_WRITTEN,
+)
 def add(asked: argparse.Namespace) -> int:
-    """Remember something."""
+    """Remember something, for this project or (with --user) everywhere."""
     content = " ".join(asked.text)
     if content == "-" or (not content and not sys.stdin.isatty()):
         content = sys.stdin.read().strip()
     content = content or edited("").strip()
     if not content:
         raise InvalidInput("there is nothing to remember: the text is empty")
-    place, *_ = places_of(asked) or [Place(str(Path.cwd()))]
+    place, *_ = places_of(asked)
     with connected(place, asked) as client:
         answer = client.call(
             "store_memory",
@@ -289,8 +366,9 @@ def add(asked: argparse.Namespace) -> int:
     return _print_answer(asked, answer, f"{known}: {escape(answer['memory_id'])}")
 
 
+@_command("edit", _ID, _option("--content", metavar="TEXT", help="another text"), *_WRITTEN)
 def edit(asked: argparse.Namespace) -> int:
-    """Change a memory: what the options say, or its text in the editor."""
+    """Change a memory; without an option, its text in $EDITOR. Earlier versions are kept."""
     changes: Answer = {"kind": asked.kind, "importance": asked.importance, "summary": asked.summary}
     changes |= {"content": asked.content, "allow_secrets": asked.allow_secrets or None}
     if not any(value is not None for name, value in changes.items() if name != "allow_secrets"):
@@ -326,8 +404,9 @@ def edited(text: str) -> str:
         return file.read_text(encoding="utf-8")
 
 
+@_command("forget", _ID, _REASON, _option("--copies", action="store_true", help="the same text in other scopes, too"))
 def forget(asked: argparse.Namespace) -> int:
-    """Hide a memory from search; it can be restored."""
+    """Hide a memory from search. It can be restored."""
     answer = in_one_of(asked, "forget_memory", memory_id=asked.id, reason=asked.reason, copies=asked.copies or None)
     said = f"Forgotten: 'remembrancer restore {asked.id[SHORT:]}' brings it back, 'remembrancer erase' deletes for good"
     if answer.get("copies"):
@@ -348,46 +427,64 @@ def restore(argv: list[str]) -> int:
     return run("restore", argv)
 
 
+@_command("restore", _ID, _option("--version", type=int, metavar="N", help="the version to return to"), _REASON)
 def restore_memory(asked: argparse.Namespace) -> int:
-    """Undo a forgetting, or return to an earlier version."""
+    """Undo a forgetting, or return to an earlier version of a memory. (With a file: put back a backup.)"""
     answer = in_one_of(asked, "restore_memory", memory_id=asked.id, version=asked.version, reason=asked.reason)
     return _print_answer(asked, answer, f"Restored, as version {answer.get('version', '?')}")
 
 
+@_command(
+    "tag",
+    _ID,
+    _option("tags", nargs="*", metavar="TAG", help="tags to add"),
+    _option("--remove", action="append", metavar="TAG", help="a tag to take away"),
+)
 def tag(asked: argparse.Namespace) -> int:
     """Give a memory tags, and take tags away."""
     answer = in_one_of(asked, "tag_memory", memory_id=asked.id, add=asked.tags or None, remove=asked.remove or None)
     return _print_answer(asked, answer, f"Tags: {escape(', '.join(answer.get('tags', ())) or 'none')}")
 
 
+@_command("promote", _ID, _option("--to", choices=("project", "user"), default="user", help="user"), _REASON)
 def promote(asked: argparse.Namespace) -> int:
-    """Give a memory to the project, or to the user."""
+    """Give a session's memory to its project, or a project's to the user."""
     answer = in_one_of(asked, "promote_memory", memory_id=asked.id, target_scope=asked.to, reason=asked.reason)
     return _print_answer(asked, answer, f"It is the {asked.to}'s from now on")
 
 
+@_command(
+    "graph",
+    _option("entity", nargs="*", metavar="ENTITY", help="its name"),
+    _option("--relation", metavar="TYPE", help="only such relations: uses, depends_on …"),
+    _option("--depth", type=int, choices=(1, 2, 3), help="how many steps (1)"),
+    _NUMBER,
+)
 def graph(asked: argparse.Namespace) -> int:
-    """How an entity is related with others."""
+    """How an entity is related with others; without one, the graph at a glance."""
     arguments = {"entity": " ".join(asked.entity) or None, "depth": asked.depth, "relationship_type": asked.relation}
-    place, *_ = places_of(asked) or [Place(str(Path.cwd()))]
+    place, *_ = places_of(asked)
     with connected(place, asked) as client:
         answer = client.call("search_knowledge_graph", limit=asked.number, **arguments)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in ("entity", "type", "memories", "is related with"):
-        table.add_column(heading, overflow="fold")
+    shown = table("entity", "type", "memories", "is related with", overflow="fold")
     for each in answer["entities"]:
         edges = [f"{edge['type']} {edge['target']}{_validity(edge)}" for edge in each["relationships"]]
-        table.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), "; ".join(edges))))
+        shown.add_row(*map(escape, (each["name"], each["type"], str(each["memory_count"]), "; ".join(edges))))
     if not answer["entities"]:
         near = ", ".join(answer.get("suggestions", ()))
         hint = f": did you mean {escape(near)}?" if near else ""
         said = "Nothing is known of it" if asked.entity else "No entities are known yet"
         return _print_answer(asked, answer, said + hint)
-    return _print_answer(asked, answer, table)
+    return _print_answer(asked, answer, shown)
 
 
+@_command(
+    "erase",
+    _option("id", nargs="+", metavar="ID", type=_memory_id, help="as a list shows it"),
+    _option("--yes", action="store_true", help="do not ask"),
+)
 def erase(asked: argparse.Namespace) -> int:
-    """Delete memories for good."""
+    """Delete memories for good: content, history, vectors, full text and queued copies. Asks first."""
     erased: list[Answer] = []
     for memory_id in asked.id:
         if not asked.yes:
@@ -430,30 +527,30 @@ def _warn(warnings: Mapping[str, str]) -> None:
         print(f"{code}: {message}", file=sys.stderr)
 
 
-def _paged(out: Terminal, table: Table) -> None:
+def _paged(out: Terminal, shown: Table) -> None:
     """Through a pager where it is longer than the screen."""
     if not out.is_terminal:
         out.width = 200
         with out.capture() as captured:
-            out.print(table)
+            out.print(shown)
         print("\n".join(line.rstrip() for line in captured.get().splitlines()))
         return
-    if not sys.stdin.isatty() or len(out.render_lines(table, pad=False)) < out.height:
-        out.print(table)
+    if not sys.stdin.isatty() or len(out.render_lines(shown, pad=False)) < out.height:
+        out.print(shown)
         return
     os.environ.setdefault("LESS", "-FRX")
     with out.pager(styles=True):
-        out.print(table)
+        out.print(shown)
 
 
 def _as_grid(answer: Answer) -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
     for name, value in answer.items():
         if value not in (None, [], {}, "") and name not in ("history", "warnings", "warning", "degraded"):
-            table.add_row(name.replace("_", " "), escape(_plain(value)))
-    return table
+            grid.add_row(name.replace("_", " "), escape(_plain(value)))
+    return grid
 
 
 def _plain(value: Any) -> str:
@@ -482,196 +579,9 @@ def _validity(edge: Answer) -> str:
     return f" ({' '.join(times)})" if times else ""
 
 
-def _minute(at: str) -> str:
-    return at[:16].replace("T", " ")
-
-
 def _kind(memory: Answer) -> str:
     return str(memory.get("kind") or memory.get("type") or "")
 
 
-# --- the command line ---
-
-
-def since(text: str) -> str:
-    """A day (2026-02-20), a time, or how long ago (`3d`, `12h`, `2w`), as the tools take it."""
-    units = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
-    if text[:-1].isdigit() and text[-1:] in units:
-        return iso(time.time() - int(text[:-1]) * units[text[-1]])
-    return text
-
-
-def _memory_id(text: str) -> str:
-    try:
-        return parse_memory_id(text)
-    except InvalidInput as error:
-        raise argparse.ArgumentTypeError(error.message) from error
-
-
-Options = list[tuple[tuple[str, ...], dict[str, Any]]]
-_ID: Final[Options] = [(("id",), {"metavar": "ID", "type": _memory_id, "help": "as a list shows it"})]
-_REASON: Final[Options] = [(("--reason",), {"metavar": "TEXT", "help": "goes into the history"})]
-_NUMBER: Final[Options] = [
-    (("-n", "--number"), {"type": int, "default": 20, "metavar": "N", "help": "at most so many"})
-]
-_KIND: Final[Options] = [(("--kind",), {"choices": KINDS, "metavar": "KIND", "help": ", ".join(KINDS)})]
-_WRITTEN: Final[Options] = [
-    *_KIND,
-    (("--importance",), {"type": float, "metavar": "0-1", "help": "how much it matters"}),
-    (("--summary",), {"metavar": "TEXT", "help": "a line that stands for a long text"}),
-    (("--allow-secrets",), {"action": "store_true", "help": "also what looks like a credential"}),
-]
-_FILTERS: Final[Options] = [
-    *_NUMBER,
-    (("--kind",), {"action": "append", "choices": KINDS, "metavar": "KIND", "help": ", ".join(KINDS)}),
-    (("--type",), {"action": "append", "choices": MEMORY_TYPES, "metavar": "TYPE", "help": ", ".join(MEMORY_TYPES)}),
-    (("--tag",), {"action": "append", "metavar": "TAG", "help": "any of these"}),
-    (("--scope",), {"action": "append", "choices": SCOPES, "metavar": "SCOPE", "help": ", ".join(SCOPES)}),
-    (("--since",), {"type": since, "metavar": "WHEN", "help": "2026-02-20, or 3d, 12h, 2w ago"}),
-    (("--until",), {"type": since, "metavar": "WHEN", "help": "the same"}),
-    (("--forgotten",), {"action": "store_true", "help": "forgotten ones, too"}),
-]
-_HISTORY: Final[dict[str, Any]] = {"history_only": True, "version": None}
-SHELL: Final[dict[str, tuple[Callable[[argparse.Namespace], int], str, Options, dict[str, Any]]]] = {
-    "search": (
-        search,
-        "Find memories by meaning and words, best first.",
-        [
-            (("query",), {"nargs": "+", "metavar": "QUERY", "help": "a question, or words"}),
-            (("--strategy",), {"choices": ("hybrid", "vector", "keyword", "graph"), "help": "hybrid"}),
-            *_FILTERS,
-        ],
-        {},
-    ),
-    "list": (
-        list_,
-        "List memories, newest first.",
-        [*_FILTERS, (("--important",), {"action": "store_true", "help": "the most important first"})],
-        {},
-    ),
-    "show": (
-        show,
-        "Show a memory whole.",
-        [*_ID, (("--version",), {"type": int, "metavar": "N", "help": "as it was then"})],
-        {"history_only": False},
-    ),
-    "history": (show, "Show what was done to a memory, and when.", _ID, _HISTORY),
-    "add": (
-        add,
-        "Remember something, for this project or (with --user) everywhere.",
-        [
-            (
-                ("text",),
-                {"nargs": "*", "metavar": "TEXT", "help": "- reads the input; without it, the editor is opened"},
-            ),
-            (("--tag",), {"action": "append", "metavar": "TAG", "help": "may be given several times"}),
-            (("--supersedes",), {"type": _memory_id, "metavar": "ID", "help": "the memory that this one replaces"}),
-            *_WRITTEN,
-        ],
-        {},
-    ),
-    "edit": (
-        edit,
-        "Change a memory; without an option, its text in $EDITOR. Earlier versions are kept.",
-        [*_ID, (("--content",), {"metavar": "TEXT", "help": "another text"}), *_WRITTEN],
-        {},
-    ),
-    "forget": (
-        forget,
-        "Hide a memory from search. It can be restored.",
-        [*_ID, *_REASON, (("--copies",), {"action": "store_true", "help": "the same text in other scopes, too"})],
-        {},
-    ),
-    "restore": (
-        restore_memory,
-        "Undo a forgetting, or return to an earlier version of a memory. (With a file: put back a backup.)",
-        [*_ID, (("--version",), {"type": int, "metavar": "N", "help": "the version to return to"}), *_REASON],
-        {},
-    ),
-    "tag": (
-        tag,
-        "Give a memory tags, and take tags away.",
-        [
-            *_ID,
-            (("tags",), {"nargs": "*", "metavar": "TAG", "help": "tags to add"}),
-            (("--remove",), {"action": "append", "metavar": "TAG", "help": "a tag to take away"}),
-        ],
-        {},
-    ),
-    "promote": (
-        promote,
-        "Give a session's memory to its project, or a project's to the user.",
-        [*_ID, (("--to",), {"choices": ("project", "user"), "default": "user", "help": "user"}), *_REASON],
-        {},
-    ),
-    "graph": (
-        graph,
-        "How an entity is related with others; without one, the graph at a glance.",
-        [
-            (("entity",), {"nargs": "*", "metavar": "ENTITY", "help": "its name"}),
-            (("--relation",), {"metavar": "TYPE", "help": "only such relations: uses, depends_on …"}),
-            (("--depth",), {"type": int, "choices": (1, 2, 3), "help": "how many steps (1)"}),
-            *_NUMBER,
-        ],
-        {},
-    ),
-    "erase": (
-        erase,
-        "Delete memories for good: content, history, vectors, full text and queued copies. Asks first.",
-        [
-            (("id",), {"nargs": "+", "metavar": "ID", "type": _memory_id, "help": "as a list shows it"}),
-            (("--yes",), {"action": "store_true", "help": "do not ask"}),
-        ],
-        {},
-    ),
-}
-"""By name: what carries it out, its description, its arguments and options, and what is fixed."""
-_EVERYWHERE: Final[Options] = [
-    (("--json",), {"action": "store_true", "help": "for a program: one JSON object"}),
-    (("--session",), {"metavar": "ID", "help": "see what this session keeps to itself, too"}),
-]
-_WHERE: Final[Options] = [
-    (("--project",), {"metavar": "DIR", "help": "of this project (or its id; default: of the working directory)"}),
-    (("--user",), {"action": "store_true", "help": "the user's own memories alone"}),
-    (("--all-projects",), {"action": "store_true", "help": "of every project, and the user's"}),
-]
-
-
-def parser_of(name: str) -> argparse.ArgumentParser:
-    """The parser of one of the commands."""
-    _, description, options, fixed = SHELL[name]
-    parser = argparse.ArgumentParser(
-        prog=f"remembrancer {name}",
-        description=description,
-        epilog="exit status: 0 done, 1 not found or not confirmed, 2 wrong command line, 8 refused, 9 no answer",
-    )
-    for names, settings in [*options, *_EVERYWHERE]:
-        parser.add_argument(*names, **settings)
-    where = parser.add_mutually_exclusive_group()
-    for names, settings in _WHERE:
-        where.add_argument(*names, **settings)
-    parser.set_defaults(**fixed)
-    return parser
-
-
-def run(name: str, argv: list[str]) -> int:
-    """Carry out one of the commands; returns the exit status."""
-    asked = parser_of(name).parse_args(argv)
-    try:
-        return SHELL[name][0](asked)
-    except NotFound as error:
-        print(f"remembrancer {name}: {error.message}", file=sys.stderr)
-        return exit_codes.FAILED
-    except BrokenPipeError:  # `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return exit_codes.OK
-
-
-def option_names(name: str) -> list[str]:
-    """The long options of one of the commands, for completion."""
-    found = [*SHELL[name][2], *_EVERYWHERE, *_WHERE]
-    return [option for names, _ in found for option in names if option.startswith("--")]
-
-
-commands: Final[dict[str, Callable[[list[str]], int]]] = {name: partial(run, name) for name in SHELL}
+commands: Final[dict[str, Callable[[list[str]], int]]] = {name: partial(run, name) for name in _COMMANDS}
 """Each as the entry point calls it."""

@@ -32,7 +32,6 @@ from remembrancer.protocol.tracing import TraceReport
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 ADVICE: Final = {
     "starting": "it starts; ask again in a moment",
@@ -212,14 +211,14 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
     """Print the processes, what they have done, and what to do about that which is wrong."""
     from rich.markup import escape
 
-    from remembrancer.commands.terminal import Terminal
+    from remembrancer.commands.terminal import Terminal, table
 
     out = console or Terminal()
     out.print(f"[bold]Remembrancer[/bold], home {escape(status.home)}")
-    table = _table("process", "state", ">pid", ">restarts", ">up", ">memory")
+    listed = table("process", "state", ">pid", ">restarts", ">up", ">memory")
     for process in status.processes:
         colour = COLOURS.get(process.state, "yellow")
-        table.add_row(
+        listed.add_row(
             escape(process.name or process.role),
             f"[{colour}]{process.state}[/{colour}]",
             str(process.pid or "-"),
@@ -227,7 +226,7 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
             duration(process.uptime_s) if process.pid else "-",
             f"{process.rss_bytes / MIB:.0f} MiB" if process.pid else "-",
         )
-    out.print(table)
+    out.print(listed)
     for line in _work(status):
         out.print(escape(line))
     if not problems:
@@ -235,16 +234,6 @@ def print_status(status: RuntimeStatus, problems: tuple[Problem, ...], console: 
     for problem in problems:
         out.print(f"[yellow]![/yellow] {escape(problem.what)}")
         out.print(f"  [dim]{escape(problem.advice)}[/dim]")
-
-
-def _table(*headings: str) -> Table:
-    """An empty table. Columns whose heading begins with > are aligned to the right."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading in headings:
-        table.add_column(heading.removeprefix(">"), justify="right" if heading.startswith(">") else "left")
-    return table
 
 
 def _work(status: RuntimeStatus) -> list[str]:
@@ -421,17 +410,17 @@ def print_call(call: CallTrace, console: Console | None = None) -> None:
     """Print a call's way, a hop a line."""
     from rich.markup import escape
 
-    from remembrancer.commands.terminal import Terminal
+    from remembrancer.commands.terminal import Terminal, table
 
     out = console or Terminal()
     state = "" if call.is_over else ", still under way"
     out.print(f"[bold]{escape(call.tool)}[/bold] {call.trace}, {call.when}: {call.total_ms:.2f} ms{state}")
-    table = _table("hop", ">at ms", ">took ms", ">share")
+    listed = table("hop", ">at ms", ">took ms", ">share")
     for hop in call.hops:
         share = "" if hop.beside else f"{hop.share:.0%}"
         style = "dim" if hop.beside else ""
-        table.add_row(escape(str(hop)), f"{hop.at_ms:.2f}", f"{hop.took_ms:.2f}", share, style=style)
-    out.print(table)
+        listed.add_row(escape(str(hop)), f"{hop.at_ms:.2f}", f"{hop.took_ms:.2f}", share, style=style)
+    out.print(listed)
     if call.under_way_ms is not None:
         before = f"up to {call.under_way_ms:.1f} ms (a bridge counts whole milliseconds)"
         out.print(f"[dim]Before that, from the bridge to the gateway: {before}.[/dim]")
@@ -441,11 +430,11 @@ def print_calls(calls: Sequence[CallTrace], console: Console | None = None) -> N
     """Print the calls that are kept, newest first, a call a line."""
     from rich.markup import escape
 
-    from remembrancer.commands.terminal import Terminal
+    from remembrancer.commands.terminal import Terminal, table
 
-    table = _table("trace", "tool", "when", ">ms", "longest hop", ">ms")
+    listed = table("trace", "tool", "when", ">ms", "longest hop", ">ms")
     for call in reversed(calls):
         longest = max((hop for hop in call.hops if not hop.beside), key=lambda hop: hop.took_ms, default=None)
         name, took = ("", "") if longest is None else (str(longest), f"{longest.took_ms:.2f}")
-        table.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}", escape(name), took)
-    (console or Terminal()).print(table)
+        listed.add_row(call.trace, escape(call.tool), call.when, f"{call.total_ms:.2f}", escape(name), took)
+    (console or Terminal()).print(listed)

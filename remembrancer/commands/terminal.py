@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
 
 from remembrancer.memory.text import printable
 
@@ -44,6 +45,15 @@ class Terminal(Console):
         """The segments of what is printed, each with a text that steers nothing."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else printable(text), style, control)
+
+
+def table(*headings: str, **column: Any) -> Table:
+    """An empty table without lines. A column whose heading begins with > is aligned to the right."""
+    made = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in headings:
+        justify: Literal["left", "right"] = "right" if heading.startswith(">") else "left"
+        made.add_column(heading.removeprefix(">"), justify=justify, **column)
+    return made
 
 
 def clean_output() -> None:

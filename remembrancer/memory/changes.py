@@ -55,32 +55,27 @@ def is_version_visible(
     return is_visible(version.scope, version.session_id, session_id)
 
 
+COMPARED: Final = (
+    *("content", "importance", "tags", "metadata", "related_entities", "source", "type", "kind", "summary"),
+    *("structured", "confidence", "domain", "valid_from", "valid_until", "invalid_reason", "pinned", "scope", "status"),
+)
+"""The fields in which versions differ, in the order of an answer."""
+
+
 def differences(before: Snapshot, after: Snapshot) -> tuple[str, ...]:
-    """The fields in which two versions differ, in the order of an answer. `status` is also forgotten or not."""
-    return tuple(
-        name
-        for name, differs in (
-            ("content", before.content != after.content),
-            ("importance", before.importance != after.importance),
-            ("tags", before.tags != after.tags),
-            ("metadata", _canonical.encode(before.metadata) != _canonical.encode(after.metadata)),
-            ("related_entities", before.related_entities != after.related_entities),
-            ("source", before.source != after.source),
-            ("type", before.type != after.type),
-            ("kind", kind_of(before) != kind_of(after)),
-            ("summary", before.summary != after.summary),
-            ("structured", _canonical.encode(before.structured) != _canonical.encode(after.structured)),
-            ("confidence", before.confidence != after.confidence),
-            ("domain", before.domain != after.domain),
-            ("valid_from", before.valid_from != after.valid_from),
-            ("valid_until", before.valid_until != after.valid_until),
-            ("invalid_reason", before.invalid_reason != after.invalid_reason),
-            ("pinned", before.pinned != after.pinned),
-            ("scope", before.scope != after.scope),
-            ("status", before.forgotten != after.forgotten or before.status != after.status),
-        )
-        if differs
-    )
+    """The fields in which two versions differ. `status` is also forgotten or not."""
+
+    def said(version: Snapshot, name: str) -> Any:
+        match name:
+            case "kind":
+                return kind_of(version)
+            case "status":
+                return version.status, version.forgotten
+            case "metadata" | "structured":
+                return _canonical.encode(getattr(version, name))
+        return getattr(version, name)
+
+    return tuple(name for name in COMPARED if said(before, name) != said(after, name))
 
 
 def updated(before: Snapshot, change: UpdateMemory) -> Snapshot:
@@ -179,23 +174,12 @@ def invalidated(before: Snapshot, reason: str | None, at: float) -> Snapshot:
 def reverted(before: Snapshot, old: Snapshot) -> Snapshot:
     """What `old` was, in the scope that the memory has now, and not forgotten."""
     return msgspec.structs.replace(
-        before,
-        content=old.content,
-        importance=old.importance,
-        tags=old.tags,
-        metadata=old.metadata,
-        source=old.source,
+        old,
+        scope=before.scope,
+        session_id=before.session_id,
+        occurred_at=before.occurred_at,
         related_entities=tuple(dict.fromkeys(old.related_entities)),
-        type=old.type,
         kind=kind_of(old),
-        summary=old.summary,
-        structured=old.structured,
-        confidence=old.confidence,
-        domain=old.domain,
-        valid_from=old.valid_from,
-        valid_until=old.valid_until,
-        invalid_reason=old.invalid_reason,
-        pinned=old.pinned,
         status=old.status if old.scope == before.scope else "active",
         forgotten=False,
         forgotten_reason=None,

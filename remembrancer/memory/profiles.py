@@ -21,13 +21,7 @@ class ScopeWeights:
 
     def of(self, scope: Scope) -> float:
         """The weight of one scope."""
-        match scope:
-            case "session":
-                return self.session
-            case "project":
-                return self.project
-            case "user":
-                return self.user
+        return {"session": self.session, "project": self.project, "user": self.user}[scope]
 
 
 PROFILES: Final[Mapping[ProfileName, ScopeWeights]] = {
@@ -39,70 +33,31 @@ PROFILES: Final[Mapping[ProfileName, ScopeWeights]] = {
     "architecture": ScopeWeights(0.15, 0.65, 0.20),
 }
 
-# Words and phrases, as regular expressions between the bounds of words; case makes no difference.
-PREFERENCE_WORDS: Final = (
-    r"prefer\w*",
-    r"favou?rites?",
-    r"(?:i|we|he|she|they|user) (?:really |usually |always |never |don't |dis)*(?:like|love|hate)",
-    r"(?:dis)?likes",
-    r"(?:always|usually|normally|never) (?:use|write)",
-    r"(?:my|our|your|her|his|their|user's|users?) (?:\w+ )?(?:habits?|style|taste|way of)",
-    r"(?:code|coding|commit|formatting|naming|programming|review|test|testing|writing) style",
-)
-DEBUGGING_WORDS: Final = (
-    r"\w*errors?",
-    r"\w*exceptions?",
-    r"(?:stack ?|back)traces?",
-    r"traceback\w*",
-    r"fail(?:s|ed|ing|ure|ures)?",
-    r"crash(?:es|ed|ing)?",
-    r"bugs?",
-    r"buggy",
-    r"debug\w*",
-    r"broken",
-    r"fix(?:es|ed|ing)?",
-    r"segfaults?",
-    r"deadlocks?",
-    r"(?:not|doesn't|didn't|isn't|won't|never) work(?:s|ing)?",
-    r"(?:goes|went|going|is|what's) wrong",
-)
-ARCHITECTURE_WORDS: Final = (
-    r"architect\w*",
-    r"design(?:s|ed)?",
-    r"structur\w*",
-    r"modul(?:e|es|ar|arity)",
-    r"components?",
-    r"layers?",
-    r"layering",
-    r"subsystems?",
-    r"microservices?",
-    r"data ?flows?",
-    r"dependenc(?:y|ies)",
-    r"depends on",
-)
-CODEBASE_WORDS: Final = (
-    r"code ?bases?",
-    r"code",
-    r"files?",
-    r"director(?:y|ies)",
-    r"functions?",
-    r"methods?",
-    r"class(?:es)?",
-    r"variables?",
-    r"constants?",
-    r"endpoints?",
-    r"repo(?:s|sitory|sitories)?",
-)
+
+def _any(words: str) -> re.Pattern[str]:
+    """Any of these words and phrases, whatever their case."""
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
 
 
-def _any(words: tuple[str, ...]) -> re.Pattern[str]:
-    return re.compile(rf"(?<!\w)(?:{'|'.join(words)})(?!\w)", re.IGNORECASE)
-
-
-_PREFERENCES: Final = _any(PREFERENCE_WORDS)
-_DEBUGGING: Final = _any(DEBUGGING_WORDS)
-_ARCHITECTURE: Final = _any(ARCHITECTURE_WORDS)
-_CODEBASE: Final = _any(CODEBASE_WORDS)
+_PREFERENCES: Final = _any(
+    r"prefer\w*|favou?rites?|(?:dis)?likes|(?:always|usually|normally|never) (?:use|write)"
+    r"|(?:i|we|he|she|they|user) (?:really |usually |always |never |don't |dis)*(?:like|love|hate)"
+    r"|(?:my|our|your|her|his|their|user's|users?) (?:\w+ )?(?:habits?|style|taste|way of)"
+    r"|(?:code|coding|commit|formatting|naming|programming|review|test|testing|writing) style"
+)
+_DEBUGGING: Final = _any(
+    r"\w*errors?|\w*exceptions?|(?:stack ?|back)traces?|traceback\w*|fail(?:s|ed|ing|ure|ures)?|crash(?:es|ed|ing)?"
+    r"|bugs?|buggy|debug\w*|broken|fix(?:es|ed|ing)?|segfaults?|deadlocks?"
+    r"|(?:not|doesn't|didn't|isn't|won't|never) work(?:s|ing)?|(?:goes|went|going|is|what's) wrong"
+)
+_ARCHITECTURE: Final = _any(
+    r"architect\w*|design(?:s|ed)?|structur\w*|modul(?:e|es|ar|arity)|components?|layers?|layering|subsystems?"
+    r"|microservices?|data ?flows?|dependenc(?:y|ies)|depends on"
+)
+_CODEBASE: Final = _any(
+    r"code ?bases?|code|files?|director(?:y|ies)|functions?|methods?|class(?:es)?|variables?|constants?|endpoints?"
+    r"|repo(?:s|sitory|sitories)?"
+)
 _IDENTIFIER: Final = re.compile(
     r"(?<!\w)(?:_*[A-Za-z][A-Za-z0-9]*_\w+|[a-z]{2}[a-z0-9]*[A-Z]\w*|\w+\(\))"  # snake_case, camelCase, call()
 )

@@ -10,7 +10,8 @@ nor does what happened once. The sentences are English; of others little is reco
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
@@ -125,6 +126,8 @@ class _Said:
     """Of them those that say what it is about, where something is given up."""
     given_up: tuple[frozenset[str], ...]
     denied: bool
+    same: frozenset[frozenset[str]]
+    """What `_replaces` wants to be the same in another one, unless something is given up: the keys, or a topic."""
 
 
 Listed = TypeVar("Listed", bound=ListedMemory)
@@ -141,12 +144,15 @@ def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
     marked: dict[str, Listed] = {}
     behind: dict[str, tuple[str, ...]] = {}
     newest_first = sorted(memories, key=lambda each: -each.happened_at)
+    saying, giving_up = _by_what_is_said(newest_first)
     for memory in memories:
+        said = _read(memory.content) if memory.type != "episodic" else ()
+        may_replace = giving_up.union(*(saying[each] for one in said for each in one.same)) if said else ()
         newer = [
             other.id
             for other in newest_first
-            if other.happened_at > memory.happened_at
-            and memory.type != "episodic"
+            if other.id in may_replace
+            and other.happened_at > memory.happened_at
             and (other.scope == "user") == (memory.scope == "user")
             and other.id not in memory.superseded_by + memory.possibly_superseded_by
             and replaces(other.content, memory.content)
@@ -171,10 +177,21 @@ def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
     return list(ordered.values())
 
 
+def _by_what_is_said(memories: Sequence[ListedMemory]) -> tuple[Mapping[frozenset[str], set[str]], set[str]]:
+    """The ids of the memories by what `_replaces` wants to be the same, and of those that say what is given up."""
+    saying: defaultdict[frozenset[str], set[str]] = defaultdict(set)
+    giving_up: set[str] = set()
+    for memory in memories:
+        for said in _read(memory.content):
+            for each in said.same:
+                saying[each].add(memory.id)
+            if said.given_up:
+                giving_up.add(memory.id)
+    return saying, giving_up
+
+
 def replaces(later: str, earlier: str) -> bool:
     """Whether the later of two texts says another value of what the earlier one says."""
-    if max(len(later), len(earlier)) > LONGEST:
-        return False
     news, olds = _read(later), _read(earlier)
     return any(_replaces(new, old) for new in news for old in olds)
 
@@ -202,8 +219,10 @@ def _other_value(new: Slot, old: Slot) -> bool:
     return (new.kind == "number") == (old.kind == "number") or new.case == "as"
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=4096)
 def _read(text: str) -> tuple[_Said, ...]:
+    if len(text) > LONGEST:
+        return ()
     return tuple(_said(each) for each in _SENTENCE.split(text.strip()) if each and not each.endswith("?"))
 
 
@@ -227,7 +246,9 @@ def _said(sentence: str) -> _Said:
             about = _keys(swapped.groupdict().get("slot") or "")
     elif not _BESIDE.search(_REDONE.sub("", text)):
         slots += _stated(_REDONE.sub(r"is \1", text))
-    return _Said(tuple(slots), _keys(text), about, tuple(each for each in given_up if each), denied)
+    keys = _keys(text)
+    same = frozenset((keys, *(slot.topic for slot in slots)))
+    return _Said(tuple(slots), keys, about, tuple(each for each in given_up if each), denied, same)
 
 
 def _changed(found: re.Match[str]) -> Iterator[Slot]:
@@ -344,15 +365,19 @@ def _is_number(token: str) -> bool:
 
 def _keys(text: str) -> frozenset[str]:
     """The stems of the words that say what is spoken of, or what of it."""
-    found = set()
-    for token in _TOKEN.findall(text):
-        word = token.casefold().removesuffix("'s")
-        if word in ARTICLES or word in FILLERS or word in DENIALS or word in "=:," or word.endswith("n't"):
-            continue
-        if word in FUNCTION_WORDS and word not in ("i", "my", "he", "she"):
-            continue
-        key = NUMBERS.get(word, stem(word))
-        key = _ROLES.get(key, _ROLES.get(word, key))
-        if key not in _GENERAL and word not in _ENDS_A_VALUE:
-            found.add("i" if key == "my" else key)
-    return frozenset(found)
+    return frozenset(filter(None, map(_key, _TOKEN.findall(text))))
+
+
+@lru_cache(maxsize=16384)
+def _key(token: str) -> str:
+    """The stem of a word; empty where it says nothing."""
+    word = token.casefold().removesuffix("'s")
+    if word in ARTICLES or word in FILLERS or word in DENIALS or word in "=:," or word.endswith("n't"):
+        return ""
+    if word in FUNCTION_WORDS and word not in ("i", "my", "he", "she"):
+        return ""
+    key = NUMBERS.get(word, stem(word))
+    key = _ROLES.get(key, _ROLES.get(word, key))
+    if key in _GENERAL or word in _ENDS_A_VALUE:
+        return ""
+    return "i" if key == "my" else key

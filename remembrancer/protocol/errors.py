@@ -195,8 +195,9 @@ class InternalError(RemembrancerError):
 
 def size_in_words(size_bytes: int) -> str:
     """A size for a person: not 0.0 MiB for what is a small file."""
-    if size_bytes >= 2**20:
-        return f"{size_bytes / 2**20:.1f} MiB"
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB")):
+        if size_bytes >= unit:
+            return f"{size_bytes / unit:.1f} {name}"
     return f"{size_bytes / 2**10:.1f} KiB"
 
 

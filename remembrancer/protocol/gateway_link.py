@@ -77,11 +77,7 @@ def stamped(line: bytes, stamp_ms: int) -> bytes:
 
 
 def split_stamp(line: bytes) -> tuple[int, bytes]:
-    """The time in milliseconds and the client's line.
-
-    Raises:
-        ValueError: there is no stamp.
-    """
+    """The time in milliseconds and the client's line. Raises `ValueError`: there is no stamp."""
     stamp, space, rest = line.partition(b" ")
     if not space or len(stamp) > MAX_STAMP_BYTES or not stamp.isdigit():
         raise ValueError("a line without its time stamp")

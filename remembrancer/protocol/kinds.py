@@ -53,44 +53,27 @@ SESSION_KINDS: Final[frozenset[Kind]] = frozenset({"scratchpad", "tool_outcome"}
 """What belongs to its session alone."""
 ENTITY_KINDS: Final[tuple[EntityKind, ...]] = get_args(EntityKind)
 
-_TYPES: Final[dict[Kind, MemoryType]] = {
-    "observation": "episodic",
-    "decision": "episodic",
-    "error_fix": "episodic",
-    "scratchpad": "episodic",
-    "tool_outcome": "episodic",
-    "fact": "semantic",
-    "preference": "semantic",
-    "architecture": "semantic",
-    "entity": "semantic",
-    "pattern": "semantic",
-    "convention": "semantic",
-    "procedure": "procedural",
+_OF_TYPES: Final[dict[MemoryType, tuple[Kind, ...]]] = {
+    "episodic": ("observation", "decision", "error_fix", "scratchpad", "tool_outcome"),
+    "semantic": ("fact", "preference", "architecture", "entity", "pattern", "convention"),
+    "procedural": ("procedure",),
 }
-_KINDS: Final[dict[MemoryType, Kind]] = {"episodic": "observation", "semantic": "fact", "procedural": "procedure"}
-_ENTITY_KINDS: Final[dict[str, EntityKind]] = {kind: kind for kind in ENTITY_KINDS}
-_ENTITY_SYNONYMS: Final[dict[str, EntityKind]] = {
-    "source file": "file",
-    "filename": "file",
-    "method": "function",
-    "library": "package",
-    "lib": "package",
-    "crate": "package",
-    "gem": "package",
-    "language": "technology",
-    "programming language": "technology",
-    "framework": "technology",
-    "database": "technology",
-    "human": "person",
-    "developer": "person",
-    "author": "person",
-    "repo": "project",
-    "repository": "project",
-    "codebase": "project",
-    "microservice": "service",
-    "idea": "concept",
+"""The kinds of each type; the first is what can be said at the least of a memory of that type."""
+_TYPES: Final = {kind: memory_type for memory_type, kinds in _OF_TYPES.items() for kind in kinds}
+_ENTITY_SYNONYMS: Final[dict[EntityKind, str]] = {
+    "file": "source file, filename",
+    "function": "method",
+    "package": "library, lib, crate, gem",
+    "technology": "language, programming language, framework, database",
+    "person": "human, developer, author",
+    "project": "repo, repository, codebase",
+    "service": "microservice",
+    "concept": "idea",
 }
 """What others call the same. A word that may mean several of them (component, topic, user) is none."""
+_ENTITY_KINDS: Final[dict[str, EntityKind]] = {kind: kind for kind in ENTITY_KINDS} | {
+    word: kind for kind, words in _ENTITY_SYNONYMS.items() for word in words.split(", ")
+}
 
 
 def type_of_kind(kind: Kind) -> MemoryType:
@@ -100,7 +83,7 @@ def type_of_kind(kind: Kind) -> MemoryType:
 
 def kind_of_type(memory_type: MemoryType) -> Kind:
     """The kind of a memory that was given a type and no kind: the least that can be said of it."""
-    return _KINDS[memory_type]
+    return _OF_TYPES[memory_type][0]
 
 
 def entity_kind(given: str) -> EntityKind:
@@ -109,4 +92,4 @@ def entity_kind(given: str) -> EntityKind:
     Case, blanks around and the separators `_` and `-` make no difference.
     """
     words = " ".join(given.casefold().replace("_", " ").replace("-", " ").split())
-    return _ENTITY_KINDS.get(words) or _ENTITY_SYNONYMS.get(words) or "custom"
+    return _ENTITY_KINDS.get(words, "custom")

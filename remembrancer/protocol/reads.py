@@ -213,15 +213,20 @@ class Listed(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class FollowLinks(msgspec.Struct, frozen=True, tag=True):
+class SessionRequest(msgspec.Struct, frozen=True):
+    """What a session of a project asks."""
+
+    project: ProjectRef
+    session_id: str
+
+
+class FollowLinks(SessionRequest, frozen=True, tag=True):
     """These memories, and those related to them, up to `depth` links away, the nearest first. Answered by `LinksFound`.
 
     No more than `limit`, and after the first no more than have about so many `characters`. Raises `NotFound` if none of
     them is there.
     """
 
-    project: ProjectRef
-    session_id: str
     memory_ids: tuple[str, ...]
     depth: int = 0
     limit: int = 100
@@ -245,11 +250,9 @@ class LinksFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class AwaitEmbedding(msgspec.Struct, frozen=True, tag=True):
+class AwaitEmbedding(SessionRequest, frozen=True, tag=True):
     """Tell me when this memory has its vectors, or when my deadline comes. Answered by `EmbeddingState`."""
 
-    project: ProjectRef
-    session_id: str
     memory_id: str
 
 
@@ -262,11 +265,8 @@ class EmbeddingState(msgspec.Struct, frozen=True, tag=True):
     error: str | None = None
 
 
-class DescribeStore(msgspec.Struct, frozen=True, tag=True):
+class DescribeStore(SessionRequest, frozen=True, tag=True):
     """What is in the memory, as one session of one project sees it? Answered by `StoreDescription`."""
-
-    project: ProjectRef
-    session_id: str
 
 
 class Counts(msgspec.Struct, frozen=True):
@@ -313,11 +313,9 @@ class StoreDescription(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class GetMemory(msgspec.Struct, frozen=True, tag=True):
+class GetMemory(SessionRequest, frozen=True, tag=True):
     """Show one memory whole. Answered by `MemoryShown`, or refused with `not_found`."""
 
-    project: ProjectRef
-    session_id: str
     memory_id: str
 
 
@@ -362,14 +360,12 @@ class MemoryShown(msgspec.Struct, frozen=True, tag=True):
     """In all files; those that are forgotten do not count."""
 
 
-class SearchGraph(msgspec.Struct, frozen=True, tag=True):
+class SearchGraph(SessionRequest, frozen=True, tag=True):
     """Walk the graph from an entity; without one, an overview. Answered by `GraphFound`.
 
     `depth` is 1 to 3 hops, `limit` the most entities in the answer. An empty `relationship_type` means all.
     """
 
-    project: ProjectRef
-    session_id: str
     entity: str | None = None
     relationship_type: str | None = None
     direction: Direction = "both"
@@ -445,14 +441,12 @@ class GraphFound(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class GatherContext(msgspec.Struct, frozen=True, tag=True):
+class GatherContext(SessionRequest, frozen=True, tag=True):
     """Gather what a session should know for its task. Answered by `ContextGathered`; nothing is counted as accessed.
 
     Each section has `limit` memories at most, and no more than make about so many `characters` (None: any number).
     """
 
-    project: ProjectRef
-    session_id: str
     task: str = ""
     files: tuple[str, ...] = ()
     sections: tuple[Section, ...] = ("preferences", "project_context", "session_history", "relevant_procedures")
@@ -475,11 +469,9 @@ class ContextGathered(msgspec.Struct, frozen=True, tag=True):
     notices: tuple[Notice, ...] = ()
 
 
-class NoteAccess(msgspec.Struct, frozen=True, tag=True):
+class NoteAccess(SessionRequest, frozen=True, tag=True):
     """These memories were shown to somebody: count it. Answered by `Noted`."""
 
-    project: ProjectRef
-    session_id: str
     memory_ids: tuple[str, ...]
 
 
@@ -487,11 +479,9 @@ class Noted(msgspec.Struct, frozen=True, tag=True):
     """Taken note of; it is written with the next batch."""
 
 
-class Suggest(msgspec.Struct, frozen=True, tag=True):
+class Suggest(SessionRequest, frozen=True, tag=True):
     """Complete the beginning of a name of what the session may see. Answered by `Suggestions`."""
 
-    project: ProjectRef
-    session_id: str
     kind: Literal["entity", "tag"]
     prefix: str
     limit: int = 20
@@ -504,11 +494,8 @@ class Suggestions(msgspec.Struct, frozen=True, tag=True):
     total: int
 
 
-class DescribeSession(msgspec.Struct, frozen=True, tag=True):
+class DescribeSession(SessionRequest, frozen=True, tag=True):
     """What has a session done? Answered by `SessionDescription`."""
-
-    project: ProjectRef
-    session_id: str
 
 
 class EarlierSession(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,8 +1,8 @@
 """ZeroMQ sockets with our frames on them: a `Dealer` asks one peer, a `Router` serves many.
 
 Both are asynchronous context managers, bounded in what they queue, with `linger` set. A frame that does not decode is
-counted, logged and dropped; a peer of another protocol version is told so. Sockets that leave this host need CURVE keys
-and an allow-list of the peers that may connect (ZMTP CURVE, RFC 27).
+counted, logged and dropped; a peer of another protocol version is told so. Their sockets are Unix sockets: nothing
+leaves this host.
 """
 
 from __future__ import annotations
@@ -10,18 +10,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Self, TypeVar
 
 import anyio
 import msgspec
 import zmq
 import zmq.asyncio
-import zmq.auth
-from zmq.auth.asyncio import AsyncioAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 from remembrancer.protocol.errors import (
@@ -46,9 +42,6 @@ RECONNECT_MAX_MS: Final = 40
 MAX_FRAME_BYTES: Final = 64 * 1024 * 1024
 BREATHE_AFTER: Final = 64
 """Messages after which a reader lets the rest of its process work, however many more are there."""
-KEY_CHARACTERS: Final = 40
-ZAP_DOMAIN: Final = "remembrancer"
-ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 
 In = TypeVar("In")
 logger = logging.getLogger(__name__)
@@ -78,21 +71,17 @@ class Speaker:
 class _Endpoint(Generic[In]):
     """What both kinds of sockets have in common: their options, their decoding, and their reader."""
 
-    def __init__(
-        self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In], keys: CurveKeys | None
-    ) -> None:
+    def __init__(self, endpoint: str, speaker: Speaker, decoder: msgspec.msgpack.Decoder[In]) -> None:
         self._endpoint = endpoint
         self._speaker = speaker
         self._decoder = decoder
-        self._keys = keys
         self._socket: zmq.Socket[bytes] | None = None
         self._reader: SocketReader | None = None
         self.rejected_frames = 0
 
     def _make(self, kind: int) -> zmq.Socket[bytes]:
-        """A plain socket, in asyncio's context because the authenticator works there."""
-        if self._endpoint.startswith("tcp://") and self._keys is None:
-            raise ConfigurationError(f"{self._endpoint} needs CURVE keys: nothing crosses a network in the clear")
+        if not self._endpoint.startswith("ipc://"):
+            raise ConfigurationError(f"{self._endpoint} is no Unix socket: nothing crosses a network in the clear")
         socket = zmq.Socket(zmq.asyncio.Context.instance(), kind)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.SNDHWM, HIGH_WATER_MARK)
@@ -140,13 +129,10 @@ class Dealer(_Endpoint[In]):
         *,
         on_message: Callable[[In], None] | None = None,
         on_connection: Callable[[bool], None] | None = None,
-        keys: CurveKeys | None = None,
-        server_key: bytes | None = None,
     ) -> None:
-        super().__init__(endpoint, speaker, decoder, keys)
+        super().__init__(endpoint, speaker, decoder)
         self._on_message = on_message
         self._on_connection = on_connection
-        self._server_key = server_key
         self._pending: dict[int, asyncio.Future[In]] = {}
         self._monitor: zmq.Socket[bytes] | None = None
         self._monitor_reader: SocketReader | None = None
@@ -165,17 +151,13 @@ class Dealer(_Endpoint[In]):
             await self._up.wait()
         return self._up.is_set()
 
-    async def __aenter__(self) -> Dealer[In]:
-        if self._keys is not None and self._server_key is None:
-            raise ConfigurationError("a CURVE client needs the server's public key")
+    async def __aenter__(self) -> Self:
         socket = self._make(zmq.DEALER)
         try:
             socket.setsockopt(zmq.IMMEDIATE, 1)
             socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             socket.setsockopt(zmq.IDENTITY, f"{self._speaker.name}/{self._speaker.incarnation}".encode())
-            if self._keys is not None and self._server_key is not None:
-                self._keys.configure_client(socket, self._server_key)
             address = f"inproc://monitor-{int(socket.getsockopt(zmq.FD))}"
             socket.monitor(address, zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
             monitor = zmq.Socket(zmq.asyncio.Context.instance(), zmq.PAIR)
@@ -285,20 +267,16 @@ class Router(_Endpoint[In]):
         speaker: Speaker,
         decoder: msgspec.msgpack.Decoder[In],
         handle: Callable[[Peer, Envelope, In], None],
-        *,
-        keys: CurveKeys | None = None,
     ) -> None:
-        super().__init__(endpoint, speaker, decoder, keys)
+        super().__init__(endpoint, speaker, decoder)
         self._handle = handle
         self.expired_messages = 0
 
-    async def __aenter__(self) -> Router[In]:
+    async def __aenter__(self) -> Self:
         socket = self._make(zmq.ROUTER)
         try:
             socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
             socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-            if self._keys is not None:
-                self._keys.configure_server(socket)
             socket.bind(self._endpoint)
         except BaseException:
             socket.close()
@@ -398,84 +376,3 @@ class SocketReader:
             except Exception:  # one message that cannot be dealt with must not make the process deaf
                 logger.exception("a message failed")
         self._read_soon()
-
-
-class CurveKeys:
-    """One key pair, in Z85 text as ZeroMQ writes it (40 characters each)."""
-
-    def __init__(self, public: bytes, secret: bytes) -> None:
-        self.public = public
-        self._secret = secret
-
-    def __repr__(self) -> str:
-        return f"CurveKeys(public={self.public!r})"
-
-    @classmethod
-    def load_or_create(cls, directory: Path, name: str) -> CurveKeys:
-        """The pair `name` of a directory, made on first use. The secret's file has mode 0600.
-
-        Raises:
-            ConfigurationError: the secret's file can be read by others, or holds no key.
-        """
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        secret_file = directory / f"{name}.key_secret"
-        if not secret_file.exists():
-            previous = os.umask(0o077)
-            try:
-                zmq.auth.create_certificates(directory, name)
-            finally:
-                os.umask(previous)
-        if secret_file.stat().st_mode & 0o077:
-            raise ConfigurationError(f"others can read {secret_file}: chmod 600 it, or delete it to make a new key")
-        broken = ConfigurationError(f"{secret_file} holds no key pair: delete it to make a new one")
-        try:
-            public, secret = zmq.auth.load_certificate(secret_file)
-        except ValueError as error:
-            raise broken from error
-        if secret is None or not len(public) == len(secret) == KEY_CHARACTERS:
-            raise broken
-        return cls(public, secret)
-
-    def configure_server(self, socket: zmq.Socket[bytes]) -> None:
-        """Make `socket` accept CURVE clients only. Whom it lets in is the `AllowList`'s to say; without one, nobody."""
-        socket.curve_secretkey = self._secret
-        socket.curve_publickey = self.public
-        socket.curve_server = True
-        socket.zap_domain = ZAP_DOMAIN.encode()
-        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # libzmq lets everyone in when no authenticator runs, but for this
-
-    def configure_client(self, socket: zmq.Socket[bytes], server_key: bytes) -> None:
-        """Make `socket` connect to the one server that has `server_key`."""
-        socket.curve_secretkey = self._secret
-        socket.curve_publickey = self.public
-        socket.curve_serverkey = server_key
-
-
-class AllowList:
-    """The ZAP authenticator (RFC 27): only clients whose public key has a file in `directory` may connect.
-
-    Use as a context manager around the servers' lifetime; start it before they bind.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._authenticator = AsyncioAuthenticator(zmq.asyncio.Context.instance())
-
-    def __enter__(self) -> AllowList:
-        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        try:
-            self._authenticator.start()
-        except zmq.ZMQError:
-            self._authenticator.stop()
-            raise
-        self.reload()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # A closed socket gives its address back some time later; this one, at once.
-        self._authenticator.zap_socket.unbind(ZAP_ENDPOINT)
-        self._authenticator.stop()
-
-    def reload(self) -> None:
-        """Read the directory again, after a key was added or taken away."""
-        self._authenticator.configure_curve(domain=ZAP_DOMAIN, location=str(self._directory))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
-import msgspec
 
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
@@ -22,58 +21,25 @@ from remembrancer.protocol.errors import (
     from_failure,
 )
 from remembrancer.protocol.reads import Refused
-from remembrancer.protocol.sockets import Dealer, Speaker
+from remembrancer.protocol.sockets import Dealer
 
 AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 """What a request ends with when the store is not there for it. All may be tried again."""
 RETRY_S: Final = 0.05
 """How long to wait between two attempts of a patient request."""
+NEWS_RETRY_S: Final = 0.2
 
 In = TypeVar("In")
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 
 class StoreAway(MemoryUnavailable):
     """The store was away for all the time that a patient request may take."""
 
 
-class StoreClient(Generic[In]):
-    """Use as an asynchronous context manager. `decoder` says which answers the store's socket gives.
-
-    `on_connection` is called when the connection comes and goes; it must not block.
-    """
-
-    def __init__(
-        self,
-        endpoint: str,
-        speaker: Speaker,
-        decoder: msgspec.msgpack.Decoder[In],
-        *,
-        on_connection: Callable[[bool], None] | None = None,
-    ) -> None:
-        self._dealer: Dealer[In] = Dealer(endpoint, speaker, decoder, on_connection=on_connection)
-
-    async def __aenter__(self) -> StoreClient[In]:
-        await self._dealer.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._dealer.aclose()
-
-    @property
-    def connected(self) -> bool:
-        """Whether there is a connection now."""
-        return self._dealer.connected
-
-    async def wait_connected(self, timeout_s: float) -> bool:
-        """Wait for the connection; False when it has not come about in time."""
-        return await self._dealer.wait_connected(timeout_s)
-
-    def send(self, body: Any) -> None:
-        """Send what wants no answer. Raises `PeerUnavailable` without a connection."""
-        self._dealer.send(body)
+class StoreClient(Dealer[In]):
+    """A connection to the store. The decoder says which answers its socket gives."""
 
     async def exchange(self, body: Any, timeout_s: float) -> In | RemembrancerError:
         """Ask once; returns the answer, or the error with which the store refuses the request.
@@ -81,12 +47,12 @@ class StoreClient(Generic[In]):
         Raises:
             PeerUnavailable, PeerLost, DeadlineExceeded: the store did not answer.
         """
-        reply = await self._dealer.request(body, timeout_s=timeout_s)
+        reply = await super().request(body, timeout_s=timeout_s)
         if isinstance(reply, Refused):
             return from_failure(Failure(reply.code, reply.message, reply.retry_possible, reply.field, reply.details))
         return reply
 
-    async def request(self, body: Any, timeout_s: float) -> In:
+    async def request(self, body: Any, *, timeout_s: float) -> In:
         """Ask once.
 
         Raises:
@@ -114,7 +80,7 @@ class StoreClient(Generic[In]):
             wait_s = max(RETRY_S, give_up_at - time.monotonic()) if on_wait is None else RETRY_S
             if await self.wait_connected(wait_s):
                 try:
-                    return await self.request(body, timeout_s)
+                    return await self.request(body, timeout_s=timeout_s)
                 except (*AWAY, QueueFull) as error:
                     why = error.message
                     await anyio.sleep(RETRY_S)
@@ -125,13 +91,27 @@ class StoreClient(Generic[In]):
             if time.monotonic() >= give_up_at:
                 raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
 
+    async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: type[T]) -> T:
+        """The answer to a question that stays open for up to `timeout_s`. Made anew when the store was away."""
+        while True:
+            if await self.wait_connected(timeout_s):
+                body = question()
+                try:
+                    return checked(body, await self.request(body, timeout_s=timeout_s), *kinds)
+                except (*AWAY, QueueFull) as error:
+                    logger.debug("no news", extra={"question": type(body).__name__, "code": error.code})
+                    await anyio.sleep(NEWS_RETRY_S)
+
+    def tell(self, body: object) -> None:
+        """Send what wants no answer. A store that is away does not hear it."""
+        try:
+            self.send(body)
+        except PeerUnavailable:
+            logger.info("the store was not told", extra={"message": type(body).__name__})
+
 
 def checked(body: object, answer: object, *kinds: type[T]) -> T:
-    """An answer that has to be of one of these types.
-
-    Raises:
-        InternalError: it is of another.
-    """
+    """An answer that has to be of one of these types. Raises `InternalError`: it is of another."""
     if not isinstance(answer, kinds):
         raise InternalError(f"the store answered {type(body).__name__} with {type(answer).__name__}")
     return answer

@@ -102,39 +102,30 @@ class MemoryService(Protocol):
 
     async def ask(self, request: GatewayRequest, received_at: float) -> Asked:
         """The store's answer, or its last one to this question with all changes that are known since, or none."""
-        ...
 
     async def recall(self, request: Recall, received_at: float) -> tuple[Recalled, bool]:
         """The memories that match, and whether something is missing from them."""
-        ...
 
     async def require(self, request: GatewayRequest, timeout_s: float) -> ToGateway:
         """The store's answer to what only it can do. Raises `MemoryUnavailable` or `DeadlineExceeded` without it."""
-        ...
 
     def known(self, project: ProjectRef, session_id: str) -> list[RecalledMemory]:
         """What that session may see of recent and queued writes, then what it was shown last; without the forgotten."""
-        ...
 
     def look_for(self, request: GetMemory) -> Known | None:
         """One memory, forgotten or not, as far as it is known without the store."""
-        ...
 
     def find_before(self, operation: Operation) -> PortableMemory | RecalledMemory | None:
         """The memory that a queued operation is going to change, as it is until then."""
-        ...
 
     def explain(self, away: Away, what: str) -> Notice:
         """The notice of an answer that the store had no part in; `what` says what it was made of instead."""
-        ...
 
     def behind(self, project_id: str) -> tuple[Notice, ...]:
         """The notice that the store does not have all that a session of a project may see, if writes are queued."""
-        ...
 
     async def apply(self, operation: Operation, received_at: float) -> Written:
         """Make an operation durable, in the store or in the write queue. Must not be cancelled half-way."""
-        ...
 
     async def erase(self, operation: Operation) -> ErasedResult:
         """Delete a memory for good, wherever it is, and forget it here. Never queued.
@@ -142,24 +133,18 @@ class MemoryService(Protocol):
         Raises:
             MemoryUnavailable, DeadlineExceeded: the store is away, or slow.
         """
-        ...
 
     async def await_embedding(self, caller: Caller, memory_id: str, received_at: float) -> EmbeddingState:
         """Wait until a memory has its vectors, within the call's budget."""
-        ...
 
     def shown(self, caller: Caller, memory_ids: Sequence[str], *, count: bool = False) -> None:
         """These memories were found for somebody (none: nothing was). `count`: as an access of each, too."""
-        ...
 
     def applied(self, operations: Sequence[Operation]) -> None:
         """The store has these, which may change what resources say."""
-        ...
 
     def take_refused(self, caller: Caller) -> list[Notice]:
         """What a session has to be told once: writes of its own that were queued and refused later."""
-        ...
 
     def health(self) -> ServiceHealth:
         """How the way to the store is."""
-        ...

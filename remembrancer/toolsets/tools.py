@@ -119,6 +119,11 @@ class Tool(Generic[T]):
         return {**described, "annotations": hints} if hints else described
 
 
+def whole(short: msgspec.Struct, arguments: type[T], **names: str) -> T:
+    """The arguments of a tool from those of its short form; `names` are of fields that are called otherwise there."""
+    return arguments(**{names.get(name, name): getattr(short, name) for name in short.__struct_fields__})
+
+
 _registered: Final[dict[tuple[str, str], Tool[Any]]] = {}
 """By toolset and name."""
 

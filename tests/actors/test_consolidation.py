@@ -23,6 +23,7 @@ from remembrancer.protocol.consolidation import (
     Maintained,
     Material,
     ReadMemories,
+    ReadSession,
     Reflect,
     Reflected,
     SessionRead,
@@ -74,7 +75,7 @@ class Workplace:
         await self._do(EndSession(session_id), session_id, project)
         with anyio.fail_after(PATIENCE_S):
             while True:
-                entry = (await self.link.read_session(project, session_id)).entry
+                entry = (await self.link.ask(ReadSession(project, session_id), SessionRead)).entry
                 if entry is not None and entry.status != "active":
                     return
                 await anyio.sleep(0.02)
@@ -105,7 +106,7 @@ class Workplace:
                 await anyio.sleep(0.02)
 
     async def session(self, session_id: str = SESSION) -> SessionRead:
-        return await self.link.read_session(PROJECT, session_id)
+        return await self.link.ask(ReadSession(PROJECT, session_id), SessionRead)
 
     async def _do(self, change: Any, session_id: str, project: ProjectRef) -> None:
         self._operations += 1

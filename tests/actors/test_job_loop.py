@@ -19,6 +19,7 @@ from remembrancer.protocol.consolidation import (
     Maintain,
     Maintained,
     MaintainJob,
+    MemoriesRead,
     ReadMemories,
     Reflect,
     Reflected,
@@ -121,7 +122,7 @@ async def test_a_handler_does_not_notice_that_the_store_is_started_again(rig: St
         begun.set()
         await go_on.wait()
         await store.submit(change_operation("by the consolidator", UpdateMemory(memory_id, importance=0.9)))
-        (memory,) = (await store.read_memories(ReadMemories(PROJECT))).memories
+        (memory,) = (await store.ask(ReadMemories(PROJECT), MemoriesRead)).memories
         assert memory.importance == 0.9
         done.set()
         return Maintained("user")

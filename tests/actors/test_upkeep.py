@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from remembrancer.config.settings import Settings
-from remembrancer.protocol.consolidation import Maintain, Maintained, SessionRead
+from remembrancer.protocol.consolidation import Maintain, Maintained, ReadSession, SessionRead
 from remembrancer.protocol.reads import GetMemory, MemoryShown, NoteAccess, Noted, Promotion
 from remembrancer.protocol.runs import UndoRun
 from remembrancer.protocol.session_life import RecordEvents, ToolCall, Turn
@@ -58,7 +58,7 @@ async def test_what_closed_sessions_noted_for_themselves_goes_after_a_while(home
         done = await maintained(place)
         assert (plan.notes, plan.pruned) == (done.notes, done.pruned) == (2, 2)
         assert set(await place.memories()) == {kept, running}
-        closed = await place.link.read_session(PROJECT, SESSION)
+        closed = await place.link.ask(ReadSession(PROJECT, SESSION), SessionRead)
         assert (closed.turn_count, closed.tools) == (0, SessionRead(None).tools)
         assert closed.entry is not None
         assert closed.entry.status == "completed"

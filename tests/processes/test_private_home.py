@@ -14,7 +14,6 @@ import pytest
 
 from bench.client import StdioClient, command_line
 from remembrancer.protocol.paths import RuntimePaths
-from remembrancer.protocol.sockets import CurveKeys
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, command, until
 
@@ -120,11 +119,6 @@ async def test_sockets_outside_of_the_home_are_as_private(tmp_path: Path, open_u
     finally:
         await Runtime(home).down()
     assert not run.exists()
-
-
-def test_keys_are_made_private(home: Path, open_umask: None) -> None:
-    CurveKeys.load_or_create(home / "keys", "store")
-    assert wide(home) == []
 
 
 def test_something_open_would_be_seen(home: Path, open_umask: None) -> None:

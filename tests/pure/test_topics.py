@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import pytest
 
 from remembrancer.actors.consolidator.communities import AGAIN_S, topics_of
 from remembrancer.actors.consolidator.store_connection import StoreConnection
-from remembrancer.protocol.consolidation import EntityEdges
-from remembrancer.protocol.writes import ProjectRef
+from remembrancer.protocol.consolidation import EntityEdges, ReadEntityEdges
+from remembrancer.protocol.store_client import checked
 
+T = TypeVar("T")
 pytestmark = pytest.mark.anyio
 NOW = 1_800_000_000.0
 FIRST = EntityEdges((("queue", "store", 2.0), ("lamp", "wick", 1.0)), next_after=7)
@@ -22,8 +25,9 @@ class Pages(StoreConnection):
         first = EntityEdges(FIRST.edges, FIRST.next_after if is_large else None, topics_at)
         self.pages = {0: first, 7: LAST}
 
-    async def read_edges(self, project: ProjectRef | None, after: int = 0) -> EntityEdges:
-        return self.pages[after]
+    async def ask(self, question: Any, kind: type[T]) -> T:
+        assert isinstance(question, ReadEntityEdges)
+        return checked(question, self.pages[question.after], kind)
 
 
 async def test_all_pages_count() -> None:

@@ -22,7 +22,9 @@ from remembrancer.actors.consolidator.store_connection import Clock, StoreConnec
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
+    AwaitJob,
     ConsolidateJob,
+    Job,
     JobReport,
     JobSort,
     Maintained,
@@ -37,6 +39,8 @@ from remembrancer.protocol.consolidation import (
 from remembrancer.protocol.control import ConsolidatorHealth
 from remembrancer.protocol.errors import Failure, InternalError, RemembrancerError
 
+POLL_S: Final = 10.0
+"""How long a question for a job stays open."""
 SORTS: Final[tuple[JobSort, ...]] = get_args(JobSort)
 
 Handler = Callable[[Any, StoreConnection, Settings, Clock], Awaitable[Reflected | Maintained | None]]
@@ -65,14 +69,12 @@ class ConsolidatorActor(Actor):
         self._loop = JobLoop(self._store, HANDLERS, spec.settings, time.time)
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """See `Actor.run`."""
         lower_priority()
         async with self._store:
             task_status.started()
             await self._loop.run()
 
     def health(self) -> ConsolidatorHealth:
-        """See `Actor.health`."""
         return self._loop.health()
 
 
@@ -110,7 +112,7 @@ class JobLoop:
     async def _work(self, sort: JobSort) -> None:
         done: tuple[int, ...] = ()
         while True:
-            job = await self._store.await_job(done, sort)
+            job: Job = await self._store.await_news(lambda: AwaitJob(done, sort), POLL_S, *Job.__args__)  # noqa: B023 - awaited
             done = () if isinstance(job, NoJob) else await self._carry_out(job)
 
     async def _carry_out(self, job: Work) -> tuple[int, ...]:
@@ -135,13 +137,13 @@ class JobLoop:
         self._finished += 1
         self._error = None
         if result is not None:
-            self._store.report(JobReport(job.job_id, result))
+            self._store.tell(JobReport(job.job_id, result))
         return (job.job_id,)
 
     def _fail(self, job: Work, failure: Failure) -> None:
         self._failed += 1
         self._error = failure.message
-        self._store.report(JobReport(job.job_id, error_code=failure.code, error=failure.message))
+        self._store.tell(JobReport(job.job_id, error_code=failure.code, error=failure.message))
 
 
 def describe(job: Work) -> str:

@@ -34,7 +34,15 @@ from remembrancer.actors.consolidator.store_connection import (
 from remembrancer.config.settings import Settings, maintenance_rules, promotion_rules
 from remembrancer.memory.decay import DAY_S, MaintenanceRules, should_archive, should_delete, strength_of
 from remembrancer.memory.wording import normalised
-from remembrancer.protocol.consolidation import ConsolidateJob, Maintained, MaintainJob, Material, ReadMemories
+from remembrancer.protocol.consolidation import (
+    ConsolidateJob,
+    Maintained,
+    MaintainJob,
+    Material,
+    ReadMemories,
+    ReadUpkeep,
+    Upkeep,
+)
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import (
     AddLink,
@@ -67,7 +75,7 @@ async def maintain(job: MaintainJob, store: StoreConnection, settings: Settings,
     notes = _Pass(store, project, run_id_of("notes", run_id), "maintenance", clock, request.dry_run)
     orphans_before = now - rules.orphan_after_s
     prune = Prune(now - rules.session_details_kept_s, now - rules.runs_kept_s, now - rules.operations_kept_s)
-    upkeep = await store.read_upkeep(project, orphans_before, prune)
+    upkeep = await store.ask(ReadUpkeep(project, orphans_before, prune), Upkeep)
     examined, archived, deleted = await run.archive(rules)
     duplicates = await run.deduplicate(archived)
     # In a dry run, what is archived or stands behind a copy does not look like that.
@@ -125,7 +133,7 @@ async def consolidate(job: ConsolidateJob, store: StoreConnection, settings: Set
                 await store.submit_run(project, part, clock())
         run = _Pass(store, project, run_id, "consolidation", clock)
         await run.deduplicate()
-        await run.find_contradictions((await store.read_upkeep(project, 0.0)).done_at)
+        await run.find_contradictions((await store.ask(ReadUpkeep(project, 0.0), Upkeep)).done_at)
     if project is not None:
         await promote_to_user(store, project, promotion_rules(settings), clock)
     closing = (CloseRequest(job.request_id),)

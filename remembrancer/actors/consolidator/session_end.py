@@ -34,7 +34,7 @@ from remembrancer.actors.consolidator.summaries import Source, join_sentences, o
 from remembrancer.config.settings import Settings, promotion_rules
 from remembrancer.memory.handovers import HANDOVER, is_open_end
 from remembrancer.memory.promotion import PromotionRules, promoted_at_session_end
-from remembrancer.protocol.consolidation import Material, ReadMemories, SessionEndJob, SessionRead, ToolUse
+from remembrancer.protocol.consolidation import Material, ReadMemories, ReadSession, SessionEndJob, SessionRead, ToolUse
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.kinds import SESSION_KINDS
 from remembrancer.protocol.runs import AddLink, AddMemory, CloseSession, Method, NewMemory, ReviseMemory, SaveTopics
@@ -116,7 +116,7 @@ async def _closing(job: SessionEndJob, store: StoreConnection, changed: bool, no
     project, session = job.project, job.session
     stored = await all_memories(store, ReadMemories(project, session_id=session.session_id))
     everything = [each for each in stored if HANDOVER not in each.tags]
-    read = await store.read_session(project, session.session_id, MOST_TURNS)
+    read = await store.ask(ReadSession(project, session.session_id, MOST_TURNS), SessionRead)
     did = await run_sync(lambda: did_of(everything, read))
     summary = session_summary(did, everything, read)
     counted = session.memories_promoted if read.entry is None else read.entry.memories_promoted

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import TracebackType
 from typing import Final, TypeVar
 
 import anyio
@@ -19,23 +18,13 @@ import msgspec
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.consolidation import (
-    AwaitJob,
-    EntityEdges,
     FindNear,
-    Job,
-    JobReport,
-    JobSort,
     Material,
     MemoriesRead,
     NearFound,
-    ReadEntityEdges,
     ReadMemories,
-    ReadSession,
-    ReadUpkeep,
-    SessionRead,
-    Upkeep,
 )
-from remembrancer.protocol.errors import InternalError, PeerUnavailable, QueueFull
+from remembrancer.protocol.errors import InternalError
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.runs import (
     AddLink,
@@ -44,13 +33,12 @@ from remembrancer.protocol.runs import (
     Edit,
     Method,
     Place,
-    Prune,
     ReviseMemory,
     RunKind,
     RunResult,
 )
 from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.store_client import AWAY, StoreClient, checked
+from remembrancer.protocol.store_client import StoreClient, checked
 from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
@@ -58,9 +46,6 @@ ANSWER_S: Final = 30.0
 """How long one question may take: a page of vectors, a run of hundreds of edits behind other writes."""
 AWAY_S: Final = 120.0
 """How long the store may be away in the middle of a job, until the job is given up."""
-POLL_S: Final = 10.0
-"""How long a question for a job stays open."""
-RETRY_S: Final = 0.2
 VECTORS_WAIT_S: Final = 10.0
 """How long memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
 FIRST_PAUSE_S: Final = 0.05
@@ -88,50 +73,19 @@ _canonical: Final = msgspec.json.Encoder(order="deterministic")
 logger = logging.getLogger(__name__)
 
 
-class StoreConnection:
-    """The store, for the consolidator. Use as an asynchronous context manager.
+class StoreConnection(StoreClient[FromStoreToConsolidator]):
+    """The store, for the consolidator.
 
-    Every method waits for a store that is away for a while, and raises a `RemembrancerError` when it stays away or
+    Every question waits for a store that is away for a while, and ends with a `RemembrancerError` when it stays away or
     refuses.
     """
 
     def __init__(self, endpoint: str, speaker: Speaker) -> None:
-        self._client: StoreClient[FromStoreToConsolidator] = StoreClient(
-            endpoint, speaker, to_consolidator, on_connection=self._on_connection
-        )
+        super().__init__(endpoint, speaker, to_consolidator, on_connection=self._note_connection)
 
-    async def __aenter__(self) -> StoreConnection:
-        await self._client.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self._client.__aexit__(kind, error, traceback)
-
-    async def await_job(self, done: tuple[int, ...], sort: JobSort) -> Job:
-        """The next job of a sort, or `NoJob` after a while. `done` has arrived when this returns."""
-        request = AwaitJob(done, sort)
-        while True:
-            if not await self._client.wait_connected(POLL_S):
-                continue
-            try:
-                job: Job = checked(request, await self._client.request(request, POLL_S), *Job.__args__)
-                return job
-            except (*AWAY, QueueFull) as error:
-                logger.debug("no answer to the question for a job", extra={"code": error.code})
-                await anyio.sleep(RETRY_S)
-
-    def report(self, report: JobReport) -> None:
-        """Say what came of a job. Lost with a store that dies: the next one knows nothing of the job."""
-        try:
-            self._client.send(report)
-        except PeerUnavailable:
-            logger.info("a report was not sent", extra={"job_id": report.job_id})
-
-    async def read_memories(self, request: ReadMemories) -> MemoriesRead:
-        """A page of memories."""
-        return await self._request(request, MemoriesRead)
+    async def ask(self, question: object, kind: type[T]) -> T:
+        """The answer to a question, which is of that type."""
+        return checked(question, await self.request_patiently(question, ANSWER_S, away_s=AWAY_S), kind)
 
     async def find_near(
         self,
@@ -148,28 +102,14 @@ class StoreConnection:
             portion = embedded[begin : begin + ROWS]
             vectors = b"".join(memory.vector for memory in portion)
             request = FindNear(project, vectors, len(portion), min_cosine, limit=limit + 1, scopes=(scope,))
-            found = await self._request(request, NearFound)
+            found = await self.ask(request, NearFound)
             for memory, row in zip(portion, found.rows, strict=True):
                 near[memory.id] = [(other, cosine) for other, cosine in row if other.id != memory.id][:limit]
         return near
 
-    async def read_edges(self, project: ProjectRef | None, after: int = 0) -> EntityEdges:
-        """The entity graph of a file, as a page of its memories makes it."""
-        return await self._request(ReadEntityEdges(project, after), EntityEdges)
-
-    async def read_upkeep(
-        self, project: ProjectRef | None, orphans_before: float, prune: Prune | None = None
-    ) -> Upkeep:
-        """What the maintenance of a file has to know."""
-        return await self._request(ReadUpkeep(project, orphans_before, prune), Upkeep)
-
-    async def read_session(self, project: ProjectRef, session_id: str, turns: int = 50) -> SessionRead:
-        """What is known of a session."""
-        return await self._request(ReadSession(project, session_id, turns), SessionRead)
-
     async def submit(self, operation: Operation) -> Applied:
         """Have an operation applied, once: it is sent again with the same id after trouble on the way."""
-        return await self._request(Submit(operation), Applied)
+        return await self.ask(Submit(operation), Applied)
 
     async def submit_run(
         self, project: ProjectRef | None, run: ApplyRun, now: float, *, operation_id: str | None = None
@@ -182,10 +122,7 @@ class StoreConnection:
             raise InternalError(f"a run was answered with a {type(applied.result).__name__}")
         return applied.result
 
-    async def _request(self, body: object, kind: type[T]) -> T:
-        return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
-
-    def _on_connection(self, up: bool) -> None:
+    def _note_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")
 
 
@@ -195,7 +132,7 @@ class StoreConnection:
 async def pages(store: StoreConnection, request: ReadMemories) -> AsyncIterator[Sequence[Material]]:
     """All memories of a request, page by page: no more than a page is held in memory."""
     while True:
-        page = await store.read_memories(request)
+        page = await store.ask(request, MemoriesRead)
         yield page.memories
         if not page.more or not page.memories:
             return
@@ -218,7 +155,7 @@ async def settled(store: StoreConnection, request: ReadMemories, patience_s: flo
     give_up_at = anyio.current_time() + patience_s
     pause_s = FIRST_PAUSE_S
     while (left_s := give_up_at - anyio.current_time()) > 0:
-        if not (await store.read_memories(request)).memories:
+        if not (await store.ask(request, MemoriesRead)).memories:
             return
         await anyio.sleep(min(pause_s, left_s))
         pause_s = min(pause_s * 2, LONGEST_PAUSE_S)

@@ -122,11 +122,7 @@ def summarise(sources: Sequence[Source], budget: int = DEFAULT_BUDGET) -> Summar
 
 
 def central_sentence(sources: Sequence[Source]) -> Sentence:
-    """The sentence that says most of what the sources say, whole.
-
-    Raises:
-        ValueError: all sources are blank.
-    """
+    """The sentence that says most of what the sources say, whole. Raises `ValueError`: all sources are blank."""
     sentences = sentences_of(sources)
     if not sentences:
         raise ValueError("there is no sentence in blank texts")

@@ -33,6 +33,7 @@ from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage, to_worker
 from remembrancer.protocol.work import (
+    CALIBRATED,
     EmbedPassages,
     EmbedQuery,
     PassagesEmbedded,
@@ -72,13 +73,13 @@ class EmbedderActor(Actor):
         self._reranking = RerankThread(load_reranking or (lambda: load_cross_encoder(model, spec.threads)), self._post)
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
+        self._scale = CALIBRATED
         self._error: str | None = None
         self._leaving = False
         self._generation = 0
         self._embedded_passages = 0
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """See `Actor.run`."""
         async with self._store:
             self._passages.start()
             task_status.started()
@@ -89,7 +90,6 @@ class EmbedderActor(Actor):
                 self._finish_threads()
 
     def health(self) -> EmbedderHealth:
-        """See `Actor.health`."""
         model = self._choice.model if self._engine is None else self._engine.identity.model
         return EmbedderHealth(model=model, embedded_passages=self._embedded_passages, error=self._error)
 
@@ -112,7 +112,7 @@ class EmbedderActor(Actor):
             case EmbedPassages(jobs=jobs):
                 # Without a model or about to leave: the store learns of either, and gives the jobs to another.
                 if self._engine is not None and not self._leaving:
-                    self._passages.submit(jobs)
+                    self._passages.put(jobs)
             case EmbedQuery():
                 self._take_question(message)
             case RerankPassages():
@@ -130,7 +130,7 @@ class EmbedderActor(Actor):
         else:
             trace = self.traces.follow(self._store.heard_trace, type(question).__name__)
             trace.mark("question received")
-            self._questions.submit(self._generation, question, trace)
+            self._questions.put((self._generation, question, trace))
 
     def _rerank(self, question: RerankPassages) -> None:
         """The first question has the reranker loaded."""
@@ -151,13 +151,13 @@ class EmbedderActor(Actor):
     def _forget(self) -> None:
         """Drop the jobs in hand: a store that has restarted counts anew, so an old answer could mislead."""
         self._generation += 1
-        self._passages.forget(self._generation)
+        self._passages.put(self._generation)
 
     def _announce(self) -> None:
         if self._leaving or not self._store.connected:
             return
         if self._engine is not None:
-            self._say(WorkerReady(self._engine.identity, CREDIT, self._choice))
+            self._say(WorkerReady(self._engine.identity, CREDIT, self._choice, self._scale))
         elif self._error is not None:
             self._say(WorkerFailed(self._error, self._choice))
 
@@ -170,10 +170,10 @@ class EmbedderActor(Actor):
 
     def _deal_with(self, event: WorkEvent) -> None:
         match event:
-            case Loaded(engine=engine):
+            case Loaded(engine=engine, scale=scale):
                 logger.info("model loaded", extra={"model": engine.identity.key})
-                self._engine, self._error = engine, None
-                self._questions = QuestionThread(engine, self._post, self._passages.give_up)
+                self._engine, self._scale, self._error = engine, scale, None
+                self._questions = QuestionThread(engine, self._post, self._passages.put)
                 self._questions.start()
                 if self._leaving:
                     self._questions.finish()

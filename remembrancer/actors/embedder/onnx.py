@@ -74,7 +74,6 @@ class OnnxEngine:
         self.passage_budget = files.window - files.tokenizer.marks
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
         rows = self.tokenizer.token_ids(texts, self._window)
         shape = (len(rows), max(len(row) for row in rows))
         ids = np.full(shape, self.tokenizer.pad_id, dtype=np.int64)
@@ -107,7 +106,6 @@ class Int8Engine(OnnxEngine):
         super().__init__(files, session)
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
         vectors: list[Vectors] = []
         for row in self.tokenizer.token_ids(texts, self._window):
             ids = np.array([row], dtype=np.int64)

@@ -104,16 +104,11 @@ class ProviderEngine:
 
     @property
     def identity(self) -> ModelIdentity:
-        """See `Engine`. Known from the first check on."""
         name = self._provider.name
         return ModelIdentity(name, self._model, name, "provider", self._dimensions, WINDOW_TOKENS)
 
     def check(self) -> None:
-        """Ask for a vector.
-
-        Raises:
-            ModelUnusable: the provider does not give one now.
-        """
+        """Ask for a vector. Raises `ModelUnusable`: the provider does not give one now."""
         try:
             self._dimensions = self._ask([PROBE], QUESTION_TIMEOUT_S, is_question=True).shape[1]
         except _BadAnswer as error:

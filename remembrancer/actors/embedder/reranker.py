@@ -42,7 +42,6 @@ class CrossEncoderReranker:
         self._activation = activation
 
     def score(self, query: str, passages: Sequence[str]) -> list[float]:
-        """See `Reranker`."""
         pairs = [(query, passage) for passage in passages]
         scores = np.asarray(
             self._model.predict(pairs, batch_size=len(pairs), show_progress_bar=False, activation_fn=self._activation),
@@ -99,7 +98,6 @@ class RerankThread(WorkThread[tuple[int, RerankPassages]]):
             self._post(Answers(generation, [PassagesReranked(question.query_id, (), self._why_not)]))
 
     def work(self) -> None:
-        """See `WorkThread`."""
         reranker = self.load_until_possible(self._load, lambda reason: setattr(self, "_why_not", reason))
         self._why_not = None
         while reranker is not None and (item := self._inbox.get()) is not None:

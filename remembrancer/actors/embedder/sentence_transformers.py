@@ -55,12 +55,10 @@ class SentenceTransformerEngine:
         )
 
     def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
         with self._turns.passages():
             return self._encode(self._model.encode_document, texts)
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
-        """See `Engine`."""
         with self._turns.questions():
             return self._encode(self._model.encode_query, texts)
 

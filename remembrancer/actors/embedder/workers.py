@@ -18,12 +18,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from remembrancer.actors.embedder.batching import BatchSize, JobQueue
-from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, unit_rows
+from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_of, unit_rows
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
-from remembrancer.protocol.tracing import NO_TRACE, Trace
+from remembrancer.protocol.tracing import Trace
 from remembrancer.protocol.work import (
+    CosineScale,
     EmbedQuery,
     JobFailed,
     PassageJob,
@@ -73,6 +74,7 @@ class Loaded(NamedTuple):
     """The model is there."""
 
     engine: Engine
+    scale: CosineScale
 
 
 class Unusable(NamedTuple):
@@ -108,6 +110,10 @@ class WorkThread(threading.Thread, Generic[Item]):
         self._post = post
         self._inbox: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._finished = threading.Event()
+
+    def put(self, item: Item) -> None:
+        """Give the thread something to do."""
+        self._inbox.put(item)
 
     def finish(self) -> None:
         """End after what is under way."""
@@ -149,7 +155,11 @@ class WorkThread(threading.Thread, Generic[Item]):
 
 
 class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
-    """Loads the model, then embeds the jobs that it is given; loads it anew when it has become unusable."""
+    """Loads the model, then embeds the jobs that it is given; loads it anew when it has become unusable.
+
+    It is given jobs (those in hand are not taken twice); the number of a new generation, when the store that gave the
+    jobs in hand is gone; or why a question has found the model unusable: then it drops what is in hand, and loads anew.
+    """
 
     def __init__(self, load: Callable[[], Engine], post: Post) -> None:
         super().__init__("passages", post)
@@ -160,27 +170,15 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
         self._generation = 0
         self._beside = ThreadPoolExecutor(1, "batch", initializer=yield_to_others)
 
-    def submit(self, jobs: tuple[PassageJob, ...]) -> None:
-        """Take jobs in hand. A job that is in hand already is not taken twice."""
-        self._inbox.put(jobs)
-
-    def forget(self, generation: int) -> None:
-        """Drop what is in hand: the store that gave it is gone. What follows is of this generation."""
-        self._inbox.put(generation)
-
-    def give_up(self, reason: str) -> None:
-        """A question has found the model unusable: drop what is in hand, and load it anew."""
-        self._inbox.put(reason)
-
     def work(self) -> None:
-        """See `WorkThread`."""
         yield_to_others()
         while True:
-            engine = self.load_until_possible(self._load, lambda reason: self._post(Unusable(reason)))
-            if engine is None:
+            loaded = self.load_until_possible(self._loaded, lambda reason: self._post(Unusable(reason)))
+            if loaded is None:
                 return
             self._drop_old()
-            self._post(Loaded(engine))
+            self._post(loaded)
+            engine = loaded.engine
             try:
                 self._embed_by(engine)
             except ModelUnusable as error:
@@ -188,6 +186,10 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
                 self._finished.wait(FIRST_RETRY_S)
             if self._finished.is_set():
                 return
+
+    def _loaded(self) -> Loaded:
+        engine = self._load()
+        return Loaded(engine, scale_of(engine))
 
     def _drop_old(self) -> None:
         """Forget what was given before the model was there: the store gives it to others, or anew."""
@@ -298,19 +300,17 @@ QUESTIONS_AT_ONCE: Final = 16
 
 
 class QuestionThread(WorkThread[tuple[int, EmbedQuery, Trace]]):
-    """Answers questions as they come, at the same time as passages are embedded; those that wait go together."""
+    """Answers questions as they come, at the same time as passages are embedded; those that wait go together.
+
+    Each comes with the generation that its answer is of, and its trace.
+    """
 
     def __init__(self, engine: Engine, post: Post, give_up: Callable[[str], None]) -> None:
         super().__init__("questions", post)
         self._engine = engine
         self._give_up = give_up
 
-    def submit(self, generation: int, question: EmbedQuery, trace: Trace = NO_TRACE) -> None:
-        """Take a question in hand; its answer is of that generation."""
-        self._inbox.put((generation, question, trace))
-
     def work(self) -> None:
-        """See `WorkThread`."""
         finished = False
         while not finished:
             items = [self._inbox.get()]

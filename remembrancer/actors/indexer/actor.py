@@ -15,9 +15,8 @@ import anyio.abc
 from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.protocol.control import IndexerHealth
-from remembrancer.protocol.errors import PeerUnavailable, QueueFull
 from remembrancer.protocol.files import AwaitFileWork, FileWork, Workspace
-from remembrancer.protocol.store_client import AWAY, StoreClient, checked
+from remembrancer.protocol.store_client import StoreClient, checked
 from remembrancer.protocol.wire import FromStoreToIndexer, to_indexer
 
 ANSWER_S: Final = 30.0
@@ -25,7 +24,6 @@ ANSWER_S: Final = 30.0
 AWAY_S: Final = 60.0
 POLL_S: Final = 10.0
 """How long a question for work stays open."""
-RETRY_S: Final = 0.2
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -43,12 +41,11 @@ class IndexerActor(Actor):
         self._seen = -1
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """See `Actor.run`."""
         lower_priority()
         async with self._client, anyio.create_task_group() as tasks:
             task_status.started()
             while True:
-                work = await self._await_work()
+                work = await self._client.await_news(lambda: AwaitFileWork(self._seen), POLL_S, FileWork)
                 self._seen = work.revision
                 for workspace in self._indexers.keys() - set(work.workspaces):
                     self._indexers.pop(workspace)[1].cancel()
@@ -62,7 +59,6 @@ class IndexerActor(Actor):
                         self._indexers[asked.workspace][0].ask(asked)
 
     def health(self) -> IndexerHealth:
-        """See `Actor.health`."""
         indexers = [indexer for indexer, _ in self._indexers.values()]
         return IndexerHealth(
             workspaces=len(indexers),
@@ -73,30 +69,14 @@ class IndexerActor(Actor):
         )
 
     async def ask(self, body: object, kind: type[T]) -> T:
-        """See `workspace.Store`."""
         return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
 
     def tell(self, body: object) -> None:
-        """See `workspace.Store`. What a store that is away does not hear is told to the next one."""
-        try:
-            self._client.send(body)
-        except PeerUnavailable:
-            logger.debug("the store was not told", extra={"message": type(body).__name__})
+        self._client.tell(body)
 
     async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:
         with scope:
             await indexer.run()
-
-    async def _await_work(self) -> FileWork:
-        while True:
-            if not await self._client.wait_connected(POLL_S):
-                continue
-            request = AwaitFileWork(self._seen)
-            try:
-                return checked(request, await self._client.request(request, POLL_S), FileWork)
-            except (*AWAY, QueueFull) as error:
-                logger.debug("no answer to the question for work", extra={"code": error.code})
-                await anyio.sleep(RETRY_S)
 
     def _on_connection(self, up: bool) -> None:
         logger.info("store connected" if up else "store disconnected")

@@ -58,11 +58,9 @@ class Store(Protocol):
 
     async def ask(self, body: object, kind: type[T]) -> T:
         """Its answer, waited for while it is away. Raises `RemembrancerError` when it refuses."""
-        ...
 
     def tell(self, body: object) -> None:
         """Say what wants no answer."""
-        ...
 
 
 class WorkspaceIndexer:

@@ -18,7 +18,7 @@ from remembrancer.protocol.paths import FileLock, RuntimePaths
 if TYPE_CHECKING:
     import psutil
 
-    from remembrancer.protocol.errors import AlreadyRunning, HomeUnusable
+    from remembrancer.protocol.errors import HomeUnusable
 
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -96,15 +96,26 @@ def try_lock_home(paths: RuntimePaths) -> FileLock | None:
         raise unusable(paths.home, error) from error
 
 
-def already_running(paths: RuntimePaths, pid: int | None) -> AlreadyRunning:
-    """The error that says who has the lock."""
-    from remembrancer.protocol.errors import AlreadyRunning
+def take_home(paths: RuntimePaths, wait_s: float, *, in_memory: bool = False) -> FileLock:
+    """The lock of the home, waiting for it: `status` and `down` look at it by taking it for a moment.
 
-    who = "another process" if pid is None else f"process {pid}"
-    return AlreadyRunning(
-        f"a runtime of the home {paths.home} is up already ({who}): "
-        "see it with 'remembrancer status', stop it with 'remembrancer down'"
-    )
+    Raises:
+        AlreadyRunning: another runtime has it.
+        HomeUnusable: the lock's file cannot be made or locked.
+    """
+    give_up_at = time.monotonic() + wait_s
+    while (lock := (try_lock_memory_home if in_memory else try_lock_home)(paths)) is None:
+        if time.monotonic() >= give_up_at:
+            from remembrancer.protocol.errors import AlreadyRunning
+
+            record = read_record(paths)
+            who = "another process" if record is None else f"process {record.pid}"
+            raise AlreadyRunning(
+                f"a runtime of the home {paths.home} is up already ({who}): "
+                "see it with 'remembrancer status', stop it with 'remembrancer down'"
+            )
+        time.sleep(LOOK_S)  # flock has no event to wait for
+    return lock
 
 
 def remove_sockets(paths: RuntimePaths) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -12,21 +11,18 @@ from typing import TYPE_CHECKING, Final
 from remembrancer.actors.launcher.children import Child, Command, actor_command
 from remembrancer.actors.launcher.home import (
     Record,
-    already_running,
     clear_leftovers,
     leave_run_directory,
     prepare_home,
-    read_record,
     refuse_half_restored,
     remove_memory_home,
     remove_record,
     remove_sockets,
-    try_lock_home,
-    try_lock_memory_home,
+    take_home,
     unusable,
     write_record,
 )
-from remembrancer.protocol.paths import FileLock, RuntimePaths
+from remembrancer.protocol.paths import RuntimePaths
 
 if TYPE_CHECKING:
     import logging
@@ -39,10 +35,9 @@ UMASK: Final = 0o077
 """Nobody else reads what we write; the children inherit it."""
 FIRST_PROCESSES: Final = ("gateway", "store")
 LOCK_WAIT_S: Final = 0.3
-"""How long a person's `up` waits for the lock: `status` and `down` look at it by taking it for a moment."""
+"""How long a person's `up` waits for the lock."""
 SESSION_LOCK_WAIT_S: Final = 3.0
 """How long a session's runtime waits: the one before may be going down at this moment."""
-LOCK_RETRY_S: Final = 0.02
 
 
 class Runtime:
@@ -87,7 +82,8 @@ class Runtime:
         os.umask(UMASK)
         if not self._in_memory:
             prepare_home(self._paths)
-        with self._take_lock(), _noted_signals() as signals:
+        wait_s = SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S
+        with take_home(self._paths, wait_s, in_memory=self._in_memory), _noted_signals() as signals:
             cleared = clear_leftovers(self._paths)
             if self._in_memory:
                 prepare_home(self._paths)
@@ -108,16 +104,6 @@ class Runtime:
             if self._in_memory:  # after a failure it is kept: what was acknowledged is in there
                 remove_memory_home(self._paths)
             return reason
-
-    def _take_lock(self) -> FileLock:
-        give_up_at = time.monotonic() + (SESSION_LOCK_WAIT_S if self._for_sessions else LOCK_WAIT_S)
-        try_lock = try_lock_memory_home if self._in_memory else try_lock_home
-        while (lock := try_lock(self._paths)) is None:
-            if time.monotonic() >= give_up_at:
-                record = read_record(self._paths)
-                raise already_running(self._paths, None if record is None else record.pid)
-            time.sleep(LOCK_RETRY_S)  # flock has no event to wait for
-        return lock
 
     def _start_first(self) -> dict[str, Child]:
         started = {}

@@ -315,11 +315,7 @@ def check_embedders(number: int) -> int:
 
 
 def parse_scale(text: str) -> int:
-    """The number in `embedder=N`.
-
-    Raises:
-        InvalidInput: the text is none such, or N is not allowed.
-    """
+    """The number in `embedder=N`. Raises `InvalidInput`: the text is none such, or N is not allowed."""
     match = re.fullmatch(r"embedders?=(-?[0-9]{1,9})", text.strip(), re.ASCII)
     if match is None:
         raise InvalidInput(f"write embedder=N with a whole number, such as embedder=2, not {text!r}", field="embedder")

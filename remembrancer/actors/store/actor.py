@@ -153,12 +153,12 @@ class StoreActor(Actor):
             self._count_accesses,
         )
         self._jobs.finder.mark(USER)
-        self._requests = Dispatcher(lambda *task: self._tasks.start_soon(*task), self.traces, self._jobs.hear)
+        self._requests = Dispatcher(self.traces, self._jobs.hear)
         self._requests.register({**writes.handlers(), **self._reads.handlers()})
         self._requests.register({**self._jobs.handlers(), **self._file_handlers.handlers()})
         self._requests.listen({**self._listeners(), **self._file_handlers.listeners()})
         self._router = self._requests.router = Router(paths.store_endpoint, self.speaker, to_store, self._requests.take)
-        async with anyio.create_task_group() as self._tasks, self._router:
+        async with anyio.create_task_group() as self._tasks, self._requests, self._router:
             self._tasks.start_soon(self._scheduler.run)
             self._tasks.start_soon(self._work_in_background)
             gc.freeze()  # the modules are for good: a collection need not walk through them in the middle of a call

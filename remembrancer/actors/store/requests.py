@@ -5,6 +5,7 @@ The load gate says when background work may run beside that.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
@@ -56,15 +57,10 @@ Listener = Callable[[Peer, Any], None]
 
 
 class Dispatcher:
-    """The store's table of handlers. `spawn` starts a task; `hear` is shown every message before it is dispatched."""
+    """The store's table of handlers; handlers run within `async with`. `hear` is shown every message before them."""
 
-    def __init__(
-        self,
-        spawn: Callable[[Callable[..., Coroutine[Any, Any, None]], Any, RequestContext, str], object],
-        traces: Traces,
-        hear: Listener,
-    ) -> None:
-        self._spawn = spawn
+    def __init__(self, traces: Traces, hear: Listener) -> None:
+        self._tasks = asyncio.TaskGroup()  # a third of the time of anyio's, for the most frequent of all tasks
         self._traces = traces
         self._hear = hear
         self._handlers: dict[type, Handler] = {}
@@ -72,6 +68,13 @@ class Dispatcher:
         self.router: Router[ToStore]
         self.draining = False
         """Set before a stop: requests are refused from then on, and can be queued."""
+
+    async def __aenter__(self) -> Dispatcher:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self._tasks.__aexit__(*error)
 
     def register(self, handlers: Mapping[type, Handler]) -> None:
         """Add handlers of requests. Two for one type are a mistake in the program."""
@@ -101,7 +104,7 @@ class Dispatcher:
                 _refuse(context, kind.__name__, error)
             else:
                 if work is not None:
-                    self._spawn(_answer, work, context, kind.__name__)
+                    self._tasks.create_task(_answer(work, context, kind.__name__))
 
 
 async def _answer(work: Coroutine[Any, Any, Any], context: RequestContext, name: str) -> None:

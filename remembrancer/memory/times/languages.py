@@ -20,10 +20,10 @@ from remembrancer.memory.times.phrases import MONTHS, WEEKDAYS
 class _Language:
     """Its words, by what a rule calls them, each with the English; and the rules: what is said, and in English.
 
-    Every phrase has one of the `hints`, or a word of `TELLING`.
+    Every phrase has one of the `hints` (with | between them), or a word of `TELLING`.
     """
 
-    hints: tuple[str, ...]
+    hints: str
     words: Mapping[str, Mapping[str, str]]
     rules: Sequence[tuple[str, str]]
 
@@ -42,20 +42,7 @@ def _words(pairs: str) -> dict[str, str]:
 
 
 _GERMAN: Final = _Language(
-    hints=(
-        "kürzlich",
-        "neulich",
-        " zeit",
-        " kw ",
-        "kalenderwoche",
-        " vor ",
-        " letzte",
-        " vergangen",
-        " diese",
-        "gestern",
-        " seit ",
-        " jahr ",
-    ),
+    hints="kürzlich|neulich| zeit| kw |kalenderwoche| vor | letzte| vergangen| diese|gestern| seit | jahr ",
     words={
         "month": _named("januar februar märz april mai juni juli august september oktober november dezember", MONTHS),
         "weekday": _named("montag dienstag mittwoch donnerstag freitag samstag sonntag", WEEKDAYS)
@@ -103,19 +90,7 @@ _GERMAN: Final = _Language(
     ),
 )
 _FRENCH: Final = _Language(
-    hints=(
-        "récemment",
-        "dernièrement",
-        " semaine ",
-        " il y a ",
-        " derni",
-        " passé",
-        " hier",
-        "-hier",
-        " depuis ",
-        " en 20",
-        " en 19",
-    ),
+    hints="récemment|dernièrement| semaine | il y a | derni| passé| hier|-hier| depuis | en 20| en 19",
     words={
         "month": _named("janvier février mars avril mai juin juillet août septembre octobre novembre décembre", MONTHS),
         "weekday": _named("lundi mardi mercredi jeudi vendredi samedi dimanche", WEEKDAYS),
@@ -158,19 +133,7 @@ _FRENCH: Final = _Language(
     ),
 )
 _SPANISH: Final = _Language(
-    hints=(
-        "recientemente",
-        " semana ",
-        " hace ",
-        " pasad",
-        " últim",
-        " ayer",
-        "anteayer",
-        " anoche",
-        " desde ",
-        " en 20",
-        " en 19",
-    ),
+    hints="recientemente| semana | hace | pasad| últim| ayer|anteayer| anoche| desde | en 20| en 19",
     words={
         "month": _named(
             "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre", MONTHS
@@ -218,7 +181,8 @@ _SPANISH: Final = _Language(
 )
 _LANGUAGES: Final = (_GERMAN, _FRENCH, _SPANISH)
 _HINTS: Final = tuple(
-    language.hints + tuple(word for kind in TELLING for word in language.words[kind]) for language in _LANGUAGES
+    (*language.hints.split("|"), *(word for kind in TELLING for word in language.words[kind]))
+    for language in _LANGUAGES
 )
 _HIER = re.compile(r"(?<![\w-])hier(?![\w-])", re.IGNORECASE)
 _PLACE = re.compile(r"<(\w+?)(2?)>")

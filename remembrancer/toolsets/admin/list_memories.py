@@ -34,11 +34,7 @@ class ListMemoriesArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=T
 
 @tool("List memories, newest or most important first.", read_only=True)
 async def list_memories(call: Call, arguments: ListMemoriesArguments) -> Answer:
-    """What is remembered, without a question. Counts as no access.
-
-    Raises:
-        MemoryUnavailable: the store is away.
-    """
+    """What is remembered, without a question. Counts as no access. Raises `MemoryUnavailable`: the store is away."""
     request = ListMemories(
         project=call.caller.project,
         session_id=call.caller.session_id,

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from remembrancer.protocol.writes import MemoryType
 from remembrancer.toolsets.memory.store_memory import StoreMemoryArguments
 from remembrancer.toolsets.memory.store_memory import store_memory as store_whole
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, tool, whole
 
 
 class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,12 +25,4 @@ class FactToStore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @tool("Remember a fact, durably.", is_short_form=True)
 async def store_memory(call: Call, arguments: FactToStore) -> Answer:
     """Store a memory of the project."""
-    whole = StoreMemoryArguments(
-        arguments.content,
-        type=arguments.memory_type,
-        metadata=arguments.metadata,
-        valid_from=arguments.valid_from,
-        valid_until=arguments.valid_until,
-        allow_secrets=arguments.allow_secrets,
-    )
-    return await store_whole(call, whole)
+    return await store_whole(call, whole(arguments, StoreMemoryArguments, memory_type="type"))

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.toolsets.memory.update_memory import UpdateMemoryArguments
 from remembrancer.toolsets.memory.update_memory import update_memory as update_whole
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, tool, whole
 
 
 class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,12 +24,4 @@ class FactChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @tool("Change a memory. Earlier versions are kept.", destructive=True, is_short_form=True)
 async def update_memory(call: Call, arguments: FactChanges) -> Answer:
     """Change what is given, and leave the rest."""
-    whole = UpdateMemoryArguments(
-        arguments.id,
-        content=arguments.content,
-        metadata=arguments.metadata,
-        valid_from=arguments.valid_from,
-        valid_until=arguments.valid_until,
-        allow_secrets=arguments.allow_secrets,
-    )
-    return await update_whole(call, whole)
+    return await update_whole(call, whole(arguments, UpdateMemoryArguments, id="memory_id"))

@@ -56,11 +56,7 @@ def clean_tags(tags: list[str] | UnsetType, *, field: str = "tags") -> tuple[str
 def clean_tag_changes(
     add: list[str] | UnsetType, remove: list[str] | UnsetType, prefix: str = ""
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tags to add and to remove.
-
-    Raises:
-        InvalidInput: as `clean_tags`, or one is to be both.
-    """
+    """Tags to add and to remove. Raises `InvalidInput`: as `clean_tags`, or one is to be both."""
     added = clean_tags(add, field=f"{prefix}add")
     removed = clean_tags(remove, field=f"{prefix}remove")
     both = [tag for tag in added if tag in removed]

@@ -90,11 +90,7 @@ def _sent_tokens(text: str) -> int:
 
 
 def to_gather(arguments: GetMemoryContextArguments, project: ProjectRef, session_id: str) -> GatherContext:
-    """The question that a call asks. A blank task is none.
-
-    Raises:
-        InvalidInput: a field is not what is allowed.
-    """
+    """The question that a call asks. A blank task is none. Raises `InvalidInput`: a field is not what is allowed."""
     task = given(arguments.task_description, "").strip()
     if task:
         check_text(task, field="task_description", longest_bytes=MAX_TASK_BYTES)

@@ -104,11 +104,7 @@ async def recall_memories(call: Call, arguments: RecallMemoriesArguments) -> Ans
 
 
 def to_recall(arguments: RecallMemoriesArguments, project: ProjectRef, session_id: str, root: str = "") -> Recall:
-    """The question that a call asks.
-
-    Raises:
-        InvalidInput: a field is not what is allowed.
-    """
+    """The question that a call asks. Raises `InvalidInput`: a field is not what is allowed."""
     check_text(arguments.query, field="query", longest_bytes=MAX_QUERY_BYTES)
     times = given(arguments.time_range, TimeRange())
     after, before = seconds_of(times.after, "time_range.after"), seconds_of(times.before, "time_range.before")

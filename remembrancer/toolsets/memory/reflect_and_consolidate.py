@@ -60,11 +60,7 @@ async def reflect_and_consolidate(call: Call, arguments: ReflectAndConsolidateAr
 
 
 def strategy_of(arguments: ReflectAndConsolidateArguments, session_id: str) -> ReflectStrategy:
-    """What to do with the session's own memories.
-
-    Raises:
-        InvalidInput: another session is named.
-    """
+    """What to do with the session's own memories. Raises `InvalidInput`: another session is named."""
     if arguments.session_id is not UNSET and arguments.session_id.strip() != session_id:
         message = (
             f"session_id must be the current session's ({session_id}) or left out, not {shown(arguments.session_id)}: "

@@ -1,0 +1,87 @@
+"""A conversation with the gateway over its socket, for commands and hooks: a session that has no bridge. Standard
+library only, because an assistant waits for its hooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from remembrancer.actors.bridge.places import hello_line, new_identity
+from remembrancer.protocol.gateway_link import CONTROL, INVALID, MAX_LINE_BYTES, REFUSED, stamped
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Mapping
+    from typing import Any
+
+    from remembrancer.actors.bridge.places import Places
+    from remembrancer.actors.bridge.starter import Starter
+
+    Message = dict[str, Any]
+PROTOCOL = "2025-11-25"
+LOOK_S = 0.02
+
+
+def reach(starter: Starter, until: float, *, starts: bool = True) -> socket.socket | None:
+    """A connection to the gateway by `until` (of `time.monotonic`), or None; the starter may know why.
+
+    `starts`: a runtime is started where none is up. It is on its way then, even if it comes too late for this.
+    """
+    while (link := starter.dial()) is None:
+        now = time.monotonic()
+        if starts:
+            starter.tend(now)
+        if not starts or starter.failure is not None or now + LOOK_S >= until:
+            return None
+        time.sleep(LOOK_S)  # a socket that is not there yet has no event to wait for
+    starter.connected()
+    link.settimeout(max(LOOK_S, until - time.monotonic()))
+    return link
+
+
+class GatewayClient:
+    """A session at one end of a connection. What goes wrong, or is refused, is an `OSError` that says why."""
+
+    def __init__(
+        self, link: socket.socket, places: Places, session: str, directory: str, environ: Mapping[str, str], client: str
+    ) -> None:
+        """Say who asks. `environ` is what the gateway is told of the session's environment."""
+        self._link = link
+        self._lines = link.makefile("rb")
+        self._number = 0
+        hello = json.loads(hello_line(new_identity(time.time()), session, None, environ, places.config))
+        hello |= {"passing": True, "directory": directory, "pid": os.getpid()}
+        link.sendall(json.dumps(hello, separators=(",", ":")).encode() + b"\n")
+        about = {"name": client, "version": hello["version"]}
+        self._send("initialize", {"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": about}, number=0)
+        self._send("notifications/initialized", {})
+
+    def call(self, tool: str, arguments: Message, until: float | None = None) -> Message:
+        """The structured answer of a tool, by `until` (`time.monotonic`) if that is given."""
+        self._number += 1
+        self._send("tools/call", {"name": tool, "arguments": arguments}, self._number)
+        while True:
+            if until is not None:
+                self._link.settimeout(max(0.001, until - time.monotonic()))
+            line = self._lines.readline(4 * MAX_LINE_BYTES)
+            if not line:
+                raise ConnectionError("the memory service went away: try again in a moment")
+            if line.startswith((REFUSED, INVALID)):
+                raise ConnectionError(line.partition(b" ")[2].decode(errors="replace").strip())
+            message: Message = {} if line.startswith(CONTROL) else json.loads(line)
+            if message.get("id") == self._number and "method" not in message:
+                if "error" in message:
+                    raise ConnectionError(message["error"]["message"])
+                answer: Message = message["result"]["structuredContent"]
+                return answer
+
+    def close(self) -> None:
+        """End the connection."""
+        self._lines.close()
+        self._link.close()
+
+    def _send(self, method: str, params: Message, number: int | None = None) -> None:
+        message = {"jsonrpc": "2.0", "method": method, "params": params} | ({} if number is None else {"id": number})
+        self._link.sendall(stamped(json.dumps(message, separators=(",", ":")).encode(), int(time.time() * 1000)))
