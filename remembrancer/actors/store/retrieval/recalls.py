@@ -359,7 +359,7 @@ class RunningRecall:
     def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
         if self.vector is None or source.passages is None:
             return {}
-        return cosines_of(source.records, source.passages.model, self.vector, numbers)
+        return cosines_of(source.records, source.passages, self.vector, numbers)
 
     def _scored(self, found: Sequence[Found], windows: Sequence[TimeWindow], *, by_time: bool) -> Ranked:
         """All candidates that are not noise, best first, each with the probability that it answers.
