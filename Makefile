@@ -14,10 +14,10 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev check
 	@echo "==> running the tests of pure logic, contracts and single actors, four at a time"
 	$(BIN)/python -m pytest -q -n 4 tests/actors tests/contracts tests/pure
-	@echo "==> running the tests with whole runtimes, two at a time"
-	$(BIN)/python -m pytest -q -n 2 tests/processes
-	@echo "==> running the faults, two files at a time"
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile tests/faults tests/clients
+	@echo "==> running the tests with whole runtimes, three at a time"
+	$(BIN)/python -m pytest -q -n 3 tests/processes
+	@echo "==> running the faults, three files at a time"
+	$(BIN)/python -m pytest -q -n 3 --dist loadfile tests/faults tests/clients
 
 check: $(VENV)/.dev
 	@echo "==> checking style (ruff), types (mypy, strict) and who imports whom (import-linter)"

@@ -22,7 +22,7 @@ from bench.data_forms import UNDATED, Haystack, Item, Question
 from bench.datasets import load_sets
 from bench.everyday import read_everyday
 from bench.measures import NAMES, Answered, by_kind, percentages
-from remembrancer.actors.embedder.engine import Engine
+from remembrancer.actors.embedder.engine import Engine, scale_of
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.actors.embedder.workers import load_engine
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
@@ -37,7 +37,7 @@ from remembrancer.memory.ranking import DEFAULT_WEIGHTS
 from remembrancer.memory.relevance import Evidence
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import Recall, RecalledMemory
-from remembrancer.protocol.work import Passage
+from remembrancer.protocol.work import CosineScale, Passage
 from remembrancer.protocol.writes import EntityRef, Operation, ProjectRef, StoreMemory
 
 PROJECT: Final = ProjectRef("p_000000000000", "/project")
@@ -51,7 +51,14 @@ LATER_S: Final = 60.0
 class Asking:
     """One haystack as a project whose every passage is searched exactly. `labels` are its memories' by their ids."""
 
-    def __init__(self, haystack: Haystack, directory: Path, engine: Engine, threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        haystack: Haystack,
+        directory: Path,
+        engine: Engine,
+        threads: ThreadPoolExecutor,
+        scale: CosineScale | None = None,
+    ) -> None:
         self.haystack = haystack
         self.now = max(item.occurred_at for item in haystack.items) + LATER_S
         said = (haystack.entities,) if haystack.entities else ()
@@ -69,7 +76,7 @@ class Asking:
             self.records.close()
             making.rename(self.path)
             self.records = SqliteRecords(self.path, PROJECT.id, lambda: self.now)
-        index = PassageIndex(self.records, self.model)
+        index = PassageIndex(self.records, self.model, scale or scale_of(engine))
         index.reconcile(ExactCollection())
         self._source = Source(self.records, index)
         self._threads = threads
@@ -165,7 +172,14 @@ class Sets:
     `notes`."""
 
     def __init__(
-        self, files: Sequence[Path], kept: Path, *, own: bool = False, haystacks: Sequence[Haystack] = ()
+        self,
+        files: Sequence[Path],
+        kept: Path,
+        *,
+        own: bool = False,
+        haystacks: Sequence[Haystack] = (),
+        engine: Engine | None = None,
+        scale: CosineScale | None = None,
     ) -> None:
         self._haystacks = {name: each for file in files for name, each in load_sets(file).items()}
         self._haystacks |= {each.name: (each,) for each in haystacks}
@@ -173,7 +187,7 @@ class Sets:
             self._haystacks |= {"everyday": (everyday_haystack(),), "notes": (notes_haystack(),)}
         self._kept = kept
         kept.mkdir(parents=True, exist_ok=True)
-        self._engine = load_engine(Settings(), 2)
+        self._engine, self._scale = engine or load_engine(Settings(), 2), scale
         self._threads = ThreadPoolExecutor(2)
 
     def __iter__(self) -> Iterator[str]:
@@ -182,7 +196,7 @@ class Sets:
     def of(self, name: str) -> Iterator[Asking]:
         """The haystacks of a set, one after the other: each is closed when the next is asked for."""
         for haystack in self._haystacks[name]:
-            asking = Asking(haystack, self._kept, self._engine, self._threads)
+            asking = Asking(haystack, self._kept, self._engine, self._threads, self._scale)
             try:
                 yield asking
             finally:

@@ -124,6 +124,7 @@ def patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def processes_of(directory: Path, timeout_s: float = PATIENCE_S) -> list[psutil.Process]:
     """Every process but this one whose environment names `directory` as its home and that does not die in time.
 
+    Forked actors have the environment of the server that they come from, and are known by where they work.
     An orphan of a test may stay a zombie for ever where process 1 collects none: a zombie counts as dead.
     """
     deadline = time.monotonic() + timeout_s
@@ -133,12 +134,12 @@ def processes_of(directory: Path, timeout_s: float = PATIENCE_S) -> list[psutil.
 
 
 def _alive(directory: Path) -> list[psutil.Process]:
-    found = psutil.process_iter(["pid", "cmdline", "environ", "status"])
+    found = psutil.process_iter(["pid", "cmdline", "cwd", "environ", "status"])
     return [
         process
         for process in found
         if process.pid != os.getpid()
-        and (process.info["environ"] or {}).get("REMEMBRANCER_HOME") == str(directory)
+        and str(directory) in ((process.info["environ"] or {}).get("REMEMBRANCER_HOME"), process.info["cwd"])
         and process.info["status"] != psutil.STATUS_ZOMBIE
     ]
 

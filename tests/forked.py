@@ -3,7 +3,11 @@ imported everything once. For what is not about the start of a process: imports 
 
 from __future__ import annotations
 
+import contextvars
+import gc
 import importlib
+import inspect
+import logging
 import multiprocessing
 import multiprocessing.connection
 import multiprocessing.forkserver
@@ -13,14 +17,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.starter import Starter
+from remembrancer.commands.runtime_client import is_up
+from remembrancer.config.home import find_home
 from remembrancer.protocol.control import Role
+from remembrancer.protocol.paths import RuntimePaths
+from tests.patience import PATIENCE_S
 
 PRELOADED = (
-    *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder")),
+    *(f"remembrancer.actors.{role}.actor" for role in ("store", "gateway", "consolidator", "embedder", "indexer")),
+    *("remembrancer.actors.launcher.supervisor", "remembrancer.commands.runtime_commands"),
     *("remembrancer.commands.status", "remembrancer.commands.doctor"),
     *("remembrancer.commands.shell", "remembrancer.commands.backup", "remembrancer.commands.export"),
 )
@@ -30,12 +44,18 @@ _server.set_forkserver_preload(list(PRELOADED))
 
 
 class ForkedProcess:
-    """A child that runs `target(*arguments)` with this process's environment and directory as they are now.
+    """A child that runs `target(*arguments)`; by default with this process's environment and directory as they are now.
 
     As `subprocess.Popen` in what it has. `/proc` shows the environment that the server began with, which names no home.
     """
 
-    def __init__(self, target: Callable[..., None], *arguments: object, environ: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        target: Callable[..., None],
+        *arguments: object,
+        environ: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
         with mock.patch.dict(os.environ):
             os.environ.pop("REMEMBRANCER_HOME", None)  # the server outlives the test that is the first to need it
             multiprocessing.forkserver.ensure_running()
@@ -45,7 +65,7 @@ class ForkedProcess:
             passed = multiprocessing.connection.Connection(os.dup(reader.fileno()), writable=False)
             self._process = _server.Process(
                 target=_become,
-                args=(passed, environ or dict(os.environ), str(Path.cwd()), target, arguments),
+                args=(passed, dict(environ or os.environ), str(directory or Path.cwd()), target, arguments),
                 daemon=True,
             )
             self._process.start()
@@ -76,13 +96,13 @@ class ForkedProcess:
 
 
 def run_command(
-    *arguments: str, environ: dict[str, str], stdin: bytes = b"", timeout_s: float
+    *arguments: str, environ: Mapping[str, str], stdin: bytes = b"", timeout_s: float, directory: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run the command `remembrancer` to its end: what it printed, and its exit status."""
-    with tempfile.TemporaryDirectory(prefix="rmb-command-") as directory:
-        given, printed, complained = (Path(directory) / name for name in ("in", "out", "err"))
+    with tempfile.TemporaryDirectory(prefix="rmb-command-") as scratch:
+        given, printed, complained = (Path(scratch) / name for name in ("in", "out", "err"))
         given.write_bytes(stdin)
-        process = ForkedProcess(_command, arguments, given, printed, complained, environ=environ)
+        process = ForkedProcess(_command, arguments, printed, complained, given, environ=environ, directory=directory)
         process.stdin.close()
         try:
             code = process.wait(timeout_s)
@@ -90,6 +110,85 @@ def run_command(
             process.kill()
             raise
         return subprocess.CompletedProcess(arguments, code, printed.read_bytes(), complained.read_bytes())
+
+
+def start_runtime(environ: Mapping[str, str] = os.environ) -> None:
+    """Start the runtime of a home as a session does, unless one is up: for tests that are not about that start.
+
+    The launcher and its processes are what production has, but that each begins as a fork instead of an interpreter.
+    """
+    if not is_up(RuntimePaths(find_home(environ))):
+        starting = ForkedProcess(_start, environ=environ)
+        starting.stdin.close()
+        starting.wait(PATIENCE_S)
+
+
+def _start() -> None:
+    starter = Starter(find_places(os.environ), os.environ)
+    paths = RuntimePaths(find_home(os.environ))
+    with forking():
+        while not is_up(paths) and starter.failure is None:
+            starter.tend(time.monotonic())
+            time.sleep(0.01)
+
+
+class _Forking(subprocess.Popen[bytes]):
+    """As its base, but that what is started of Remembrancer is forked: of a command its runtime, of that the actors.
+
+    They work in the home, so that a test can tell whose they are.
+    """
+
+    _given = inspect.signature(subprocess.Popen._execute_child)  # type: ignore[attr-defined]
+
+    def _execute_child(self, *given: Any) -> None:
+        bound = self._given.bind(self, *given).arguments
+        command = list(bound["args"])
+        if command[:3] != [sys.executable, "-P", "-m"]:
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        self.pid = os.fork()
+        if self.pid:
+            self._child_created = True
+            if bound["process_group"] == 0:
+                os.setpgid(self.pid, self.pid)
+            names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+            self._close_pipe_fds(*(bound[name] for name in names))  # type: ignore[attr-defined]
+            return
+        try:
+            gc.freeze()
+            kept = (sys.stdin, logging.getLogger().handlers[:])  # whose ends would close what is opened
+            if bound["start_new_session"]:
+                os.setsid()
+            elif bound["process_group"] == 0:
+                os.setpgid(0, 0)
+            for number, name in enumerate(("p2cread", "c2pwrite", "errwrite")):
+                os.dup2(bound[name], number)
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+            signal.set_wakeup_fd(-1)
+            module, *arguments = command[3:]
+            _live(bound["env"], bound["env"]["REMEMBRANCER_HOME"], _run_module, module, *arguments)
+            del kept
+        except SystemExit as end:
+            os._exit(int(end.code or 0))
+        except BaseException:  # noqa: BLE001 - a process ends here
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+
+def forking() -> AbstractContextManager[object]:
+    """What this process starts of Remembrancer meanwhile, and what is started by that, is forked."""
+    return mock.patch.object(subprocess, "Popen", _Forking)
+
+
+def _run_module(module: str, *arguments: str) -> None:
+    package, _, name = module.rpartition(".")
+    if module == "remembrancer":
+        _main(*arguments)
+    elif package == "remembrancer.actors":
+        run_actor(name)  # type: ignore[arg-type]
+    else:
+        importlib.import_module(module).main(list(arguments))
 
 
 def run_actor(role: Role) -> None:
@@ -109,24 +208,41 @@ def _become(
     """In the child: what a process that was started anew would have, then its work."""
     os.dup2(given.fileno(), 0)
     given.close()
+    _live(environ, directory, target, *arguments)
+
+
+def _live(environ: Mapping[str, str], directory: str, target: Callable[..., None], *arguments: object) -> None:
     sys.stdin = os.fdopen(0, "r", closefd=False)
     os.environ.clear()
     os.environ.update(environ)
     time.tzset()
     os.chdir(directory)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    target(*arguments)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    contextvars.Context().run(target, *arguments)
 
 
-def _command(arguments: tuple[str, ...], given: Path, printed: Path, complained: Path) -> None:
-    from remembrancer.launcher import main
+def _command(arguments: tuple[str, ...], printed: Path, complained: Path, given: Path) -> None:
+    redirect(printed, complained, given)
+    _main(*arguments)
 
-    for number, path, flags in ((0, given, os.O_RDONLY), (1, printed, os.O_WRONLY), (2, complained, os.O_WRONLY)):
-        opened = os.open(path, flags | os.O_CREAT, 0o600)
+
+def redirect(printed: Path, complained: Path, given: Path = Path(os.devnull)) -> None:
+    """What this process reads, prints and complains of comes from and goes to these files, from here on."""
+    written = os.O_WRONLY | os.O_APPEND | os.O_CREAT
+    for number, path, flags in ((0, given, os.O_RDONLY), (1, printed, written), (2, complained, written)):
+        opened = os.open(path, flags, 0o600)
         os.dup2(opened, number)
         os.close(opened)
     sys.stdin, sys.stdout, sys.stderr = (
         os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in ((0, "r"), (1, "w"), (2, "w"))
     )
+
+
+def _main(*arguments: str) -> None:
+    from remembrancer.launcher import main
+
     sys.argv = ["remembrancer", *arguments]
-    raise SystemExit(main(list(arguments)))
+    with forking():
+        raise SystemExit(main(list(arguments)))

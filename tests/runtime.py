@@ -21,7 +21,7 @@ from remembrancer.commands.runtime_client import ask_status, is_up
 from remembrancer.commands.status import find_problems, report
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
-from tests.forked import run_command
+from tests.forked import run_command, start_runtime
 
 PATIENCE_S = 60.0
 
@@ -34,9 +34,12 @@ async def until(condition: Callable[[], Awaitable[bool]], timeout_s: float = PAT
         await asyncio.sleep(0.05)
 
 
-def command(*arguments: str, home: Path, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
-    """Run `remembrancer`; no input."""
-    done = run_command(*arguments, environ={**os.environ, "REMEMBRANCER_HOME": str(home)}, timeout_s=timeout_s)
+def command(
+    *arguments: str, home: Path, stdin: str = "", directory: Path | None = None, timeout_s: float = PATIENCE_S
+) -> subprocess.CompletedProcess[str]:
+    """Run `remembrancer`."""
+    environ = {**os.environ, "REMEMBRANCER_HOME": str(home)}
+    done = run_command(*arguments, environ=environ, stdin=stdin.encode(), timeout_s=timeout_s, directory=directory)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -94,6 +97,10 @@ class Runtime:
         """The first process of a role."""
         return psutil.Process(next(pid for each, pid in self.recorded() if each == role))
 
+    def pid(self, role: str) -> int:
+        """The process id of the first process of a role; 0 while there is none, because it is started anew."""
+        return next((pid for each, pid in self.recorded() if each == role), 0)
+
     def kill(self, role: str) -> None:
         """`kill -9`; nothing when it is dead already."""
         for each, pid in self.recorded():
@@ -139,15 +146,23 @@ class Runtime:
         return found
 
 
+class Session(StdioClient):
+    """A session of a client whose runtime, where none is up, is forked."""
+
+    async def start(self) -> None:
+        await asyncio.to_thread(start_runtime, self._environ)
+        await super().start()
+
+
 @asynccontextmanager
 async def note_session(
-    home: Path, workspace: Path, *, is_last: bool = True, **settings: str
+    home: Path, workspace: Path, *, is_last: bool = True, session: type[StdioClient] = Session, **settings: str
 ) -> AsyncIterator[StdioClient]:
     """A client in a workspace, with the tools for notes and memories; the runtime is stopped at the end of the last."""
     environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
     environ |= {f"REMEMBRANCER_{name.upper()}": value for name, value in settings.items()}
     try:
-        async with StdioClient(home, cwd=workspace, environ=environ) as client:
+        async with session(home, cwd=workspace, environ=environ) as client:
             yield client
     finally:
         if is_last:

@@ -305,7 +305,7 @@ class Demo:
         tool = {"name": "Argo CD", "type": "tool", "relationship": "has keys"}
         await self._store(writer, keys, entities=[tool, nadia])
         question = "Who can help when BillingService was merged and is not deployed?"
-        answer = await call(reader, "recall_memories", query=question, strategy="graph", limit=3)
+        answer = await call(reader, "recall_memories", query=question, limit=3)
         said = [each["content"] for each in answer["memories"]]
         self.console.print(f"  {question}\n    → {' → '.join(said[:2])}")
         self._promise("a memory that shares only an entity with a question's words answers it", keys in said)

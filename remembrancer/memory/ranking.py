@@ -22,6 +22,7 @@ import msgspec
 from remembrancer.memory.profiles import ScopeWeights
 from remembrancer.protocol.kinds import Scope, Status
 from remembrancer.protocol.reads import Scores, Strategy
+from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 RECENCY_HALF_LIFE_S: Final = 30 * 86_400.0
 """The half-life of the user scope. A project's shorter one decides what is archived, not what is found."""
@@ -43,8 +44,6 @@ PAGERANK_SHARES: Final = (0.40, 0.15, 0.45)
 PAGERANK_SEEDS: Final = 20
 GRAPH_BOOST: Final = 0.6
 """The most by which PageRank lifts what is found by meaning and words."""
-RANK_OFFSET: Final = 60
-"""The constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)."""
 DAMPING: Final = 0.5
 """The share of PageRank that goes on at each step; the rest starts again at the seeds (as HippoRAG has it)."""
 ROUNDS: Final = 15
@@ -67,9 +66,8 @@ less is enough (`answerable_cosine`).
 CHANCE_MEAN: Final = 0.03
 CHANCE_SPREAD: Final = 0.075
 """The cosines of passages with a query on something else: mean, and spread as it shows in the largest of them."""
-CALIBRATED: Final = "all-minilm-l6-v2."
-"""The model by whose cosines these thresholds were chosen, as its key names it. Those of others lie elsewhere:
-two unrelated texts have 0.75 in common for some."""
+LEAST_SPAN: Final = 0.05
+"""Between the cosines of what belongs together and of what does not, for a model that hardly tells them apart."""
 NEAR_DUPLICATE_COSINE: Final = 0.95
 TRUSTED_SIZE: Final = 10
 """Memories with which a file's BM25 is measured half by the best of all files, and half by the best of its own."""
@@ -260,27 +258,13 @@ def relevances(candidates: Mapping[Key, Signals], strategy: Strategy) -> dict[Ke
     return {key: share * cosines[key] + (1.0 - share) * bm25s[key] for key in candidates}
 
 
-def is_calibrated(model: str) -> bool:
-    """Whether the cosines of a model (its key) are those that the thresholds of this module are about."""
-    return CALIBRATED in model
+def on_the_scale(cosine: float, scale: CosineScale) -> float:
+    """A cosine of a model as the default one would have it, by whose cosines the thresholds of this module were chosen.
 
-
-def spread(candidates: Mapping[Key, Signals]) -> dict[Key, Signals]:
-    """The candidates with cosines of which only the order and the distances count: the least of them is
-    `COSINE_FLOOR`, and the best twice `ANSWERABLE_COSINE`."""
-    cosines = [each.cosine for each in candidates.values() if each.cosine is not None]
-    least, best = min(cosines, default=0.0), max(cosines, default=0.0)
-    scale = (2 * ANSWERABLE_COSINE - COSINE_FLOOR) / (best - least) if best > least else 0.0
-
-    def moved(cosine: float | None) -> float | None:
-        if cosine is None:
-            return None
-        return COSINE_FLOOR + scale * (cosine - least) if scale else 2 * ANSWERABLE_COSINE
-
-    return {
-        key: msgspec.structs.replace(each, cosine=moved(each.cosine), head=moved(each.head))
-        for key, each in candidates.items()
-    }
+    Two unrelated texts have 0.75 in common for some models, and what belongs together not much more.
+    """
+    share = (cosine - scale.unrelated) / max(LEAST_SPAN, scale.answering - scale.unrelated)
+    return min(1.0, CALIBRATED.unrelated + share * (CALIBRATED.answering - CALIBRATED.unrelated))
 
 
 def weighted_ranks(
@@ -303,15 +287,6 @@ class Neighbourhood(Protocol[Key]):
 
     def neighbours(self, nodes: Sequence[Key]) -> Mapping[Key, Sequence[Key]]:
         """The nodes that each of these is joined to, each once."""
-
-
-def reciprocal_ranks(rankings: Iterable[Sequence[Key]]) -> dict[Key, float]:
-    """The fusion of several rankings: the sum of 1 / (`RANK_OFFSET` + rank), the rank counted from 1."""
-    fused: defaultdict[Key, float] = defaultdict(float)
-    for ranking in rankings:
-        for rank, key in enumerate(ranking, 1):
-            fused[key] += 1.0 / (RANK_OFFSET + rank)
-    return dict(fused)
 
 
 def personal_pagerank(

@@ -126,6 +126,8 @@ class _Said:
     """Of them those that say what it is about, where something is given up."""
     given_up: tuple[frozenset[str], ...]
     denied: bool
+    same: frozenset[frozenset[str]]
+    """What `_replaces` wants to be the same in another one, unless something is given up: the keys, or a topic."""
 
 
 Listed = TypeVar("Listed", bound=ListedMemory)
@@ -145,7 +147,7 @@ def in_force_first(memories: Sequence[Listed]) -> list[Listed]:
     saying, giving_up = _by_what_is_said(newest_first)
     for memory in memories:
         said = _read(memory.content) if memory.type != "episodic" else ()
-        may_replace = giving_up.union(*(saying[each] for one in said for each in _sayings(one))) if said else ()
+        may_replace = giving_up.union(*(saying[each] for one in said for each in one.same)) if said else ()
         newer = [
             other.id
             for other in newest_first
@@ -181,15 +183,11 @@ def _by_what_is_said(memories: Sequence[ListedMemory]) -> tuple[Mapping[frozense
     giving_up: set[str] = set()
     for memory in memories:
         for said in _read(memory.content):
-            for each in _sayings(said):
+            for each in said.same:
                 saying[each].add(memory.id)
             if said.given_up:
                 giving_up.add(memory.id)
     return saying, giving_up
-
-
-def _sayings(said: _Said) -> set[frozenset[str]]:
-    return {said.keys, *(slot.topic for slot in said.slots)}
 
 
 def replaces(later: str, earlier: str) -> bool:
@@ -248,7 +246,9 @@ def _said(sentence: str) -> _Said:
             about = _keys(swapped.groupdict().get("slot") or "")
     elif not _BESIDE.search(_REDONE.sub("", text)):
         slots += _stated(_REDONE.sub(r"is \1", text))
-    return _Said(tuple(slots), _keys(text), about, tuple(each for each in given_up if each), denied)
+    keys = _keys(text)
+    same = frozenset((keys, *(slot.topic for slot in slots)))
+    return _Said(tuple(slots), keys, about, tuple(each for each in given_up if each), denied, same)
 
 
 def _changed(found: re.Match[str]) -> Iterator[Slot]:

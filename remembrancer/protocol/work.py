@@ -7,7 +7,7 @@ bytes, row after row.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -31,6 +31,26 @@ class ModelIdentity(msgspec.Struct, frozen=True):
         name = "".join(character if character.isalnum() else "-" for character in self.model.lower())
         return f"{name}.{self.precision}.{self.revision[:12]}.{self.dimensions}"
 
+    @property
+    def is_default(self) -> bool:
+        """Whether it is the default model, in whatever precision."""
+        return DEFAULT_MODEL in self.key
+
+
+DEFAULT_MODEL: Final = "all-minilm-l6-v2."
+"""As the default model's key names it, in whatever precision."""
+
+
+class CosineScale(msgspec.Struct, frozen=True):
+    """What the cosines of a model say: the mean ones of questions with texts that answer them, and with other texts."""
+
+    answering: float
+    unrelated: float
+
+
+CALIBRATED: Final = CosineScale(0.483, 0.043)
+"""That of the default model, by whose cosines all thresholds of a search were chosen."""
+
 
 class ModelChoice(msgspec.Struct, frozen=True):
     """A model as it is asked for: its engine, and its name (or the path of a directory) there."""
@@ -45,6 +65,7 @@ class WorkerReady(msgspec.Struct, frozen=True, tag=True):
     identity: ModelIdentity
     credit: int
     choice: ModelChoice
+    scale: CosineScale = CALIBRATED
 
 
 class WorkerFailed(msgspec.Struct, frozen=True, tag=True):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -241,10 +242,47 @@ def description(total: int) -> StoreDescription:
     )
 
 
+class GatewayStream(anyio.abc.ByteStream):
+    """A connection to a gateway, of asyncio's streams: anyio's own for Unix sockets resolve a future that is done
+    (`InvalidStateError`) when something comes in the moment in which a reading is cancelled."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def connect(cls, path: Path) -> GatewayStream:
+        return cls(*await asyncio.open_unix_connection(path))
+
+    async def receive(self, max_bytes: int = 65_536) -> bytes:
+        try:
+            data = await self._reader.read(max_bytes)
+        except ConnectionError as error:
+            raise anyio.BrokenResourceError from error
+        if not data:
+            raise anyio.EndOfStream
+        return data
+
+    async def send(self, item: bytes) -> None:
+        try:
+            self._writer.write(item)
+            await self._writer.drain()
+        except ConnectionError as error:
+            raise anyio.BrokenResourceError from error
+
+    async def send_eof(self) -> None:
+        self._writer.write_eof()
+
+    async def aclose(self) -> None:
+        self._writer.close()
+        with suppress(ConnectionError):
+            await self._writer.wait_closed()
+
+
 class RawClient:
     """A bridge and its client in one: stamped lines out, JSON-RPC in. `controls` is what was said to the bridge."""
 
-    def __init__(self, stream: anyio.abc.SocketStream) -> None:
+    def __init__(self, stream: GatewayStream) -> None:
         self._stream = stream
         self._lines = BufferedByteReceiveStream(stream)
         self._next = 0
@@ -356,7 +394,7 @@ class Rig:
             "directory": str(self.paths.home),
             **hello,
         }
-        async with await anyio.connect_unix(self.paths.gateway_socket) as stream:
+        async with await GatewayStream.connect(self.paths.gateway_socket) as stream:
             await stream.send(json.dumps(first).encode() + b"\n")
             yield RawClient(stream)
 

@@ -17,7 +17,7 @@ from mcp.client import Transport
 from mcp.shared.message import SessionMessage
 
 from remembrancer.protocol.gateway_link import CONTROL, LINK_VERSION, stamped
-from tests.actors.gateway_rig import Rig
+from tests.actors.gateway_rig import GatewayStream, Rig
 
 ERAS: Final = ("legacy", "2026-07-28")
 """Modes of the SDK's client: the handshake, and the newest protocol."""
@@ -28,7 +28,7 @@ Streams = tuple[Any, Any]
 async def _connected(path: Path, hello: dict[str, Any]) -> AsyncIterator[Streams]:
     to_client, client_reads = anyio.create_memory_object_stream[SessionMessage | Exception](100)
     client_writes, from_client = anyio.create_memory_object_stream[SessionMessage](100)
-    async with await anyio.connect_unix(path) as socket, anyio.create_task_group() as tasks:
+    async with await GatewayStream.connect(path) as socket, anyio.create_task_group() as tasks:
         await socket.send(json.dumps(hello).encode() + b"\n")
         lines = BufferedByteReceiveStream(socket)
 

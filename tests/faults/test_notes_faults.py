@@ -153,7 +153,7 @@ async def test_while_nothing_changes_nothing_is_written(home: Path, patient: Non
     for number in range(FILES):
         write(workspace, number, "lighthouse")
     runtime = Runtime(home)
-    async with note_session(home, workspace) as client:
+    async with note_session(home, workspace, session=StdioClient) as client:  # an indexer that has imported its own
 
         async def all_are_there() -> bool:
             return await whole(client, FILES)

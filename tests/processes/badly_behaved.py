@@ -1,4 +1,4 @@
-"""Real processes that behave badly, and a launcher that runs them: `badly_behaved.py up` is `remembrancer up`.
+"""Real processes that behave badly, and a launcher that runs them as `remembrancer up` does.
 
 What a process does is written in `<home>/behaviour/<name>`, read at each of its starts; without the file it behaves
 well. Each start appends its incarnation to `<name>.starts`, each message from the launcher to `<name>.heard`.
@@ -30,6 +30,7 @@ from remembrancer.protocol.control import (
 )
 from remembrancer.protocol.errors import ModelUnusable
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
+from tests.forked import forking, redirect
 
 BEHAVIOUR = "behaviour"
 
@@ -106,12 +107,18 @@ def start_child() -> int:
     return subprocess.Popen(["sleep", "600"]).pid
 
 
-def main(argv: list[str]) -> int:
-    """`remembrancer up` with these actors instead of the real ones."""
-    return up(argv, lambda role: [sys.executable, "-P", str(Path(__file__).resolve()), role])
-
-
-if __name__ == "__main__":
-    if sys.argv[1] == "up":
-        sys.exit(launcher.run({"up": ("__main__", "")}, sys.argv[1:]))
+def main(_: list[str]) -> None:
+    """An actor's process."""
     run_actor(BadlyBehaved)
+
+
+def launch(output: Path, *arguments: str) -> None:
+    """The launcher's process: `remembrancer up` with these actors instead of the real ones."""
+    redirect(output, output)
+    with forking():
+        raise SystemExit(launcher.run({"up": (f"{__name__}:launch_these", "")}, ["up", *arguments]))
+
+
+def launch_these(argv: list[str]) -> int:
+    """The command."""
+    return up(argv, lambda role: [sys.executable, "-P", "-m", __name__, role])

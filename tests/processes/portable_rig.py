@@ -6,7 +6,6 @@ import json
 import os
 import sqlite3
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
-from tests.forked import run_command
+from tests.forked import run_command, start_runtime
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, memory_id_of, store_operation
 from tests.processes.runtimes import until
 
@@ -52,11 +51,9 @@ def done(*arguments: str, home: Path, stdin: bytes = b"", **environ: str) -> byt
 
 
 def start(home: Path, **environ: str) -> None:
-    """Start a runtime as a session does: it is no child of this process, and outlives what started it."""
-    line = f"'{sys.executable}' -P -m remembrancer up --for-sessions </dev/null >/dev/null 2>&1 &"
-    environ = {**os.environ, "REMEMBRANCER_HOME": str(home), **environ}
-    subprocess.run(["sh", "-c", line], check=True, env=environ)
-    until(lambda: is_up(RuntimePaths(home)))
+    """Start a runtime as a session does. Fails the test where it does not come up."""
+    start_runtime({**os.environ, "REMEMBRANCER_HOME": str(home), **environ})
+    assert is_up(RuntimePaths(home))
 
 
 def stop(home: Path) -> None:

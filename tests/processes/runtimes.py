@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,9 +17,10 @@ from remembrancer.commands.runtime_client import ask
 from remembrancer.protocol.control import AskDown, AskScale, AskStatus, ProcessStatus, RuntimeStatus, ToCommand
 from remembrancer.protocol.errors import DeadlineExceeded, PeerLost, PeerUnavailable
 from remembrancer.protocol.paths import RuntimePaths
+from tests.forked import ForkedProcess
 from tests.patience import PATIENCE_S
+from tests.processes.badly_behaved import launch
 
-ACTORS = Path(__file__).with_name("badly_behaved.py")
 PATIENT = {"REMEMBRANCER_HEARTBEAT_INTERVAL_S": "0.1", "REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "20"}
 """Settings with which no process is taken for one that hangs because the machine is busy."""
 QUICK = {"REMEMBRANCER_HEARTBEAT_TIMEOUT_S": "1.0"}
@@ -57,14 +56,9 @@ class RunningRuntime:
         descriptor, output_name = tempfile.mkstemp(prefix="rmb-output-")
         self.output = Path(output_name)
         environ = {**os.environ, **PATIENT, "REMEMBRANCER_HOME": str(home), **(settings or {})}
-        with os.fdopen(descriptor, "wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, str(ACTORS), "up", *arguments],
-                env=environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
+        os.close(descriptor)
+        self.process = ForkedProcess(launch, self.output, *arguments, environ=environ)
+        self.process.stdin.close()
 
     def status(self) -> RuntimeStatus | None:
         """The status; None while there is nobody who answers."""

@@ -12,6 +12,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from tests.actors.sdk_client import ERAS
+from tests.forked import start_runtime
 from tests.patience import PATIENCE_S
 from tests.runtime import Runtime, until
 
@@ -42,6 +43,7 @@ class Caller:
 
 def bridged(era: str, session: str) -> Client:
     environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
+    start_runtime(environ)
     command = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
     return Client(command, mode=era, cache=None)
 

@@ -16,24 +16,18 @@ from remembrancer.commands import exit_codes
 from remembrancer.protocol.paths import RuntimePaths
 from tests.patience import PATIENCE_S
 from tests.processes.runtimes import behave, runtime
+from tests.runtime import command
 
 
 def remembrancer(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command in the home of the environment."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    return command(*arguments, home=Path(os.environ["REMEMBRANCER_HOME"]))
 
 
 def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
     home.rmdir()
-    for command in (["status"], ["down"], ["scale", "embedder=2"]):
-        done = remembrancer(*command)
+    for arguments in (["status"], ["down"], ["scale", "embedder=2"]):
+        done = remembrancer(*arguments)
         assert done.returncode == exit_codes.NOT_RUNNING
         assert done.stdout == ""
         assert "remembrancer up" in done.stderr
@@ -42,10 +36,10 @@ def test_nothing_that_runs_is_said_with_a_status_of_its_own(home: Path) -> None:
 
 def test_a_home_whose_lock_cannot_be_looked_at_is_said_without_a_traceback(home: Path) -> None:
     RuntimePaths(home).runtime_lock.mkdir()  # as good as a disk that cannot be written, also for root
-    for command in ("status", "down"):
-        done = remembrancer(command)
+    for name in ("status", "down"):
+        done = remembrancer(name)
         assert done.returncode == exit_codes.HOME_UNUSABLE
-        assert done.stderr.startswith(f"remembrancer {command}: the home {home} cannot be used")
+        assert done.stderr.startswith(f"remembrancer {name}: the home {home} cannot be used")
 
 
 def test_a_status_for_programs_is_whole_when_nothing_runs(home: Path) -> None:

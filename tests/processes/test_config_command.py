@@ -5,26 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 
 from remembrancer.commands import exit_codes
 from remembrancer.config.settings import Settings
+from tests.forked import run_command
 
 
 def config(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run the command in the home of the environment."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "remembrancer", "config", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environ},
-    )
+    done = run_command("config", *arguments, environ={**os.environ, **environ}, timeout_s=60)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_the_settings_that_count_are_told_with_where_each_comes_from(home: Path) -> None:

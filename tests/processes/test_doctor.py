@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 
-from bench.client import StdioClient
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
 from remembrancer.commands import exit_codes
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.writes import Rejected
 from tests.operations import store_operation
-from tests.runtime import Runtime, command, until
+from tests.runtime import Runtime, Session, command, until
 
 CHECKS = {
     "versions",
@@ -90,7 +89,7 @@ class Findings:
 
 async def filled(home: Path, *, stop: bool = True) -> Runtime:
     """A home in which something is stored and indexed."""
-    async with StdioClient(home, cwd=home) as client:
+    async with Session(home, cwd=home) as client:
         await client.store(SECRET)
         await client.store("Ana prefers tabs.", scope="user")
         await until_indexed(home)

@@ -141,6 +141,7 @@ def test_no_event_is_lost_or_doubled_by_gateways_and_stores_that_are_killed(home
 
 def test_a_session_is_told_what_is_remembered_at_its_start_and_with_a_prompt(home: Path, project: Path) -> None:
     environ = {"REMEMBRANCER_PROJECT": str(project), "REMEMBRANCER_SESSION_ID": "other"}
+    start(home)
     with bridge(**environ) as client:
         client.initialize()
         client.store("The deployment of the aardvark service runs on Fridays.", importance=0.9)

@@ -7,7 +7,6 @@ import json
 import os
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -149,9 +148,9 @@ def test_a_session_goes_on_after_the_gateway_was_killed_and_a_retry_is_answered_
     kept = door.call("store_memory", number=7, headers=session, content="The bridge is red")
     forgotten = door.call("forget_memory", number=8, headers=session, memory_id=kept["memory_id"])
     runtime = Runtime(door.home)
-    before = runtime.process("gateway").pid
+    before = runtime.pid("gateway")
     os.kill(before, 9)
-    until(lambda: runtime.recorded() and runtime.process("gateway").pid != before and door.is_up())
+    until(lambda: runtime.pid("gateway") not in (0, before) and door.is_up())
     again = door.call("store_memory", number=7, headers=session, content="The bridge is red")
     said_now = {"warnings", "searchable_by"}  # that nothing is embedded is known some seconds after the start
     assert {name: each for name, each in again.items() if name not in said_now} == {
@@ -206,18 +205,6 @@ def test_a_retry_without_a_session_is_known_by_its_key(door: Door) -> None:
     assert door.call("store_memory", headers=key, content="The tower is high", tags=["a"]) == first
     assert "already_known" not in first
     assert door.call("store_memory", content="The tower is high", tags=["a"])["already_known"]
-
-
-def test_a_connection_on_which_nothing_is_asked_is_let_go(door: Door) -> None:
-    door.start()
-    silent = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(50)]
-    began = time.monotonic()
-    for each in silent:
-        each.settimeout(PATIENCE_S)
-        assert each.recv(1) == b""
-        each.close()
-    assert time.monotonic() - began < PATIENCE_S
-    assert door.is_up()
 
 
 def test_nobody_listens_to_the_world_without_a_token(door: Door) -> None:

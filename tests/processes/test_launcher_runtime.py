@@ -47,7 +47,7 @@ def test_two_launchers_at_once_are_one_runtime(home: Path) -> None:
     with runtime(home) as one, runtime(home) as two:
         until(lambda: one.process.poll() is not None or two.process.poll() is not None)
         loser, winner = (one, two) if one.process.poll() is not None else (two, one)
-        assert loser.process.returncode == exit_codes.ALREADY_RUNNING
+        assert loser.process.poll() == exit_codes.ALREADY_RUNNING
         assert f"process {winner.process.pid}" in loser.output.read_text()
         winner.until_ready()
         assert len(winner.starts("store")) == 1

@@ -100,12 +100,6 @@ def test_a_runtime_for_sessions_ends_when_the_last_one_has_left(home: Path) -> N
         assert_nothing_left(running)
 
 
-def test_a_runtime_for_sessions_ends_when_none_ever_came(home: Path) -> None:
-    with runtime(home, "--for-sessions", settings={"REMEMBRANCER_IDLE_TIMEOUT_S": "1.0"}) as running:
-        assert running.process.wait(PATIENCE_S) == 0
-        assert_nothing_left(running)
-
-
 def test_the_children_of_a_killed_launcher_leave_by_themselves(home: Path) -> None:
     with runtime(home, "--embedders", "2") as running:
         running.until_ready("embedder-2")

@@ -22,7 +22,7 @@ from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Peer, Router, Speaker
 from remembrancer.protocol.wire import Envelope, ToStore, to_store
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import command, done, stop
+from tests.processes.portable_rig import command, done, start, stop
 
 CONTENT = "Builds take nine minutes."
 GONE = "not here any more"
@@ -41,6 +41,7 @@ def project(home: Path, tmp_path: Path) -> Path:
     """A project with a memory."""
     directory = tmp_path / "app"
     directory.mkdir()
+    start(home)
     with bridge(REMEMBRANCER_PROJECT=str(directory)) as client:
         client.initialize()
         client.store(CONTENT)

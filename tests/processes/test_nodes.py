@@ -14,6 +14,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
 from remembrancer.commands import exit_codes
+from tests.forked import start_runtime
 from tests.processes.portable_rig import command, done, exported
 from tests.processes.test_changes import Caller
 from tests.runtime import Runtime, until
@@ -27,6 +28,7 @@ def saying(home: Path, words: bytes) -> list[Path]:
 
 def session(toolsets: str, name: str = "session:nodes") -> Client:
     environ = {**os.environ, "REMEMBRANCER_SESSION_ID": name, "REMEMBRANCER_TOOLSETS": toolsets}
+    start_runtime(environ)
     return Client(StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ))
 
 

@@ -19,6 +19,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from remembrancer.actors.gateway.resources import GRAPH, MEMORY_START, PREFERENCES, STATUS, SUMMARY
 from tests.actors.sdk_client import ERAS
 from tests.actors.test_resources import Heard, read, store
+from tests.forked import start_runtime
 from tests.runtime import Runtime
 
 pytestmark = pytest.mark.anyio
@@ -35,6 +36,7 @@ async def runtime(home: Path, patient: None, monkeypatch: pytest.MonkeyPatch) ->
 
 def bridged(era: str, session: str, heard: Heard | None = None) -> Client:
     environ = {**os.environ, "REMEMBRANCER_SESSION_ID": session}
+    start_runtime(environ)
     command = StdioServerParameters(command=sys.executable, args=["-m", "remembrancer", "mcp"], env=environ)
     return Client(command, mode=era, message_handler=heard, cache=None)
 

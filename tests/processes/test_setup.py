@@ -17,6 +17,7 @@ import pytest
 from bench.client import StdioClient
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import is_temporary
+from tests.forked import run_command
 from tests.runtime import Runtime
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
@@ -47,6 +48,9 @@ def _is_left(process: psutil.Process, user: Path) -> bool:
 
 def setup(*arguments: str, check: bool = False, command: str | None = COMMAND) -> subprocess.CompletedProcess[str]:
     """Run the command, naming the installed one, which may lie in a directory that it would not choose by itself."""
+    if command is not None and not check:
+        done = run_command("setup", *arguments, "--command", command, "--no-check", environ=os.environ, timeout_s=60)
+        return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
     named = [] if command is None else ["--command", command]
     return subprocess.run(
         [COMMAND, "setup", *arguments, *named, *([] if check else ["--no-check"])],

@@ -15,6 +15,8 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from remembrancer.launcher import COMMANDS
+from tests.processes.portable_rig import stop
+from tests.runtime import command
 
 COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 
@@ -22,19 +24,12 @@ COMMAND = str(Path(sys.executable).with_name("remembrancer"))
 class Shell:
     """A person in a directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, home: Path, directory: Path) -> None:
+        self.home = home
         self.directory = directory
 
     def __call__(self, *arguments: str, stdin: str = "", status: int = 0) -> str:
-        done = subprocess.run(
-            [COMMAND, *arguments],
-            cwd=self.directory,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=90,
-            check=False,
-        )
+        done = command(*arguments, home=self.home, stdin=stdin, directory=self.directory, timeout_s=90)
         assert done.returncode == status, done.stderr
         assert "Traceback" not in done.stderr
         assert "\x1b" not in done.stdout + done.stderr
@@ -67,8 +62,8 @@ class Shell:
 def shell(home: Path, tmp_path: Path) -> Iterator[Shell]:
     (tmp_path / "app").mkdir()
     (tmp_path / "other").mkdir()
-    yield Shell(tmp_path / "app")
-    subprocess.run([COMMAND, "down"], capture_output=True, check=False, timeout=60)
+    yield Shell(home, tmp_path / "app")
+    stop(home)
 
 
 def test_a_memory_is_stored_found_corrected_and_the_correction_undone(shell: Shell, tmp_path: Path) -> None:
@@ -137,9 +132,9 @@ def test_projects_are_apart_unless_all_are_asked_for(shell: Shell, tmp_path: Pat
 def test_no_memory_steers_a_terminal_and_colours_are_for_terminals_alone(shell: Shell) -> None:
     hostile = "danger \x1b]0;title\x07 \x1b[31m red [bold]markup[/bold]"
     memory_id = shell.json("add", "-", stdin=hostile)["memory_id"]
-    for command in (("list",), ("search", "danger"), ("show", memory_id), ("history", memory_id)):
-        shell(*command)
-        status, shown = shell.at_a_terminal(*command, PAGER="cat", LINES="5")
+    for shows in (("list",), ("search", "danger"), ("show", memory_id), ("history", memory_id)):
+        shell(*shows)
+        status, shown = shell.at_a_terminal(*shows, PAGER="cat", LINES="5")
         assert status == 0
         assert "\x1b]" not in shown
         assert "\x07" not in shown
@@ -158,11 +153,12 @@ def test_a_mistyped_command_names_the_one_that_was_meant(shell: Shell, mistyped:
 
 
 def test_help_and_completion_know_every_command(shell: Shell) -> None:
-    assert all(name in shell("help") for name in COMMANDS)
+    told = shell("help")
+    assert all(name in told for name in COMMANDS)
     assert "--all-projects" in shell("help", "search")
     for name in ("bash", "zsh", "fish"):
         script = shell("completion", name)
-        assert all(command in script for command in COMMANDS)
+        assert all(each in script for each in COMMANDS)
         assert "all-projects" in script
     complete = (
         f'{shell("completion", "bash")}\nCOMP_WORDS=(remembrancer era); COMP_CWORD=1; _remembrancer\necho "$COMPREPLY"'

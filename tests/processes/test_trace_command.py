@@ -11,7 +11,7 @@ import pytest
 
 from remembrancer.commands import exit_codes
 from tests.processes.bridge_rig import bridge
-from tests.processes.portable_rig import command, done, stop
+from tests.processes.portable_rig import command, done, start, stop
 from tests.processes.runtimes import until
 
 SECRET = "The harbour master keeps a heron."
@@ -22,6 +22,7 @@ def _patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """However long it takes on a busy machine, the store answers. The runtime of the home is stopped at the end."""
     for budget in ("WRITE", "READ", "CALL"):
         monkeypatch.setenv(f"REMEMBRANCER_{budget}_BUDGET_S", "30")
+    start(home)
     yield
     stop(home)
 

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import StdioServerParameters
 
-from examples.week.playing import Week
+from examples.week import playing
 from examples.week.predictions import outcomes
 from examples.week.story import WEEK
 from remembrancer.commands import demo
 from remembrancer.commands.terminal import Terminal
+from tests.forked import start_runtime
 
 pytestmark = pytest.mark.anyio
 
 
+def forked(home: Path, project: Path, **environ: str) -> StdioServerParameters:
+    """As `demo.server`, with a runtime that is forked."""
+    parameters = demo.server(home, project, **environ)
+    start_runtime({**os.environ, **(parameters.env or {})})
+    return parameters
+
+
 @pytest.mark.timeout(240)
-async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path) -> None:
+async def test_a_week_of_ten_sessions_ends_as_the_model_predicts(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "server", forked)
     told: list[str] = []
-    played = await Week(home, told.append).play()
+    played = await playing.Week(home, told.append).play()
     assert played.journal.trouble == []
     assert {each.rule: each.happened for each in outcomes(played)} == {
         each.rule: each.predicted for each in outcomes(played)

@@ -27,10 +27,10 @@ from remembrancer.memory.ranking import (
     answerable_cosine,
     asks_of_the_user,
     is_assistants,
-    is_calibrated,
     is_message,
     is_unlikely,
     noise,
+    on_the_scale,
     pagerank_relevances,
     personal_pagerank,
     recency,
@@ -38,12 +38,12 @@ from remembrancer.memory.ranking import (
     scope_factors,
     score,
     side_by_side,
-    spread,
     standing,
     words_tell,
 )
 from remembrancer.protocol.kinds import SCOPES, STATUSES, Scope, Status
 from remembrancer.protocol.reads import ProfileName, Strategy
+from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 cosines = st.none() | st.floats(-1.0, 1.0001)
 bm25s = st.none() | st.floats(0.0, 50.0)
@@ -482,13 +482,20 @@ def test_relevance_by_pagerank_lies_between_0_and_1_and_the_graph_alone_decides_
         )
 
 
-def test_for_a_model_whose_cosines_lie_elsewhere_their_order_and_distances_count() -> None:
-    known = {
-        place: Signals(cosine, bm25) for place, (cosine, bm25) in enumerate([(0.64, 1.0), (0.37, 3.0), (0.1, None)])
-    }
-    narrow = {place: Signals((each.cosine or 0.0) / 6 + 0.75, each.bm25) for place, each in known.items()}
-    assert relevances(spread(narrow), "hybrid") == pytest.approx(relevances(known, "hybrid"))
-    assert relevances(spread({1: Signals(0.8, None)}), "hybrid") == {1: 1.0}
-    assert spread({1: Signals(None, 2.0)}) == {1: Signals(None, 2.0)}
-    assert is_calibrated("sentence-transformers-all-minilm-l6-v2.float32.0123.384")
-    assert not is_calibrated("intfloat-multilingual-e5-small.float32.0123.384")
+@given(st.floats(-0.5, 0.9), st.floats(0.0, 5.0))
+def test_the_cosines_of_a_model_that_finds_everything_alike_are_read_on_the_default_ones_scale(
+    cosine: float, common: float
+) -> None:
+    """`common`: what each of its vectors has in one direction, beside what tells them apart."""
+
+    def seen(own: float) -> float:
+        return (own + common) / (1.0 + common)
+
+    scale = CosineScale(seen(CALIBRATED.answering), seen(CALIBRATED.unrelated))
+    assert on_the_scale(seen(cosine), scale) == pytest.approx(cosine, abs=1e-6)
+
+
+def test_a_model_that_tells_nothing_apart_is_read_as_if_it_did_a_little() -> None:
+    scale = CosineScale(0.9, 0.9)
+    assert on_the_scale(0.9, scale) == CALIBRATED.unrelated
+    assert on_the_scale(1.0, scale) <= 1.0

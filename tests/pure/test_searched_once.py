@@ -11,6 +11,7 @@ from remembrancer.actors.store.records.contract import Vectors
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Passages, Source, searched_once
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
+from remembrancer.protocol.work import CALIBRATED
 
 QUERY: Vectors = np.ones(3, dtype=np.float32)
 
@@ -19,6 +20,7 @@ class Counted:
     """A thousand passages, and how deep each search went. It is lost while `lost` says so."""
 
     model = "m"
+    scale = CALIBRATED
 
     def __init__(self) -> None:
         self.limits: list[int] = []

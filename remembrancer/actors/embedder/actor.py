@@ -33,6 +33,7 @@ from remembrancer.protocol.reads import Refused
 from remembrancer.protocol.sockets import Dealer
 from remembrancer.protocol.wire import ToWorker, WorkerMessage, to_worker
 from remembrancer.protocol.work import (
+    CALIBRATED,
     EmbedPassages,
     EmbedQuery,
     PassagesEmbedded,
@@ -72,6 +73,7 @@ class EmbedderActor(Actor):
         self._reranking = RerankThread(load_reranking or (lambda: load_cross_encoder(model, spec.threads)), self._post)
         self._choice, _ = model_choices(spec.settings)
         self._engine: Engine | None = None
+        self._scale = CALIBRATED
         self._error: str | None = None
         self._leaving = False
         self._generation = 0
@@ -155,7 +157,7 @@ class EmbedderActor(Actor):
         if self._leaving or not self._store.connected:
             return
         if self._engine is not None:
-            self._say(WorkerReady(self._engine.identity, CREDIT, self._choice))
+            self._say(WorkerReady(self._engine.identity, CREDIT, self._choice, self._scale))
         elif self._error is not None:
             self._say(WorkerFailed(self._error, self._choice))
 
@@ -168,9 +170,9 @@ class EmbedderActor(Actor):
 
     def _deal_with(self, event: WorkEvent) -> None:
         match event:
-            case Loaded(engine=engine):
+            case Loaded(engine=engine, scale=scale):
                 logger.info("model loaded", extra={"model": engine.identity.key})
-                self._engine, self._error = engine, None
+                self._engine, self._scale, self._error = engine, scale, None
                 self._questions = QuestionThread(engine, self._post, self._passages.put)
                 self._questions.start()
                 if self._leaving:

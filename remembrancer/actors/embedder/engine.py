@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from remembrancer.actors.embedder.passages import TokenCounter, TokenSpans
 from remembrancer.protocol.errors import ModelUnusable
-from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 VOCABULARY: Final = Path(__file__).parent / "data" / "vocab.txt"
 VOCABULARY_SHA256: Final = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
@@ -54,6 +54,41 @@ class Engine(Protocol):
 
     def embed_questions(self, texts: Sequence[str]) -> Vectors:
         """The same for questions: some models want another prompt before those."""
+
+
+PROBES: Final = (
+    ("Which port does the API listen on?", "The API server listens on port 8080."),
+    ("Who is responsible for the billing service?", "Marta leads the billing team."),
+    ("When do we release?", "Releases go out every second Thursday."),
+    ("How are passwords stored?", "Passwords are hashed with bcrypt before they are saved."),
+    ("What does the user like to drink?", "The user prefers green tea to coffee."),
+    ("Why was the cache removed?", "We dropped Redis because invalidation caused stale pages."),
+    ("Where do the photos lie?", "Images are uploaded to a bucket in Frankfurt."),
+    ("How do I run the tests?", "Use make check to run the whole test suite."),
+    ("Which language is the parser written in?", "The parser is a Rust crate with Python bindings."),
+    ("What is the dog called?", "Their terrier is named Bruno."),
+    ("What went wrong during the migration?", "The schema upgrade failed as the disk was full."),
+    ("How long may a session last?", "Users are logged out after thirty minutes without activity."),
+    ("Which colours does the logo have?", "The brand mark is orange on a dark blue ground."),
+    ("Where will the holiday be?", "In July the family travels to the coast of Portugal."),
+    ("How is the weather measured?", "A sensor on the roof reports temperature and wind each minute."),
+    ("What should reviewers look at?", "Check error handling first when you go through a pull request."),
+)
+"""Questions, and texts that answer them."""
+
+
+def scale_of(engine: Engine) -> CosineScale:
+    """What the cosines of a model say: what `PROBES` have in common that belong together, and those that do not.
+
+    Raises:
+        ModelUnusable: the engine can make no vectors for the time being.
+    """
+    if engine.identity.is_default:
+        return CALIBRATED
+    questions, answers = zip(*PROBES, strict=True)
+    cosines = engine.embed_questions(questions) @ engine.embed_passages(answers).T
+    together = np.eye(len(PROBES), dtype=bool)
+    return CosineScale(float(cosines[together].mean()), float(cosines[~together].mean()))
 
 
 def unit_rows(rows: Vectors) -> Vectors:

@@ -18,12 +18,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from remembrancer.actors.embedder.batching import BatchSize, JobQueue
-from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, unit_rows
+from remembrancer.actors.embedder.engine import Engine, Vector, Vectors, scale_of, unit_rows
 from remembrancer.actors.embedder.passages import PASSAGE_TOKENS, split_passages
 from remembrancer.config.settings import Settings, model_choices
 from remembrancer.protocol.errors import InternalError, ModelUnusable, RemembrancerError
 from remembrancer.protocol.tracing import Trace
 from remembrancer.protocol.work import (
+    CosineScale,
     EmbedQuery,
     JobFailed,
     PassageJob,
@@ -73,6 +74,7 @@ class Loaded(NamedTuple):
     """The model is there."""
 
     engine: Engine
+    scale: CosineScale
 
 
 class Unusable(NamedTuple):
@@ -171,11 +173,12 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
     def work(self) -> None:
         yield_to_others()
         while True:
-            engine = self.load_until_possible(self._load, lambda reason: self._post(Unusable(reason)))
-            if engine is None:
+            loaded = self.load_until_possible(self._loaded, lambda reason: self._post(Unusable(reason)))
+            if loaded is None:
                 return
             self._drop_old()
-            self._post(Loaded(engine))
+            self._post(loaded)
+            engine = loaded.engine
             try:
                 self._embed_by(engine)
             except ModelUnusable as error:
@@ -183,6 +186,10 @@ class PassageThread(WorkThread["tuple[PassageJob, ...] | int | str"]):
                 self._finished.wait(FIRST_RETRY_S)
             if self._finished.is_set():
                 return
+
+    def _loaded(self) -> Loaded:
+        engine = self._load()
+        return Loaded(engine, scale_of(engine))
 
     def _drop_old(self) -> None:
         """Forget what was given before the model was there: the store gives it to others, or anew."""

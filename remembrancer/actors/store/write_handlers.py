@@ -114,8 +114,14 @@ class WriteHandlers:
 
     async def submit(self, operation: Operation) -> Applied:
         """Apply one operation. Raises what it is refused with."""
+        target = await find_target(self._files, operation)
         replied: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._commit_one(await find_target(self._files, operation), operation, replied.set_result)
+
+        def answer(reply: Answer) -> None:
+            if not replied.done():  # nobody waits any more for what is committed all the same
+                replied.set_result(reply)
+
+        self._commit_one(target, operation, answer)
         reply = self._with_embedding_error(operation, await replied)
         if isinstance(reply, RemembrancerError):
             raise reply

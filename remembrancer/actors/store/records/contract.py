@@ -630,8 +630,10 @@ class GraphRecords(Protocol):
         """The entities that these memories name. Only for memories that the session has been shown."""
 
     def degrees(self, memories: Sequence[int], keys: Sequence[str], most: int) -> dict[int | str, int]:
-        """How many edges these memories have, and the entities with each of these keys: at the most, as those are
-        counted that a session does not see; each sort of edge is counted as far as `most`."""
+        """How many edges these memories have of those that `adjacent` names, and the entities with each of these keys.
+
+        At the most: those are counted, too, that a session does not see. Each sort of edge is counted up to `most`.
+        """
 
     def adjacent(
         self, memories: Sequence[int], keys: Sequence[str], session_id: str
@@ -640,7 +642,8 @@ class GraphRecords(Protocol):
 
         A memory (its number) is joined to the entities that it names (their `name_key`s) and to the memories that it is
         linked with, an entity also to those that a memory says to be related. Only what the session sees, and is not
-        forgotten, and no links by which one memory stands for another (`similar_to`, `derived_from`, `supersedes`).
+        forgotten, and no links between memories of one and the same thing (`similar_to`, `derived_from`, `supersedes`,
+        `contradicts`).
         """
 
     def summary(self, session_id: str, relationships: Collection[str] | None, limit: int) -> GraphSummary:

@@ -50,8 +50,8 @@ MOST_FACTS: Final = 1000
 IS_SEEN: Final = f"""NOT EXISTS (SELECT 1 FROM {APART} WHERE {IS_APART}
                    AND (a.forgotten_at IS NOT NULL OR a.session_id != ?))"""  # noqa: S608 - fixed clauses
 COLUMNS: Final = "subject, edge, entity, memory"
-STANDS_FOR: Final = "('similar_to', 'derived_from', 'supersedes')"
-"""Links by which one memory is shown for another: they are not walked."""
+ALIKE: Final = "('similar_to', 'derived_from', 'supersedes', 'contradicts')"
+"""Links between memories of one and the same thing, which a question finds by their words: they are not walked."""
 NO_ENTITY: Final = 0
 """A number that no entity has."""
 
@@ -226,7 +226,7 @@ class SqliteGraph:
             return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT {most:d}))" for each in edges)  # noqa: S608
 
         numbers, named = padded(memories), padded(keys)
-        links = "memory_links WHERE source = m.number", "memory_links WHERE target = m.number"
+        links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
         ends = "memory_entities WHERE entity = e.number", "memory_entities WHERE subject = e.number"
         rows = self._file.read(
             f"""SELECT m.number, {counted("memory_entities WHERE memory = m.number", *links)} FROM memories AS m
@@ -254,7 +254,7 @@ class SqliteGraph:
                 seen = IS_SEEN.format("l").replace("l.memory", f"l.{there}")
                 parts.append(
                     f"""SELECT l.{here}, l.{there} FROM memory_links AS l
-                        WHERE l.{here} IN {these} AND l.relation NOT IN {STANDS_FOR} AND {seen}"""  # noqa: S608
+                        WHERE l.{here} IN {these} AND l.relation NOT IN {ALIKE} AND {seen}"""  # noqa: S608
                 )
                 arguments += [*asked, session_id]
         if keys:

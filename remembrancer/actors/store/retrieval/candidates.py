@@ -31,9 +31,10 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.vectors.passage_index import IndexLost, PassageHit
-from remembrancer.memory.ranking import Signals, first_of
+from remembrancer.memory.ranking import Signals, first_of, on_the_scale
 from remembrancer.protocol.kinds import SCOPES, Scope
 from remembrancer.protocol.reads import Strategy
+from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 CANDIDATES: Final = 50
 """Memories that each search brings to the fusion, from each scope."""
@@ -59,8 +60,12 @@ class Passages(Protocol):
     @property
     def model(self) -> str: ...
 
+    @property
+    def scale(self) -> CosineScale: ...
+
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
-        """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
+        """The nearest passages to `query` (dimensions,), nearest first, each once, with cosines on the default model's
+        scale. Raises `IndexLost`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,10 @@ class _SearchedOnce:
     @property
     def model(self) -> str:
         return self._passages.model
+
+    @property
+    def scale(self) -> CosineScale:
+        return self._passages.scale
 
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
         with self._lock:
@@ -223,7 +232,7 @@ def _by_meaning(
         return None
     facts: Mapping[int, RankingFacts] = {}
     if few is not None:
-        compared = cosines_of(records, passages.model, vector, few)
+        compared = cosines_of(records, passages, vector, few)
     else:
         total = sum(sizes.values())
         scopes = filters.scopes or ("project", "user")  # another session's memories never pass
@@ -265,7 +274,7 @@ def _searched(
         if few is not None or len(hits) < limit or limit >= DEEPEST_SEARCH:
             numbers = records.matching(filters, EXACT_LIMIT) or () if few is None else few
             rest = [number for number in numbers if number not in best]
-            return passing | cosines_of(records, passages.model, query, rest), allowed
+            return passing | cosines_of(records, passages, query, rest), allowed
         # Twice as many, or four, eight times …, so that recalls side by side ask for the same.
         times = CANDIDATES / len(passing) * SPARE_SHARE if passing else 4.0
         limit = min(DEEPEST_SEARCH, limit << max(1, math.ceil(math.log2(times))))
@@ -290,8 +299,8 @@ def _fused(
         seen = cosines if nearest is None else nearest.compared
         unseen = [each for each in others if each not in seen]
         cosines |= {each: seen[each] for each in others if each in seen}
-        cosines |= cosines_of(records, passages.model, question.vector, unseen)
-        heads = cosines_of(records, passages.model, question.vector, list(cosines), heads=True)
+        cosines |= cosines_of(records, passages, question.vector, unseen)
+        heads = cosines_of(records, passages, question.vector, list(cosines), heads=True)
     numbers = list({**others, **cosines})
     known = around.facts if nearest is None else {**around.facts, **nearest.facts}
     missing = [number for number in numbers if number not in known]
@@ -301,16 +310,19 @@ def _fused(
 
 
 def cosines_of(
-    records: EmbeddedTexts, model: str, query: Vectors, numbers: Sequence[int], *, heads: bool = False
+    records: EmbeddedTexts, passages: Passages, query: Vectors, numbers: Sequence[int], *, heads: bool = False
 ) -> dict[int, float]:
-    """The cosine of the best passage of each of these memories that has its vectors.
+    """The cosine, on the default model's scale, of the best passage of each of these memories that has its vectors.
 
     With `heads` that of the first passage of those that have several.
     """
     if not numbers:
         return {}
-    known = records.passages(PassageFilter(model, numbers, heads=heads))
-    return best_cosines(known.memories, known.vectors, query)
+    known = records.passages(PassageFilter(passages.model, numbers, heads=heads))
+    best = best_cosines(known.memories, known.vectors, query)
+    if passages.scale == CALIBRATED:
+        return best
+    return {memory: on_the_scale(cosine, passages.scale) for memory, cosine in best.items()}
 
 
 def best_cosines(memories: Sequence[int], vectors: NDArray[np.float32], query: NDArray[np.float32]) -> dict[int, float]:

@@ -19,10 +19,8 @@ from remembrancer.config.settings import Settings
 from remembrancer.memory.ranking import (
     Signals,
     answerable_cosine,
-    is_calibrated,
     noise,
     relevances,
-    spread,
     weighted_ranks,
 )
 from remembrancer.protocol.files import FoundChunk, SearchFiles, SearchMode
@@ -72,15 +70,13 @@ def search_files(
         words = {}
     cosines = dict(near or {})
     if near is not None and vector is not None and passages is not None:
-        cosines |= cosines_of(index, passages.model, vector, [number for number in words if number not in near])
+        cosines |= cosines_of(index, passages, vector, [number for number in words if number not in near])
     candidates = {
         number: Signals(cosines.get(number), words.get(number)) for number in dict.fromkeys((*cosines, *words))
     }
     mode: SearchMode = "keyword" if near is None else "hybrid" if settings.search_hybrid else "vector"
     if passages is None or near is None:
         scores = relevances(candidates, "keyword")
-    elif settings.search_ranking == "relevance" and not is_calibrated(passages.model):
-        scores = relevances(spread(candidates), "hybrid")  # what is noise, its cosine does not tell
     else:
         scores = RANKINGS[settings.search_ranking](candidates, index.size(), settings)
     best = sorted(
@@ -118,7 +114,7 @@ def _nearest(
     if wanted != FileFilter(wanted.root):
         few = index.matching(wanted, FEW)
         if few is not None:
-            return _first(cosines_of(index, passages.model, vector, few), count)
+            return _first(cosines_of(index, passages, vector, few), count)
     best: dict[int, float] = {}
     all_pass = index.is_everything(wanted)
     for depth in (4 * count, 16 * count, 64 * count):

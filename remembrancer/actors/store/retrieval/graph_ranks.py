@@ -12,16 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from remembrancer.actors.store.records.contract import GraphRecords
-from remembrancer.actors.store.retrieval.candidates import CANDIDATES
 from remembrancer.actors.store.retrieval.shortlist import Place
-from remembrancer.memory.ranking import (
-    DAMPING,
-    PAGERANK_SEEDS,
-    Signals,
-    personal_pagerank,
-    reciprocal_ranks,
-    relevances,
-)
+from remembrancer.memory.ranking import DAMPING, PAGERANK_SEEDS, Signals, personal_pagerank, relevances
 
 Node = Place | str
 """A memory, or an entity's key."""
@@ -59,22 +51,23 @@ def page_ranks(
 ) -> dict[Place, float]:
     """What PageRank makes of the memories around the best candidates, in [0, 1]; empty where none of these has an edge.
 
-    It starts at those that are first by meaning and by words together, the more relevant the more. What counts is what
-    a memory receives from others, over the most that any but the best candidate does: its own start says nothing that
-    its relevance does not, and what goes to and fro between the best one and its entities is no news of it.
+    It starts at those of the most relevant that have edges, the more relevant the more. What counts is what a memory
+    receives from others, over the most that any but the first of these does: its own start says nothing that its
+    relevance does not, and what goes to and fro between the first one and its entities is no news of it.
     """
-    meanings = {key: each.meaning for key, each in candidates.items() if each.meaning is not None}
-    words = {key: each.bm25 for key, each in candidates.items() if each.bm25}
-    fused = reciprocal_ranks(sorted(each, key=lambda key: -each[key])[:CANDIDATES] for each in (meanings, words))
-    first = sorted((key for key in fused if key[0] in graphs), key=lambda key: (-fused[key], key))[:PAGERANK_SEEDS]
+    relevance = relevances(candidates, "hybrid")
+    first = sorted((key for key in relevance if key[0] in graphs), key=lambda key: (-relevance[key], key))[
+        :PAGERANK_SEEDS
+    ]
     graph = FilesGraph(graphs, session_id)
     degrees = graph.degrees(first, MOST_COUNTED)
-    relevance = relevances(candidates, "hybrid")
     # A memory that names everything says little of each.
     seeds: dict[Node, float] = {
-        key: relevance[key] ** 2 / math.sqrt(degrees.get(key, 0) or 1) for key in first if relevance[key] > 0.0
+        key: relevance[key] ** 2 / math.sqrt(degree)
+        for key in first
+        if relevance[key] > 0.0 and (degree := degrees.get(key, 0))
     }
-    if not seeds or not any(degrees.values()):
+    if not seeds:
         return {}
     own = (1.0 - DAMPING) / sum(seeds.values())
     ranks = personal_pagerank(seeds, graph, known=degrees)
@@ -83,8 +76,7 @@ def page_ranks(
         for node, rank in ranks.items()
         if not isinstance(node, str) and (got := rank - own * seeds.get(node, 0.0)) > LEAST_RECEIVED
     }
-    best = max(relevance, key=lambda key: (relevance[key], key))
-    most = max((got for node, got in received.items() if node != best), default=0.0)
+    most = max((got for node, got in received.items() if node != next(iter(seeds))), default=0.0)
     return {node: min(1.0, got / most) for node, got in received.items()} if most else {}
 
 

@@ -65,7 +65,7 @@ from remembrancer.memory.ranking import (
     with_graph_boosts,
     words_tell,
 )
-from remembrancer.memory.relevance import Evidence, coverage, margins, probability, rarity, unlikely
+from remembrancer.memory.relevance import ANSWERS, Evidence, coverage, margins, probability, rarity, unlikely
 from remembrancer.memory.stop_words import ENGLISH, ENGLISH_STOP_WORDS, language_of
 from remembrancer.memory.times.phrases import COUNTS, UNITS
 from remembrancer.memory.times.windows import TimeWindow, nearness, time_windows, without_times, zone_of
@@ -359,7 +359,7 @@ class RunningRecall:
     def _cosines(self, source: Source, numbers: Sequence[int]) -> dict[int, float]:
         if self.vector is None or source.passages is None:
             return {}
-        return cosines_of(source.records, source.passages.model, self.vector, numbers)
+        return cosines_of(source.records, source.passages, self.vector, numbers)
 
     def _scored(self, found: Sequence[Found], windows: Sequence[TimeWindow], *, by_time: bool) -> Ranked:
         """All candidates that are not noise, best first, each with the probability that it answers.
@@ -510,25 +510,16 @@ class RunningRecall:
             names = {place for place, each in enumerate(units) if len(each) > 1 or " " in each[0].words}
             names.update(numbered)
             facts: dict[Place, float] = {}
+            spared: set[Place] = set()
             for key, scores in ranked:
                 evidence, fact = self.evidence[key], self._found[key[0]].facts[key[1]]
-                is_fact = fact.characters <= SHORT and not evidence.is_long and not evidence.is_event
-                is_meant = key in self._verbatim or not names.isdisjoint(self._matched.get(key, ()))
-                if is_fact and not is_meant and evidence.cosine is not None and (scores.time or 0.0) < WITHIN:
+                if fact.characters <= SHORT and not evidence.is_long and not evidence.is_event:
                     facts[key] = scores.probability or 0.0
-            gone = unlikely(facts)
-            # Where something answers, perhaps in part, what is next to it in the graph may do so as well.
-            graph = {key: scores.graph for key, scores in ranked if key in gone and (scores.graph or 0.0) >= CONNECTED}
-            if len(gone) < len(facts):
-                lifted = set(sorted(graph, key=lambda key: -(graph[key] or 0.0))[:MOST_CONNECTED])
-                gone -= lifted
-                least = CONNECTED_SHARE * max(facts.values())
-                ranked = [
-                    (key, msgspec.structs.replace(scores, probability=max(least, scores.probability or 0.0)))
-                    if key in lifted
-                    else (key, scores)
-                    for key, scores in ranked
-                ]
+                    is_meant = key in self._verbatim or not names.isdisjoint(self._matched.get(key, ()))
+                    if is_meant or evidence.cosine is None or (scores.time or 0.0) >= WITHIN:
+                        spared.add(key)
+            gone = unlikely(facts) - spared
+            ranked = self._with_joined(ranked, gone)
             if numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
                 gone |= {key for key, _ in ranked if key not in self._matched}
             self._below += len(gone)
@@ -537,6 +528,36 @@ class RunningRecall:
             gone = set()
         self._note_language(ranked)
         return [item for item in ranked if item[0] not in gone] if gone else ranked
+
+    def _with_joined(self, ranked: Ranked, gone: set[Place]) -> Ranked:
+        """The candidates, and out of `gone` those that the graph brings: where a memory answers a part of the question,
+        what is next to it may answer the rest.
+
+        One that has all of the question's words leaves no rest. And what shares words with the question, but none that
+        the best one lacks, was found by them already, and says less.
+        """
+        probabilities = {key: scores.probability or 0.0 for key, scores in ranked}
+        best = max(ranked, key=lambda item: probabilities[item[0]], default=None)
+        if best is None or probabilities[best[0]] < ANSWERS:
+            return ranked
+        nothing: set[int] = set()
+        known = self._matched.get(best[0], nothing)
+        if len(known) == len(self._question.units):
+            return ranked
+        near = {key: scores.graph for key, scores in ranked if key in gone and (scores.graph or 0.0) >= CONNECTED}
+        joined = [key for key in near if not (has := self._matched.get(key, nothing)) or has - known]
+        lifted = set(sorted(joined, key=lambda key: -(near[key] or 0.0))[:MOST_CONNECTED])
+        gone -= lifted
+        least = CONNECTED_SHARE * probabilities[best[0]]
+        return [
+            (
+                key,
+                msgspec.structs.replace(scores, probability=max(least, probabilities[key]))
+                if key in lifted
+                else scores,
+            )
+            for key, scores in ranked
+        ]
 
     def _note_language(self, ranked: Ranked) -> None:
         """Say so if nothing is likely to answer and what is near the question is in another language."""

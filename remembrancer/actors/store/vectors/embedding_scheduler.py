@@ -433,6 +433,7 @@ class EmbeddingScheduler:
         if state is not self._state:
             self._decide(state)
         work = next(each for each in self._works if (each.choice, each.identity) == (ready.choice, ready.identity))
+        self._index.note_scale(ready.identity.key, ready.scale)
         work.queue.worker_ready(worker, ready.credit)
         work.arrivals += 1
         self._note_answering()

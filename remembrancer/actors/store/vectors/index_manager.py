@@ -31,7 +31,7 @@ from remembrancer.actors.store.vectors.passage_index import (
 from remembrancer.memory.ranking import NEAR_DUPLICATE_COSINE
 from remembrancer.protocol.control import IndexFigures
 from remembrancer.protocol.errors import RemembrancerError
-from remembrancer.protocol.work import ModelIdentity
+from remembrancer.protocol.work import CALIBRATED, CosineScale, ModelIdentity
 
 CHECK_INTERVAL_S: Final = 2.0
 """How often the folder is looked at: a deleted one is noticed and made again so soon."""
@@ -84,6 +84,7 @@ class IndexManager:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="index")
         self._index: VectorIndex | None = None
         self._models: dict[str, ModelIdentity] = {}
+        self._scales: dict[str, CosineScale] = {}
         self._identity: ModelIdentity | None = None
         self._files: dict[tuple[str, str], PassageIndex] = {}
         """By file and model."""
@@ -114,11 +115,18 @@ class IndexManager:
             if (records.name, key) in self._files:
                 continue
             try:
-                file = self._files[records.name, key] = PassageIndex(records, key)
+                file = self._files[records.name, key] = PassageIndex(records, key, self._scales.get(key, CALIBRATED))
                 file.is_active = self._identity is not None and key == self._identity.key
             except RemembrancerError as error:
                 logger.warning("a file is not searched", extra={"file": records.name, "reason": error.message})
             self._wake.set()
+
+    def note_scale(self, model: str, scale: CosineScale) -> None:
+        """What the cosines of a model say, as a worker that has it has found."""
+        self._scales[model] = scale
+        for file in self._files.values():
+            if file.model == model:
+                file.scale = scale
 
     def use_models(
         self, models: Sequence[ModelIdentity], active: ModelIdentity | None, files: Sequence[EmbeddedTexts]

@@ -24,8 +24,10 @@ from remembrancer.actors.store.records.contract import (
     Vectors,
 )
 from remembrancer.actors.store.records.materials import mean_vectors
+from remembrancer.memory.ranking import on_the_scale
 from remembrancer.protocol.consolidation import FindNear, NearFound
 from remembrancer.protocol.errors import InvalidInput
+from remembrancer.protocol.work import CALIBRATED, CosineScale
 
 
 class VectorHit(msgspec.Struct, frozen=True, gc=False):
@@ -176,9 +178,11 @@ class _Unchecked(NamedTuple):
 class PassageIndex:
     """Search and upkeep for one file and one model. Methods block; `search` may run beside the others."""
 
-    def __init__(self, records: EmbeddedTexts, model: str) -> None:
+    def __init__(self, records: EmbeddedTexts, model: str, scale: CosineScale = CALIBRATED) -> None:
         self.records = records
         self.model = model
+        self.scale = scale
+        """What the cosines of the model say."""
         self.is_active = True
         """Whether near-duplicates are looked for by the vectors of this model."""
         self._collection: Collection | None = None
@@ -259,8 +263,12 @@ class PassageIndex:
             self._unchecked = [each for each in self._unchecked if each.passage not in gone]
 
     def search(self, query: Vectors, limit: int) -> list[PassageHit]:
-        """The nearest passages to `query` (dimensions,), nearest first, each once. Raises `IndexLost`."""
-        return self.search_each(query.reshape(1, -1), limit)[0]
+        """The nearest passages to `query` (dimensions,), nearest first, each once, with cosines on the default model's
+        scale. Raises `IndexLost`."""
+        hits = self.search_each(query.reshape(1, -1), limit)[0]
+        if self.scale == CALIBRATED:
+            return hits
+        return [msgspec.structs.replace(hit, cosine=on_the_scale(hit.cosine, self.scale)) for hit in hits]
 
     def reconcile(self, collection: Collection) -> int:
         """Bring `collection` into agreement with the records, then search it. Returns how many passages differed.
@@ -352,7 +360,7 @@ class PassageIndex:
         ]
 
     def search_each(self, queries: Vectors, limit: int) -> list[list[PassageHit]]:
-        """As `search`, for each row of `queries` (n, dimensions)."""
+        """As `search`, for each row of `queries` (n, dimensions), with the cosines as they are."""
         with self._lock:
             newest = self._newest.snapshot()
             replaced = set(self._replaced)
