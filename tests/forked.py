@@ -95,6 +95,20 @@ class ForkedProcess:
             os.kill(self.pid, number)
 
 
+def run_forked(target: Callable[..., None], *arguments: object) -> int:
+    """Run `target` in a process of its own to its end: the exit status (negative: the signal)."""
+    process = ForkedProcess(target, *arguments)
+    process.stdin.close()
+    return process.wait(PATIENCE_S)
+
+
+def start_command(*arguments: str, environ: Mapping[str, str], printed: Path) -> ForkedProcess:
+    """Start the command `remembrancer`. What it prints is added to a file."""
+    process = ForkedProcess(_command, arguments, printed, printed, Path(os.devnull), environ=environ)
+    process.stdin.close()
+    return process
+
+
 def run_command(
     *arguments: str, environ: Mapping[str, str], stdin: bytes = b"", timeout_s: float, directory: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:

@@ -15,7 +15,6 @@ import shlex
 import shutil
 import stat
 import sys
-import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -24,7 +23,10 @@ from itertools import pairwise
 from pathlib import Path, PurePath
 from typing import Any, Final, Literal, NamedTuple
 
+import tomlkit
+
 from remembrancer.protocol import gateway_link as link
+from remembrancer.protocol.paths import write_whole
 
 Scope = Literal["project", "user"]
 Action = Literal["add", "extend", "replace", "remove", "nothing", "refuse"]
@@ -50,11 +52,6 @@ _STRING: Final = r'"(?:\\.|[^"\\])*"'
 _COMMENTS: Final = re.compile(_STRING + r"|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMAS: Final = re.compile(_STRING + r"|,(?=\s*[}\]])")
 _MARK: Final = "\ufeff"
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
-_TABLE: Final = re.compile(
-    rf"""\s*\[+\s*(?:{TOML_KEY}\s*\.\s*(?P<server>[\w-]+|"[^"]*"|'[^']*'))?[^#=]*\]\s*(?:#.*)?$""", re.MULTILINE
-)
-"""A line that begins a TOML table; of a server, its name."""
 
 
 class FileRefused(Exception):
@@ -246,7 +243,7 @@ def make_groups(command: tuple[str, ...], environ: Mapping[str, str]) -> dict[st
 def document(key: str, wanted: Mapping[str, object]) -> str:
     """A whole file with ours alone: entries by their names, or hooks by their events."""
     if key == TOML_KEY:
-        return "\n".join(_table(name, entry) for name, entry in wanted.items()).rstrip()
+        return tomlkit.dumps({TOML_KEY: wanted}).rstrip()
     return json.dumps({key: wanted}, indent=2, ensure_ascii=False)
 
 
@@ -481,42 +478,20 @@ def _parse_toml(text: str) -> Json:
 
 
 def _written_toml(before: str, whole: Json) -> str:
-    """The text with the tables of those servers that differ taken out, and written anew at its end.
-
-    Raises:
-        FileRefused: a server is written in some other form than as a table, and cannot be taken out.
-    """
-    present, wanted = (each.get(TOML_KEY, {}) for each in (_parse_toml(before), whole))
-    changed = [name for name in {**present, **wanted} if present.get(name) != wanted.get(name)]
-    kept, is_kept = [], True
-    for line in before.splitlines(keepends=True):
-        if header := _TABLE.match(line):
-            is_kept = header["server"] is None or header["server"].strip("\"'") not in changed
-        kept += [line] if is_kept else []
-    parts = ["".join(kept).rstrip(), *(_table(name, wanted[name]) for name in changed if name in wanted)]
-    after = "\n\n".join(part for part in parts if part)
-    after = after.rstrip() + "\n" if after else ""
-    with suppress(FileRefused):
-        if {TOML_KEY: {}, **_parse_toml(after)} == {TOML_KEY: {}, **whole}:
-            return after
-    raise FileRefused(f"what it has under {TOML_KEY} is not written as tables of their own")
-
-
-def _table(name: str, entry: object) -> str:
-    """A server as a TOML table. JSON's strings, numbers and lists are TOML's, too."""
-    assert isinstance(entry, Mapping)
-    lines = [f"{_toml_key(key)} = {_toml(value)}" for key, value in entry.items()]
-    return "\n".join([f"[{TOML_KEY}.{_toml_key(name)}]", *lines, ""])
-
-
-def _toml_key(key: str) -> str:
-    return key if _BARE.fullmatch(key) else _toml(key)
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_toml_key(key)} = {_toml(each)}" for key, each in value.items()) + "}"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """The text with those servers written anew that differ, and all else as it was."""
+    file, wanted = tomlkit.parse(before), whole[TOML_KEY]
+    servers = file.setdefault(TOML_KEY, tomlkit.table(is_super_table=True))
+    for name in {**servers, **wanted}:
+        if name not in wanted:
+            del servers[name]
+        elif servers.get(name) != wanted[name]:
+            servers[name] = wanted[name]
+    if not servers:
+        del file[TOML_KEY]
+    after = tomlkit.dumps(file)
+    if {TOML_KEY: {}, **_parse_toml(after)} != {TOML_KEY: {}, **whole}:
+        raise FileRefused("it cannot be changed without a change of something else")
+    return after
 
 
 def parse_with_comments(text: str) -> Json:
@@ -597,7 +572,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
         if before is None:
             # The project itself has to be there; what is made for a user is private.
             real.parent.mkdir(mode=0o700 if scope == "user" else 0o777, parents=scope == "user", exist_ok=True)
-            _replace(real, after, 0o644 & ~_umask() if scope == "project" else 0o600)
+            write_whole(real, after.encode(), 0o644 & ~_umask() if scope == "project" else 0o600)
             return None
         mode = stat.S_IMODE(real.stat().st_mode)
         if is_removal and scope == "project":
@@ -607,7 +582,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
         while backup.exists() and backup.read_bytes() != before.encode():
             number += 1
             backup = path.with_name(f"{path.name}.bak.{number}")
-        _replace(backup, before, mode)
+        write_whole(backup, before.encode(), mode)
         _replace_or_remove(path, real, after, mode)
     except OSError as error:
         raise FileRefused(f"it cannot be written: {error.strerror or error}") from error
@@ -616,7 +591,7 @@ def replace_text(path: Path, before: str | None, after: str, *, scope: Scope, is
 
 def _replace_or_remove(path: Path, real: Path, after: str, mode: int) -> None:
     if after or path.is_symlink():
-        _replace(real, after or ("" if path.suffix == ".toml" else "{}\n"), mode)
+        write_whole(real, (after or ("" if path.suffix == ".toml" else "{}\n")).encode(), mode)
     else:
         real.unlink()
 
@@ -633,20 +608,6 @@ def _remove_from_project(path: Path, real: Path, after: str, mode: int) -> None:
     if not after and path.parent.name.startswith("."):  # .cursor, .vscode, .claude
         with suppress(OSError):
             path.parent.rmdir()
-
-
-def _replace(path: Path, text: str, mode: int) -> None:
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as stream:
-            stream.write(text.encode())
-            os.fchmod(stream.fileno(), mode)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _umask() -> int:

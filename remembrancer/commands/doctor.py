@@ -312,17 +312,10 @@ def everything(paths: RuntimePaths) -> Iterator[tuple[Path, os.stat_result]]:
     yield paths.home, paths.home.stat()
     tops = sorted({path for pattern in OURS for path in paths.home.glob(pattern)})
     for top in (*tops, *([] if paths.run.parent == paths.home else [paths.run])):
-        yield from _below(top)
-
-
-def _below(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    children: list[Path] = []
-    with suppress(OSError):  # gone meanwhile, or not ours to look into
-        about = top.lstat()
-        yield top, about
-        children = sorted(top.iterdir()) if stat.S_ISDIR(about.st_mode) else []
-    for child in children:
-        yield from _below(child)
+        below = (Path(directory, name) for directory, *names in os.walk(top) for name in (*names[0], *names[1]))
+        for path in (top, *(() if top.is_symlink() else sorted(below))):
+            with suppress(OSError):  # gone meanwhile, or not ours to look into
+                yield path, path.lstat()
 
 
 def check_permissions(at: Examination) -> Finding:

@@ -8,7 +8,7 @@ survives the end of every process, though not a loss of power within the next se
 The input's form is Claude Code's (https://code.claude.com/docs/en/hooks).
 """
 
-# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH109, PTH118, PTH120, PTH123, PTH208
+# ruff: noqa: PTH102, PTH103, PTH104, PTH108, PTH118, PTH120, PTH123, PTH208
 from __future__ import annotations
 
 import json
@@ -17,7 +17,7 @@ import select
 import stat
 import time
 
-from remembrancer.actors.bridge.places import find_places
+from remembrancer.actors.bridge.places import find_places, working_directory
 from remembrancer.protocol import gateway_link as link
 from remembrancer.protocol.gateway_link import (
     DROPPED,
@@ -396,7 +396,7 @@ def _hear(named: str | None, environ: Mapping[str, str], began: float) -> None:
         _complain(f"the event {str(named or event)[:60]!r} is not known, and nothing is recorded of it")
         return
     places = find_places(environ)
-    session, directory = session_of(given, environ), directory_of(given, environ, _here(environ))
+    session, directory = session_of(given, environ), directory_of(given, environ, working_directory(environ))
     text = ""
     try:
         text = _record(event, given, session, directory, places)
@@ -486,13 +486,6 @@ def _read_tail(path: str) -> bytes:
             return file.read(TAIL_BYTES)
     except (OSError, ValueError):
         return b""
-
-
-def _here(environ: Mapping[str, str]) -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return environ.get("PWD") or "/"
 
 
 def _complain(text: str) -> None:

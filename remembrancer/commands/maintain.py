@@ -34,15 +34,8 @@ EXAMINED: Final = "examined"
 WORDS: Final = 80
 """Characters of a memory that tell a person which one it is."""
 COUNTS: Final = (
-    EXAMINED,
-    "archived",
-    "deleted",
-    "duplicates",
-    "contradictions",
-    "orphans",
-    "promoted",
-    "notes",
-    "pruned",
+    *(EXAMINED, "archived", "deleted", "duplicates", "contradictions"),
+    *("orphans", "promoted", "notes", "pruned"),
 )
 USER: Final = "the user"
 

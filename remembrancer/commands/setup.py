@@ -358,14 +358,12 @@ def _carry_out(plan: Plan) -> Outcome:
     if plan.after is None:
         return Outcome(plan)
     try:
-        return Outcome(plan, _written(plan, plan.after))
+        place, is_removal = plan.place, plan.action == "remove"
+        return Outcome(
+            plan, replace_text(place.path, plan.before, plan.after, scope=place.scope, is_removal=is_removal)
+        )
     except FileRefused as error:
         return Outcome(plan, error=error.reason)
-
-
-def _written(plan: Plan, after: str) -> Path | None:
-    place = plan.place
-    return replace_text(place.path, plan.before, after, scope=place.scope, is_removal=plan.action == "remove")
 
 
 # --- the check of what was written ---

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,7 @@ from remembrancer.commands.model import describe
 from remembrancer.commands.runtime_client import ask, ask_status, is_up, nothing_runs, paths_here, refusal
 from remembrancer.protocol.control import (
     AskTraces,
+    GatewayHealth,
     ProcessState,
     ProcessTraces,
     RuntimeStatus,
@@ -118,60 +119,63 @@ class Problem(msgspec.Struct, frozen=True):
 
 def find_problems(status: RuntimeStatus) -> tuple[Problem, ...]:
     """Everything that makes the runtime degraded, the most important first; empty when all is well."""
-    found = []
-    for process in status.processes:
-        if process.state != "ready":
-            reason = f": {process.error}" if process.error else ""
-            what = f"{process.name or process.role} is {process.state}{reason}"
-            found.append(Problem(what, ADVICE[process.state]))
-    not_ready = {process.role for process in status.processes if process.state != "ready"}
-    gateway, store = status.gateway, status.store
-    if store is not None:
-        advice = "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files"
-        found += [Problem(reason, advice) for reason in store.unusable]
-    if gateway is None and "gateway" not in not_ready:
-        found.append(Problem("the gateway has not reported", "ask again"))
-    if gateway is not None and gateway.store != "connected":
-        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
-        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
-        found.append(Problem(what + "writes are queued, reads come from the cache", advice))
-    if gateway is not None:
-        for lane, why in gateway.queue_stuck.items():
-            whose = "the user's memory" if lane == "user" else f"the project {lane}"
-            found.append(
-                Problem(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
-            )
-        if gateway.http_error is not None:
-            found.append(
-                Problem(gateway.http_error, "mend that, and start the runtime anew; sessions are served meanwhile")
-            )
-        if gateway.queue_damage is not None:
-            found.append(Problem(gateway.queue_damage, "delete the file set aside when it is not needed"))
-        if gateway.queue_rejected:
-            what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
-            found.append(Problem(what, "`remembrancer queue` lists, retries, exports and drops them"))
-    if gateway is not None and gateway.queue_depth:
-        found.append(Problem(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order"))
-    if store is None and "store" not in not_ready:
-        found.append(Problem("the store has not reported", "ask again"))
-    if store is not None and store.embedding.error:
-        advice = "mend that; until then search is by keyword only"
-        found.append(Problem(f"no vectors are made: {store.embedding.error}", advice))
-    elif store is not None and not store.embedding.workers and any(p.role == "embedder" for p in status.processes):
-        advice = "ask again in a moment; until then search is by keyword only"
-        found.append(Problem("no embedder works for the store", advice))
-    if store is not None:
-        answering = next((model.choice.model for model in store.embedding.models if model.answers), None)
-        for model in store.embedding.models:
-            if model.error is not None and answering not in (None, model.choice.model):
-                what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
-                found.append(Problem(what, f"mend that; until then questions are answered by {answering}"))
+    found: list[Problem] = []
+
+    def note(what: str, advice: str) -> None:
+        found.append(Problem(what, advice))
+
     home = Path(status.home)
     free_bytes = shutil.disk_usage(home).free if home.exists() else 0
     if free_bytes < NEARLY_FULL_BYTES:
         what = f"the disk of {home} has {free_bytes / MIB:.1f} MiB free: writes fail, or will"
-        found.insert(0, Problem(what, "make room; what is remembered is whole, and nothing has to be restored"))
+        note(what, "make room; what is remembered is whole, and nothing has to be restored")
+    not_ready = [process for process in status.processes if process.state != "ready"]
+    for process in not_ready:
+        reason = f": {process.error}" if process.error else ""
+        note(f"{process.name or process.role} is {process.state}{reason}", ADVICE[process.state])
+    gateway, store = status.gateway, status.store
+    for reason in store.unusable if store is not None else ():
+        note(
+            reason,
+            "until that is mended, what it has is missing from answers; 'remembrancer doctor' looks at all files",
+        )
+    if gateway is None and not any(process.role == "gateway" for process in not_ready):
+        note("the gateway has not reported", "ask again")
+    if gateway is not None:
+        _note_problems_of_gateway(gateway, note)
+    if store is None and not any(process.role == "store" for process in not_ready):
+        note("the store has not reported", "ask again")
+    if store is not None:
+        embedding = store.embedding
+        if embedding.error:
+            note(f"no vectors are made: {embedding.error}", "mend that; until then search is by keyword only")
+        elif not embedding.workers and any(process.role == "embedder" for process in status.processes):
+            note("no embedder works for the store", "ask again in a moment; until then search is by keyword only")
+        answering = next((model.choice.model for model in embedding.models if model.answers), None)
+        for model in embedding.models:
+            if model.error is not None and answering not in (None, model.choice.model):
+                what = f"{model.choice.model} by {model.choice.engine} cannot be used: {model.error}"
+                note(what, f"mend that; until then questions are answered by {answering}")
     return tuple(found)
+
+
+def _note_problems_of_gateway(gateway: GatewayHealth, note: Callable[[str, str], None]) -> None:
+    if gateway.store != "connected":
+        what = f"the gateway sees the store as {gateway.store} after {gateway.store_attempts} attempts: "
+        advice = f"it is tried again in {gateway.store_next_attempt_s or 0:.0f} s, and then the queue drains"
+        note(what + "writes are queued, reads come from the cache", advice)
+    for lane, why in gateway.queue_stuck.items():
+        whose = "the user's memory" if lane == "user" else f"the project {lane}"
+        note(f"queued writes for {whose} have to wait: {why}", "they are tried again by themselves")
+    if gateway.http_error is not None:
+        note(gateway.http_error, "mend that, and start the runtime anew; sessions are served meanwhile")
+    if gateway.queue_damage is not None:
+        note(gateway.queue_damage, "delete the file set aside when it is not needed")
+    if gateway.queue_rejected:
+        what = f"{gateway.queue_rejected} queued writes were refused and are set aside"
+        note(what, "`remembrancer queue` lists, retries, exports and drops them")
+    if gateway.queue_depth:
+        note(f"{gateway.queue_depth} writes are queued", "they are applied by themselves, in order")
 
 
 def report(home: Path, status: RuntimeStatus | None, problems: tuple[Problem, ...]) -> dict[str, Any]:

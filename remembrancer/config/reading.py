@@ -203,7 +203,7 @@ class _Reader:
         origin = Origin(LOCAL_MODEL, file)
         default = DEFAULT_MODELS[_FIELDS["engine"].default]
         if not isinstance(model, str | None) or (model is not None and not _is_text(model)):
-            self.problems.append(f"{origin} has a value that is not allowed: it must be the name of a model")
+            self._refuse_value(origin, "it must be the name of a model")
             return
         if model is not None and model.lower().endswith(".gguf"):
             self.problems.append(
@@ -218,8 +218,7 @@ class _Reader:
             engine, its_model = PROVIDERS[name]
             local = "onnx" if model in (None, default) else "sentence-transformers"
             self._take(engine, local, Origin(name, file), strict=True)
-            self._values.pop(its_model, None)  # embedding.model is the one of a remote provider
-            self._origins.pop(its_model, None)
+            self._forget(its_model)  # embedding.model is the one of a remote provider
             if model is not None:
                 self._take(its_model, model, origin, strict=True)
 
@@ -295,7 +294,7 @@ class _Reader:
         try:
             self._values[name] = msgspec.convert(value, _FIELDS[name].type, strict=strict)
         except msgspec.ValidationError:
-            self.problems.append(f"{origin} has a value that is not allowed: it must be {allowed(name)}")
+            self._refuse_value(origin, f"it must be {allowed(name)}")
         else:
             self._origins[name] = origin
 
@@ -309,10 +308,10 @@ class _Reader:
                 self._take(PROVIDERS[name][0], value, origin, strict=True)
             elif value != LOCAL and not (value is None and name != "embedding.provider"):
                 allowed_here = ", ".join((*REMOTE, LOCAL))
-                self.problems.append(f"{origin} has a value that is not allowed: it must be one of {allowed_here}")
+                self._refuse_value(origin, f"it must be one of {allowed_here}")
         elif name in SWITCHES:
             if not isinstance(value, bool):
-                self.problems.append(f"{origin} has a value that is not allowed: it must be true or false")
+                self._refuse_value(origin, "it must be true or false")
             elif name == BATCH_SWITCH and not value:
                 self.problems.append(f"{origin} must be true: make batches small with embedding.batch.maxTokens")
         elif name == LOCAL_MODEL:
@@ -324,12 +323,12 @@ class _Reader:
                 )
         elif name == DB_PATH:
             if not isinstance(value, str) or not value or "\0" in value:
-                self.problems.append(f"{origin} has a value that is not allowed: it is a path")
+                self._refuse_value(origin, "it is a path")
         elif name == DIMENSIONS:
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:
                 self._dimensions = value, origin
             else:
-                self.problems.append(f"{origin} has a value that is not allowed: it is a number above 0")
+                self._refuse_value(origin, "it is a number above 0")
         elif name in UNUSED_KEYS:
             self._do_without(name, value, origin)
         else:
@@ -357,17 +356,14 @@ class _Reader:
         weights = [self._values.get(name, _FIELDS[name].default) for name in WEIGHTS]
         if not math.isclose(sum(weights), 1.0, rel_tol=0.0, abs_tol=1e-6):
             self.problems.append(f"{', '.join(WEIGHTS)} must be 1 together, and are {sum(weights):g}")
-            for name in WEIGHTS:
-                self._values.pop(name, None)
-                self._origins.pop(name, None)
+            self._forget(*WEIGHTS)
 
     def _check_grace(self) -> None:
         """Apart from the type, which is also that of what tests hand to a process."""
         given = self._values.get("session_grace_s", LEAST_GRACE_S)
         if given < LEAST_GRACE_S:
-            message = f"has a value that is not allowed: {given:g} s are less than {LEAST_GRACE_S:g}"
-            self.problems.append(f"{self._origins['session_grace_s']} {message}, and connected sessions would be ended")
-            del self._values["session_grace_s"], self._origins["session_grace_s"]
+            why = f"{given:g} s are less than {LEAST_GRACE_S:g}, and connected sessions would be ended"
+            self._refuse("session_grace_s", why)
 
     def _check_files(self) -> None:
         """What cannot be seen from one setting's type."""
@@ -384,10 +380,16 @@ class _Reader:
 
     def _refuse(self, name: str, why: str, *, beside: str = "") -> None:
         origin = self._origins.get(name) or self._origins[beside]
+        self._refuse_value(origin, f"{why}")
+        self._forget(name, beside)
+
+    def _refuse_value(self, origin: Origin, why: str) -> None:
         self.problems.append(f"{origin} has a value that is not allowed: {why}")
-        for each in (name, beside):
-            self._values.pop(each, None)
-            self._origins.pop(each, None)
+
+    def _forget(self, *names: str) -> None:
+        for name in names:
+            self._values.pop(name, None)
+            self._origins.pop(name, None)
 
     def _value(self, name: str) -> Any:
         return self._values.get(name, _FIELDS[name].default)

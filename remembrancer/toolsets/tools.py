@@ -119,6 +119,11 @@ class Tool(Generic[T]):
         return {**described, "annotations": hints} if hints else described
 
 
+def saying(**fields: Any) -> Answer:
+    """Those of the fields of an answer that say something: nothing empty, absent or untrue. 0 is a figure."""
+    return {name: value for name, value in fields.items() if value not in (None, "", [], {}) and value is not False}
+
+
 def whole(short: msgspec.Struct, arguments: type[T], **names: str) -> T:
     """The arguments of a tool from those of its short form; `names` are of fields that are called otherwise there."""
     return arguments(**{names.get(name, name): getattr(short, name) for name in short.__struct_fields__})

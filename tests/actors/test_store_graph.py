@@ -487,10 +487,17 @@ JOINED = "Nadia alone has the keys of Argo CD."
     [
         (ASKED, {CLUE: 0.76}, [CLUE, JOINED]),
         (ASKED, {}, [CLUE, JOINED]),  # it has no vector yet
+        (f"{ASKED[:-1]} today?", {CLUE: 0.76}, [CLUE, JOINED]),  # all of them are of today
         ("Is BillingService deployed on a merge?", {CLUE: 0.76}, [CLUE]),
         ("Who in Peru can deploy an expedition of whalers?", {CLUE: 0.2}, []),
     ],
-    ids=["a part is answered", "a part is answered by words", "all is answered", "nothing is answered"],
+    ids=[
+        "a part is answered",
+        "a part is answered by words",
+        "of the time of all",
+        "all is answered",
+        "nothing is answered",
+    ],
 )
 async def test_what_is_joined_to_a_memory_answers_what_that_leaves_open(
     files: list[SqliteRecords], question: str, cosines: dict[str, float], shown: list[str]

@@ -1,13 +1,9 @@
-"""A process that carries out a run and kills itself before a certain statement.
-
-Arguments: the file, and how many statements it lives for. It prints `applied` when it lived long enough.
-"""
+"""A process that carries out a run and kills itself before a certain statement."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 import time
 from pathlib import Path
 
@@ -16,10 +12,13 @@ from remembrancer.protocol.writes import Applied
 from tests.contracts.runs_rig import consolidating, run_operation
 from tests.operations import PROJECT
 
+APPLIED = 17
 
-def main() -> None:
-    left = int(sys.argv[2])
-    records = SqliteRecords(Path(sys.argv[1]), PROJECT.id, time.time)
+
+def carry_out_and_die(path: Path, statements: int) -> None:
+    """What the process does: it lives for so many statements, and ends with `APPLIED` where that was enough."""
+    left = statements
+    records = SqliteRecords(path, PROJECT.id, time.time)
 
     def count(statement: str) -> None:
         nonlocal left
@@ -30,8 +29,4 @@ def main() -> None:
     records._file.writer.set_trace_callback(count)
     reply = records.apply([run_operation("op", *consolidating())])[0].reply
     records._file.writer.set_trace_callback(None)
-    print("applied" if isinstance(reply, Applied) else reply)
-
-
-if __name__ == "__main__":
-    main()
+    os._exit(APPLIED if isinstance(reply, Applied) else 1)

@@ -1,13 +1,9 @@
-"""A process that writes a note, and dies by `kill -9` before one of its steps: a call to the disk, or to the records.
-
-Arguments: the file of records, the workspace, the name of the operation, the text, and the number of the step.
-"""
+"""A process that writes a note, and dies by `kill -9` before one of its steps: a call to the disk or to the records."""
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,9 +23,9 @@ def note_operation(name: str, root: Path, content: str, **fields: Any) -> Operat
     return change_operation(name, WriteNote(str(root), fields.pop("path", PATH), content, **fields))
 
 
-def main() -> None:
-    database, root, name, content, step = sys.argv[1:]
-    left = int(step)
+def write_and_die(database: Path, root: Path, name: str, content: str, step: int) -> None:
+    """What the process does: it is killed before that step, or ends with `SURVIVED` where it has fewer."""
+    left = step
 
     def mortal(call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any, **named: Any) -> Any:
@@ -41,14 +37,10 @@ def main() -> None:
 
         return run
 
-    records = SqliteRecords(Path(database), PROJECT.id, lambda: REQUESTED_AT)
+    records = SqliteRecords(database, PROJECT.id, lambda: REQUESTED_AT)
     for each in CALLS:
         setattr(os, each, mortal(getattr(os, each)))
     for each in ("begin_note", "end_note", "forget_note"):
         setattr(records, each, mortal(getattr(records, each)))
-    NoteFiles(records).apply([note_operation(name, Path(root), content, ignore=("memory/",))])
+    NoteFiles(records).apply([note_operation(name, root, content, ignore=("memory/",))])
     os._exit(SURVIVED)
-
-
-if __name__ == "__main__":
-    main()

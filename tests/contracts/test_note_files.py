@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,8 +27,9 @@ from remembrancer.protocol.errors import (
     StorageFull,
 )
 from remembrancer.protocol.writes import Applied, NoteWritten, Operation
-from tests.contracts.note_process import PATH, SURVIVED, note_operation
+from tests.contracts.note_process import PATH, SURVIVED, note_operation, write_and_die
 from tests.contracts.records_factories import SqliteFactory
+from tests.forked import run_forked
 from tests.operations import store_operation
 
 BEFORE = "# Log\n\nBy hand.\n"
@@ -333,11 +332,9 @@ def test_what_others_append_all_the_time_is_there_once(work: Workspace) -> None:
 
 def killed_at(work: Workspace, step: int) -> bool:
     """Have a process write a note and die before that step. False: it had fewer."""
-    database = work.factory.path
-    arguments = [str(database), str(work.root), "a", "New.", str(step)]
-    ended = subprocess.run([sys.executable, "-m", "tests.contracts.note_process", *arguments], check=False)
-    assert ended.returncode in (-signal.SIGKILL, SURVIVED)
-    return ended.returncode != SURVIVED
+    status = run_forked(write_and_die, work.factory.path, work.root, "a", "New.", step)
+    assert status in (-signal.SIGKILL, SURVIVED)
+    return status != SURVIVED
 
 
 @pytest.mark.timeout(300)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,6 +48,7 @@ from remembrancer.protocol.writes import (
     TagMemory,
     UpdateMemory,
 )
+from tests.contracts.dying_process import APPLIED, carry_out_and_die
 from tests.contracts.records_factories import RecordsFactory, SqliteFactory, upkeep_of, work_of
 from tests.contracts.runs_rig import (
     CONTENTS,
@@ -66,6 +66,7 @@ from tests.contracts.runs_rig import (
     undo,
     undo_operation,
 )
+from tests.forked import run_forked
 from tests.operations import OTHER_PROJECT, OTHER_SESSION, PROJECT, SESSION, change_operation, store_operation
 
 EVERYTHING = Filters(SESSION)
@@ -584,16 +585,11 @@ def test_a_process_that_dies_between_two_statements_leaves_the_run_undone_or_who
     records.close()
     deaths = 0
     for statements in range(1, 400, 7):
-        died = subprocess.run(
-            [sys.executable, "-m", "tests.contracts.dying_process", str(factory.path), str(statements)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        status = run_forked(carry_out_and_die, factory.path, statements)
         records = factory.open()
-        if "applied" in died.stdout:
+        if status == APPLIED:
             break
-        assert died.returncode == -9, died.stderr
+        assert status == -signal.SIGKILL
         deaths += 1
         assert whole(records) == before
         assert records.portable(SUMMARY, None) is None

@@ -6,8 +6,6 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from remembrancer.protocol.errors import ConsolidatorUnavailable
 from remembrancer.protocol.session_life import EndSession, StartSession
 from tests.actors.store_process import Gateway
 from tests.conftest import processes_of
+from tests.forked import ForkedProcess, start_command
 from tests.operations import SESSION, change_operation
 from tests.processes.runtimes import is_dead, until
 from tests.runtime import command
@@ -32,25 +31,23 @@ WELL_ENOUGH = (exit_codes.OK, exit_codes.DEGRADED)
 
 
 @contextmanager
-def runtime(home: Path, **settings: str) -> Iterator[subprocess.Popen[str]]:
+def runtime(home: Path, **settings: str) -> Iterator[ForkedProcess]:
     """A real runtime without embedders, stopped in order at the end."""
     environ = {**os.environ, "REMEMBRANCER_HOME": str(home), "REMEMBRANCER_EMBEDDERS": "0", **settings}
-    launcher = subprocess.Popen(
-        [sys.executable, "-m", "remembrancer", "up"], env=environ, stdout=subprocess.PIPE, text=True
-    )
+    printed = home / "printed"
+    launcher = start_command("up", environ=environ, printed=printed)
     try:
         yield launcher
         if launcher.poll() is None:
             launcher.send_signal(signal.SIGTERM)
-            said, _ = launcher.communicate(timeout=60)
-            assert launcher.returncode == 0
-            ended = re.findall(r"stopped +(\w+)", said)
+            assert launcher.wait(60) == 0
+            ended = re.findall(r"stopped +(\w+)", printed.read_text())
             assert ended == [role for role in ("gateway", "consolidator", "store") if role in ended]
         assert processes_of(home) == []
     finally:
         if launcher.poll() is None:
             launcher.kill()
-            launcher.communicate()
+            launcher.wait()
 
 
 def status(home: Path) -> dict[str, Any]:
@@ -95,7 +92,7 @@ def test_it_does_not_outlive_a_launcher_that_is_killed(home: Path) -> None:
         launcher.kill()
         until(lambda: is_dead(pid))
         assert processes_of(home) == []
-        launcher.communicate()
+        launcher.wait()
         with runtime(home):
             consolidator(home, besides=pid)
 

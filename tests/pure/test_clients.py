@@ -351,7 +351,8 @@ def test_codex_gets_a_table_and_keeps_all_other_lines_as_they_are() -> None:
     plan = planned(before, "codex", REMEMBRANCER_HOME='/h "1"')
     assert plan.action == "add"
     assert plan.after is not None
-    assert plan.after.startswith(before)
+    left = iter(plan.after.splitlines())
+    assert all(line in left for line in before.splitlines()), "each is there, and in its order"
     entry = {**ENTRY, "env": {"REMEMBRANCER_HOME": '/h "1"'}}
     assert tomllib.loads(plan.after)["mcp_servers"] == {"other": {"command": "x"}, "remembrancer": entry}
     assert planned(plan.after, "codex", REMEMBRANCER_HOME='/h "1"').action == "nothing"
@@ -385,11 +386,17 @@ def test_what_is_taken_out_of_codex_file_is_our_entry_alone() -> None:
         'mcp_servers = {remembrancer = {command = "y"}}',
         '[mcp_servers]\nremembrancer.command = "y"',
         'note = """\n[mcp_servers.remembrancer]\n"""\n[mcp_servers]\nremembrancer = {command = "y"}',
-        "model = ",
     ],
 )
-def test_a_file_of_codex_that_cannot_be_changed_safely_is_left_as_it_is(text: str) -> None:
+def test_an_entry_of_codex_is_replaced_in_whatever_form_it_is_written(text: str) -> None:
+    assert planned(text, "codex").action == "refuse", "another entry of this name is in the way"
     plan = planned(text, "codex", force=True)
+    assert plan.action == "replace"
+    assert tomllib.loads(plan.after or "") == {**tomllib.loads(text), "mcp_servers": {"remembrancer": ENTRY}}
+
+
+def test_a_file_of_codex_that_is_no_toml_is_left_as_it_is() -> None:
+    plan = planned("model = ", "codex", force=True)
     assert (plan.action, plan.after) == ("refuse", None)
     assert tomllib.loads(plan.paste) == {"mcp_servers": {"remembrancer": ENTRY}}
 

@@ -175,7 +175,7 @@ def hello_line(
         "version": __version__,
         "bridge": bridge.hex(),
         "session": session,
-        "directory": _working_directory(environ),
+        "directory": working_directory(environ),
         "project": project,
         "environment": environment,
         "pid": os.getpid(),
@@ -183,8 +183,9 @@ def hello_line(
     return json.dumps(hello, separators=(",", ":")).encode() + b"\n"
 
 
-def _working_directory(environ: Mapping[str, str]) -> str:
+def working_directory(environ: Mapping[str, str]) -> str:
+    """Where this process works, also if that is there no more."""
     try:
         return os.getcwd()
-    except FileNotFoundError:
+    except OSError:
         return environ.get("PWD") or "/"

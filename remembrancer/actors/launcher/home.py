@@ -265,11 +265,6 @@ def write_record(paths: RuntimePaths, record: Record) -> None:
     fresh.replace(paths.runtime_record)
 
 
-def remove_record(paths: RuntimePaths) -> None:
-    """The runtime has gone in order: there is nothing to clear away."""
-    paths.runtime_record.unlink(missing_ok=True)
-
-
 def creation_time(pid: int) -> float | None:
     """When that process started (seconds since the epoch); None when it has gone."""
     import psutil  # after the first processes were started: it costs 15 ms, which clients would wait for

@@ -16,7 +16,6 @@ from remembrancer.actors.launcher.home import (
     prepare_home,
     refuse_half_restored,
     remove_memory_home,
-    remove_record,
     remove_sockets,
     take_home,
     unusable,
@@ -99,7 +98,7 @@ class Runtime:
             finally:
                 for child in first.values():
                     child.kill_and_wait()  # no effect after an ordered stop
-                remove_record(self._paths)
+                self._paths.runtime_record.unlink(missing_ok=True)
                 leave_run_directory(self._paths)
             if self._in_memory:  # after a failure it is kept: what was acknowledged is in there
                 remove_memory_home(self._paths)

@@ -6,7 +6,7 @@ import msgspec
 
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import EraseMemory, Operation
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 
 class EraseMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -31,7 +31,4 @@ async def erased(call: Call, memory_id: str) -> Answer:
         call.operation_id(), call.caller.project, call.caller.session_id, call.received_at, EraseMemory(memory_id)
     )
     result = await call.service.erase(operation)
-    answer: Answer = {"already_erased": True} if result.already else {}
-    if result.said_by:
-        answer["also_said_by"] = list(result.said_by)
-    return answer
+    return saying(already_erased=result.already, also_said_by=list(result.said_by))

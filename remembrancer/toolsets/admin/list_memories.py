@@ -12,7 +12,7 @@ from remembrancer.protocol.errors import MemoryUnavailable
 from remembrancer.protocol.kinds import Kind
 from remembrancer.protocol.reads import Listed, ListedMemory, ListMemories, Order
 from remembrancer.protocol.writes import MemoryType, Scope
-from remembrancer.toolsets.memory.answers import fields_of, said_by
+from remembrancer.toolsets.memory.answers import fields_of, said_by, standing_of
 from remembrancer.toolsets.memory.fields import Offset, clean_tags, given, seconds_of
 from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
 
@@ -70,8 +70,4 @@ def _listed(memory: ListedMemory) -> Answer:
             memory, "tags", "occurred_at", "kind", "summary", "domain", "valid_from", "valid_until", "invalid_reason"
         ),
     }
-    if memory.forgotten:
-        shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
-    if memory.status != "active":
-        shown["status"] = memory.status
-    return shown
+    return shown | standing_of(memory)

@@ -14,7 +14,7 @@ from remembrancer.protocol.files import SyncFiles
 from remembrancer.protocol.writes import NoteWritten, WriteNote
 from remembrancer.toolsets.files.memory_search import workspace_of
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 INDEXED_WITHIN_S: Final = 0.5
 """How long is waited for the note to be found by its words: it is stored all the same."""
@@ -59,8 +59,4 @@ async def memory_store(call: Call, arguments: MemoryStoreArguments) -> Answer:
     except RemembrancerError:  # it is on its way
         indexed = False
     answer = {"path": result.path, "linesWritten": result.lines, "indexed": indexed}
-    if result.replaced:
-        answer["replaced"] = result.replaced
-    if result.ignored:
-        answer["addedToGitignore"] = list(result.ignored)
-    return answer
+    return answer | saying(replaced=result.replaced, addedToGitignore=list(result.ignored))

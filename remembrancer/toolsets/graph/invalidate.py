@@ -12,7 +12,7 @@ from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.writes import InvalidatedResult, InvalidateMemory
 from remembrancer.toolsets.memory.answers import changed, iso
 from remembrancer.toolsets.memory.fields import clean_reason
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 
 class FactToInvalidate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,10 +41,7 @@ async def invalidate(call: Call, arguments: FactToInvalidate) -> Answer:
             "reason": result.reason,
             "version": result.version,
         }
-        if result.already:
-            answer["already_invalid"] = True
+        answer |= saying(already_invalid=result.already)
     else:  # queued: it is going to come to this
         answer = {"id": memory_id, "valid_until": iso(call.received_at), "reason": change.reason or INVALIDATED}
-    if newer is not None:
-        answer["replaced_by"] = newer
-    return changed(written, answer)
+    return changed(written, answer | saying(replaced_by=newer))

@@ -9,7 +9,7 @@ from remembrancer.memory.text import neutralised
 from remembrancer.protocol.reads import Fact, ListedMemory, MemoryShown, Notice, RecalledMemory
 from remembrancer.protocol.writes import PortableMemory, Snapshot, SourceRef
 from remembrancer.toolsets.service import Written
-from remembrancer.toolsets.tools import Answer, with_caveats
+from remembrancer.toolsets.tools import Answer, saying, with_caveats
 
 _ROUNDED: Final = 4
 SIGNALS: Final = ("final", "vector", "head", "keyword", "graph", "time", "neighbour", "reranker", "recency", "scope")
@@ -87,15 +87,14 @@ def memory_of(memory: RecalledMemory, *, detail: bool = False) -> Answer:
             "relevance_score": round(memory.scores.surely, 2),
             "created_at" if memory.occurred_at is None else "occurred_at": iso(memory.happened_at)[:10],
         }
-    if memory.forgotten:
-        shown |= {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")}
-    if memory.expired:
-        shown["expired"] = True
-    if memory.status != "active":
-        shown["status"] = memory.status
-    return shown | said_by(
-        memory, "valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by"
-    )
+    told = ("valid_until", "invalid_reason", "stands_for", "superseded_by", "possibly_superseded_by")
+    return shown | standing_of(memory) | saying(expired=memory.expired) | said_by(memory, *told)
+
+
+def standing_of(memory: ListedMemory) -> Answer:
+    """What is not as usual about where a memory stands: that it is forgotten, archived and so on."""
+    shown = {"forgotten": True, **said_by(memory, "forgotten_at", "forgotten_reason")} if memory.forgotten else {}
+    return shown | saying(status=None if memory.status == "active" else memory.status)
 
 
 def _signals(memory: RecalledMemory) -> dict[str, float]:

@@ -12,11 +12,11 @@ from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, MemoryU
 from remembrancer.protocol.ids import parse_memory_id
 from remembrancer.protocol.reads import GetMemory, MemoryShown, Promotion, RecalledMemory
 from remembrancer.protocol.runs import ChainLink
-from remembrancer.protocol.writes import EntityRef, HistoryEntry, MemoryLink, PortableMemory
+from remembrancer.protocol.writes import HistoryEntry, MemoryLink, PortableMemory, Snapshot
 from remembrancer.toolsets.memory.answers import VALIDITY, copies_of, fields_of, iso, said_by
 from remembrancer.toolsets.memory.fields import Version, clean_version
 from remembrancer.toolsets.service import Asked
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 KNOWN: Final = "This is what is known of it without the store."
 MAX_HISTORY: Final = 50
@@ -74,48 +74,35 @@ def shown(found: MemoryShown, version: int | None = None) -> Answer:
         answer = _whole(memory) | {"embedded": found.embedded}
         if found.strength is not None:
             answer |= {"strength": round(found.strength, 3), "is_stale": found.is_stale}
-        if found.reasons:
-            answer["why"] = list(found.reasons)
+        answer |= saying(why=list(found.reasons))
     else:
         answer = _as_of(memory, version)
-    if memory.links:
-        answer["links"] = [_link(link, "target") for link in memory.links]
-    if found.incoming:
-        answer["incoming_links"] = [_link(link, "source") for link in found.incoming]
-    if found.near_duplicates:
-        answer["near_duplicates"] = list(found.near_duplicates)
-    if found.copies:
-        answer["copies"] = copies_of(found)
-    answer["access_count"] = memory.access_count
-    if memory.last_accessed_at is not None:
-        answer["last_accessed"] = iso(memory.last_accessed_at)
-    # How it came to its scope, and where else it has been of use.
-    if memory.promotion_chain:
-        answer["promotion_chain"] = [_step(each) for each in memory.promotion_chain]
-    if found.promotions:
-        answer["promotions"] = [_promotion(each) for each in found.promotions]
-    if memory.source_project is not None:
-        answer["source_project"] = memory.source_project
-    if memory.accessed_in:
-        answer["sessions_accessed"] = len(memory.accessed_in)
-    if found.observed_in:
-        answer["observed_in_projects"] = list(found.observed_in)
     listed = memory.history[-MAX_HISTORY:]
-    if len(listed) < len(memory.history):
-        answer["history_omitted"] = len(memory.history) - len(listed)
-    answer["history"] = [_history(each) for each in listed]
-    return answer
+    return (
+        answer
+        | saying(
+            links=[_link(link, "target") for link in memory.links],
+            incoming_links=[_link(link, "source") for link in found.incoming],
+            near_duplicates=list(found.near_duplicates),
+            copies=copies_of(found),
+            access_count=memory.access_count,
+            last_accessed=None if memory.last_accessed_at is None else iso(memory.last_accessed_at),
+            # How it came to its scope, and where else it has been of use.
+            promotion_chain=[_promotion(each) for each in memory.promotion_chain],
+            promotions=[_promotion(each) for each in found.promotions],
+            source_project=memory.source_project,
+            sessions_accessed=len(memory.accessed_in) or None,
+            observed_in_projects=list(found.observed_in),
+            history_omitted=len(memory.history) - len(listed) or None,
+        )
+        | {"history": [_history(each) for each in listed]}
+    )
 
 
 def _whole(memory: PortableMemory) -> Answer:
     is_forgotten = memory.forgotten_at is not None
-    answer = {
-        **fields_of(memory, "id", *IDENTITY, "metadata"),
-        "related_entities": _entities(memory.related_entities, stale=is_forgotten),
-        **fields_of(memory, "session_id", "created_at", "updated_at", "version", "confidence"),
-        **said_by(memory, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
-        "status": "forgotten" if is_forgotten else memory.status,
-    }
+    answer = {"id": memory.id, **_recorded(memory, forgotten=is_forgotten)}
+    answer |= fields_of(memory, "created_at", "updated_at", "version")
     return answer | fields_of(memory, "forgotten_at", "forgotten_reason") if is_forgotten else answer
 
 
@@ -128,17 +115,27 @@ def _as_of(memory: PortableMemory, version: int) -> Answer:
     record = entry.record
     answer = {
         "id": memory.id,
-        **fields_of(record, *IDENTITY, "metadata"),
-        "related_entities": _entities(record.related_entities, stale=record.forgotten),
-        **fields_of(record, "session_id", "confidence"),
+        **_recorded(record, forgotten=record.forgotten),
         "created_at": iso(memory.created_at),
         "updated_at": iso(entry.changed_at),
         "version": entry.version,
         "current_version": memory.version,
-        **said_by(record, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
-        "status": "forgotten" if record.forgotten else record.status,
     }
     return answer | fields_of(record, "forgotten_reason") if record.forgotten else answer
+
+
+def _recorded(record: PortableMemory | Snapshot, *, forgotten: bool) -> Answer:
+    """What a memory is, or was in a version."""
+    return {
+        **fields_of(record, *IDENTITY, "metadata"),
+        "related_entities": [
+            {"name": entity.name, "type": entity.type, "relationship": entity.relationship, "stale": forgotten}
+            for entity in record.related_entities
+        ],
+        **fields_of(record, "session_id", "confidence"),
+        **said_by(record, "kind", "summary", "domain", "structured", *VALIDITY, "occurred_at"),
+        "status": "forgotten" if forgotten else record.status,
+    }
 
 
 def _part(memory: RecalledMemory) -> Answer:
@@ -155,42 +152,12 @@ def _link(link: MemoryLink, end: str) -> dict[str, Any]:
     return {end: link.target, "relation": link.relation, "strength": round(link.strength, 4)}
 
 
-def _step(step: ChainLink) -> dict[str, Any]:
-    return _without_nothing(
-        action=step.action,
-        from_scope=step.scope,
-        memory_id=step.memory_id,
-        at=iso(step.promoted_at),
-        session_id=step.session_id,
-        source_project=step.source_project,
-        score=None if step.score is None else round(step.score, 3),
-        reason=step.reason,
-        content=step.content,
-    )
-
-
-def _promotion(entry: Promotion) -> dict[str, Any]:
-    return _without_nothing(
-        memory_id=entry.memory_id,
-        from_scope=entry.from_scope,
-        to_scope=entry.to_scope,
-        at=iso(entry.promoted_at),
-        reason=entry.reason,
-        score=None if entry.score is None else round(entry.score, 3),
-        source_session=entry.source_session or None,
-        merged_into=entry.merged_into,
-    )
-
-
-def _without_nothing(**fields: Any) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _entities(entities: tuple[EntityRef, ...], *, stale: bool) -> list[dict[str, Any]]:
-    return [
-        {"name": entity.name, "type": entity.type, "relationship": entity.relationship, "stale": stale}
-        for entity in entities
-    ]
+def _promotion(step: ChainLink | Promotion) -> dict[str, Any]:
+    """A step of a memory's way to its scope."""
+    known = {name: getattr(step, name) for name in step.__struct_fields__ if name not in ("scope", "promoted_at")}
+    if isinstance(step, ChainLink):
+        known["from_scope"] = step.scope
+    return saying(**known | {"at": iso(step.promoted_at), "score": step.score and round(step.score, 3)})
 
 
 def _history(entry: HistoryEntry) -> dict[str, Any]:

@@ -10,26 +10,21 @@ end goes to the passages again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from remembrancer.memory.tokens import whole_characters
+from remembrancer.toolsets.memory.context_block import CHARACTERS_A_TOKEN, LEAST_CUT_TOKENS, Count, Truncate
 from remembrancer.toolsets.tools import Answer, answer_text
 
 HINT: Final = "An excerpt leaves out what stands at …: get_memory shows the whole."
 NO_ROOM: Final = "max_tokens leaves no room for any of them."
-LEAST_EXCERPT_TOKENS: Final = 16
-"""Less than this of a memory says nothing."""
-CHARACTERS_A_TOKEN: Final = 12
-"""More than any prose or code has: what is longer need not be counted."""
 JOIN_TOKENS: Final = 2
 """For what stands between two memories, or two passages."""
 DISPENSABLE: Final = ("hint", "profile", "query_time_ms", "strategy_used", "note")
 """What an answer can do without, the first first."""
 
 _SENTENCE: Final = re.compile(r"[^\s].*?(?:[.!?](?=\s)|(?=\n)|\Z)", re.DOTALL)
-Count = Callable[[str], int]
-Truncate = Callable[[str, int], str]
 Range = tuple[int, int]
 
 
@@ -147,7 +142,7 @@ class _Excerpt:
     @property
     def least(self) -> int:
         """Fewer tokens than this are not worth while."""
-        return self._bare + LEAST_EXCERPT_TOKENS
+        return self._bare + LEAST_CUT_TOKENS
 
     def widen(self, room: int) -> None:
         """Show the best passages that `room` tokens are enough for, or else the best one from its best sentence on."""
@@ -161,7 +156,7 @@ class _Excerpt:
         start, end = self._passages[0]
         start = _best_start(self._content, start, end, self._words)
         allowed = room - self._bare
-        while allowed >= LEAST_EXCERPT_TOKENS:
+        while allowed >= LEAST_CUT_TOKENS:
             beginning = self._truncate(self._content[start:end], allowed)
             if not beginning or self._show([(start, start + len(beginning))], room):
                 return

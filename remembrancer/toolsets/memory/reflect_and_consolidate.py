@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.text import clean_name, shown
-from remembrancer.protocol.consolidation import Pattern, Reflect, Reflected, ReflectStrategy
+from remembrancer.protocol.consolidation import Reflect, Reflected, ReflectStrategy
 from remembrancer.protocol.errors import DeadlineExceeded, InvalidInput, NotFound
 from remembrancer.protocol.reads import Notice
 from remembrancer.protocol.runs import ApplyRun, UndoneResult, UndoRun
 from remembrancer.protocol.writes import Operation
 from remembrancer.toolsets.memory.fields import given
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 MAX_RUN_ID: Final = 100
 
@@ -120,17 +120,18 @@ def _reflected(found: Reflected) -> Answer:
             }
             for memory in found.memories
         ],
-        "patterns_detected": [_pattern(each) for each in found.patterns],
+        "patterns_detected": [
+            {"pattern": each.pattern, "frequency": each.frequency, "suggested_scope": each.suggested_scope}
+            | saying(memory_id=each.memory_id)
+            for each in found.patterns
+        ],
         "session_stats": {
             "memories_analyzed": found.analyzed,
             "consolidated_into": len(found.memories),
             "patterns_found": len(found.patterns),
         },
     }
-    if found.run_id is not None:
-        answer["run_id"] = found.run_id
-    if found.skipped:
-        answer["skipped"] = found.skipped
+    answer |= saying(run_id=found.run_id, skipped=found.skipped or None)
     if not found.not_embedded:
         return answer
     count = "1 memory has" if found.not_embedded == 1 else f"{found.not_embedded} memories have"
@@ -138,24 +139,12 @@ def _reflected(found: Reflected) -> Answer:
     return with_caveats(answer, [Notice("not_embedded", text)])
 
 
-def _pattern(pattern: Pattern) -> dict[str, Any]:
-    shown: dict[str, Any] = {
-        "pattern": pattern.pattern,
-        "frequency": pattern.frequency,
-        "suggested_scope": pattern.suggested_scope,
-    }
-    if pattern.memory_id is not None:
-        shown["memory_id"] = pattern.memory_id
-    return shown
-
-
 def _undone(results: Sequence[UndoneResult]) -> Answer:
     """What is as it was before, and what was left alone because it has changed since."""
     memories = dict.fromkeys(memory_id for result in results for memory_id in result.memories)
     answer: Answer = {"run_id": results[0].run_id, "status": "undone", "memories": list(memories)}
     skipped = [each for result in results for each in result.skipped]
-    if skipped:
-        answer["skipped"] = [{"memory_id": each.memory_id, "reason": each.reason} for each in skipped]
-    if all(result.already for result in results):
-        answer["already_undone"] = True
-    return answer
+    return answer | saying(
+        skipped=[{"memory_id": each.memory_id, "reason": each.reason} for each in skipped],
+        already_undone=all(result.already for result in results),
+    )

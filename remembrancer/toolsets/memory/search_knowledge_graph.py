@@ -14,7 +14,7 @@ from remembrancer.protocol.reads import Direction, GraphEntity, GraphFound, Reca
 from remembrancer.toolsets.memory.answers import memory_of, said_by
 from remembrancer.toolsets.memory.fields import given
 from remembrancer.toolsets.service import MemoryService
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 KNOWN: Final = "The graph was not searched: these are the memories known without the store that name the entity."
 
@@ -81,34 +81,22 @@ def _answer(found: GraphFound) -> Answer:
             "depth_reached": found.depth_reached,
         },
     }
-    if found.relationship_types:
-        answer["relationship_types"] = found.relationship_types
-    if found.entity_types:
-        answer["entity_types"] = found.entity_types
     if found.total_entities:
         answer["totals"] = {"entities": found.total_entities, "relationships": found.total_relationships}
-    if found.topics:
-        answer["topics"] = [{"label": topic.label, "entities": list(topic.entities)} for topic in found.topics]
-    if found.suggestions:
-        answer["suggestions"] = list(found.suggestions)
-    return answer
+    return answer | saying(
+        relationship_types=found.relationship_types,
+        entity_types=found.entity_types,
+        topics=[{"label": topic.label, "entities": list(topic.entities)} for topic in found.topics],
+        suggestions=list(found.suggestions),
+    )
 
 
 def _entity(entity: GraphEntity) -> Answer:
     edges = [
         {"type": edge.type, "target": edge.target, "direction": edge.direction}
-        | ({"stale": True} if edge.stale else {})
+        | saying(stale=edge.stale)
         | (said_by(edge.facts[0], "valid_from", "valid_until") if edge.facts else {})
         for edge in entity.relationships
     ]
-    shown: Answer = {
-        "name": entity.name,
-        "type": entity.type,
-        "relationships": edges,
-        "memory_count": entity.memory_count,
-    }
-    if entity.distance:
-        shown["distance"] = entity.distance
-    if entity.stale:
-        shown["stale"] = True
-    return shown
+    shown: Answer = {"name": entity.name, "type": entity.type, "relationships": edges}
+    return shown | saying(memory_count=entity.memory_count, distance=entity.distance or None, stale=entity.stale)

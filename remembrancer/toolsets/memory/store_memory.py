@@ -28,7 +28,7 @@ from remembrancer.toolsets.memory.fields import (
     seconds_of,
     validity,
 )
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 STATED: Final = 0.8
 """The confidence of what a client states without saying how sure it is."""
@@ -116,16 +116,13 @@ async def store_memory(call: Call, arguments: StoreMemoryArguments) -> Answer:
         "scope": result.scope,
         "type": result.type,
     }
-    if change.kind is not None:
-        answer["kind"] = change.kind
-    if result.already_known:
-        answer["already_known"] = True
-    if result.duplicates:
-        answer["duplicates"] = list(result.duplicates)
-    if embedding.near_duplicates:
-        answer["near_duplicates"] = list(embedding.near_duplicates)
-    if any(notice.code == "embedding_failed" for notice in notices):
-        answer["searchable_by"] = "keyword_only"
+    answer |= saying(
+        kind=change.kind,
+        already_known=result.already_known,
+        duplicates=list(result.duplicates),
+        near_duplicates=list(embedding.near_duplicates),
+        searchable_by="keyword_only" if any(notice.code == "embedding_failed" for notice in notices) else None,
+    )
     return with_caveats(answer, notices, degraded=written.degraded)
 
 

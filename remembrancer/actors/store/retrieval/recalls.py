@@ -511,12 +511,14 @@ class RunningRecall:
             names.update(numbered)
             facts: dict[Place, float] = {}
             spared: set[Place] = set()
+            # A time in which most of them lie says nothing of any.
+            is_telling = sum(scores.time or 0.0 for _, scores in ranked) < WITHIN * len(ranked)
             for key, scores in ranked:
                 evidence, fact = self.evidence[key], self._found[key[0]].facts[key[1]]
                 if fact.characters <= SHORT and not evidence.is_long and not evidence.is_event:
                     facts[key] = scores.probability or 0.0
                     is_meant = key in self._verbatim or not names.isdisjoint(self._matched.get(key, ()))
-                    if is_meant or evidence.cosine is None or (scores.time or 0.0) >= WITHIN:
+                    if is_meant or evidence.cosine is None or (is_telling and (scores.time or 0.0) >= WITHIN):
                         spared.add(key)
             gone = unlikely(facts) - spared
             ranked = self._with_joined(ranked, gone)
