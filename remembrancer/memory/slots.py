@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -23,6 +23,8 @@ from remembrancer.protocol.reads import ListedMemory
 
 LONGEST: Final = 400
 """Characters of a text that is read: a longer one says more than one thing."""
+LONGEST_ENTRY: Final = 4
+"""Words of a value after a colon ("Database: PostgreSQL 15"): after "auth:" or "Note:" more of them say something."""
 ANY: Final = "*"
 """In place of a preposition: after "moved to" the old place may have had any."""
 IS: Final = "="
@@ -269,6 +271,10 @@ def _stated(text: str) -> Iterator[Slot]:
         return
     if found := _COPULA.search(text):
         left, right = text[: found.start()], text[found.end() :]
+        if found[0].strip() == ":" and len(right.split()) > LONGEST_ENTRY:  # what follows is a sentence, and no value
+            for slot in _stated(right):
+                yield replace(slot, topic=slot.topic | _keys(left))
+            return
         first, *others = right.split() or [""]
         if first in ("called", "named"):
             yield from _slots(left, IS, " ".join(others), sure=True)

@@ -22,6 +22,8 @@ from remembrancer.protocol.reads import ListedMemory
         ("The page size is 50", "We raised the page size to 80"),
         ("We squash commits.", "We don't squash commits any more."),
         ("We host the docs on Netlify", "The docs are no longer on Netlify"),
+        ("Database: PostgreSQL 15", "Database: MariaDB 11"),
+        ("billing: the worker listens on port 7000", "billing: the worker listens on port 7001"),
     ],
 )
 def test_another_value_of_the_same_thing_replaces_the_earlier_one(earlier: str, later: str) -> None:
@@ -35,6 +37,9 @@ def test_another_value_of_the_same_thing_replaces_the_earlier_one(earlier: str, 
         ("The gateway listens on port 7000", "The metrics listen on port 7001"),
         ("The staging gateway listens on port 7000", "The production gateway listens on port 7001"),
         ("We deploy on Mondays", "We also deploy on Thursdays"),
+        ("auth: return early where the token is missing", "auth: rotate signing keys each quarter of the year"),
+        ("Note: read the changelog before an upgrade", "Note: ask Ida for access to the staging host"),
+        ("billing: the worker listens on port 7000", "search: the worker listens on port 7001"),
         ("The importer depends on lxml", "The importer depends on httpx"),
         ("Does the gateway listen on port 7000?", "The gateway listens on port 7001"),
         ("The search moved from Solr to Meilisearch", "We use Solr as archive of the orders"),
