@@ -7,7 +7,7 @@ import msgspec
 from remembrancer.protocol.files import DescribeFiles, FilesDescription
 from remembrancer.toolsets.files.memory_search import NAMES, workspace_of
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 
 class MemoryStatusArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,8 +33,8 @@ async def memory_status(call: Call, _: MemoryStatusArguments) -> Answer:
         "staleFiles": found.stale,
         "dbSize": f"{found.bytes / 1e6:.1f} MB",
     }
-    if found.pending:
-        answer["pendingChunks"] = found.pending
-    if found.skipped:
-        answer["skipped"] = [{"path": skipped.path, "reason": skipped.reason} for skipped in found.skipped]
+    answer |= saying(
+        pendingChunks=found.pending or None,
+        skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in found.skipped],
+    )
     return with_caveats(answer, (*asked.notices, *found.notices))

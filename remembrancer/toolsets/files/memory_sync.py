@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.protocol.files import FilesSynced, SyncFiles
 from remembrancer.toolsets.files.memory_search import SOURCES, Source, workspace_of
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 TIMEOUT_S: Final = 30.0
 """How long somebody waits for the files to be read; it goes on after that."""
@@ -34,6 +34,4 @@ async def memory_sync(call: Call, arguments: MemorySyncArguments) -> Answer:
         "chunksRemoved": done.removed,
         "duration": f"{done.duration_s:.1f}s",
     }
-    if done.skipped:
-        answer["skipped"] = [{"path": skipped.path, "reason": skipped.reason} for skipped in done.skipped]
-    return answer
+    return answer | saying(skipped=[{"path": skipped.path, "reason": skipped.reason} for skipped in done.skipped])

@@ -17,7 +17,7 @@ from remembrancer.toolsets.graph.entity_answers import entity_named, title
 from remembrancer.toolsets.memory.answers import changed
 from remembrancer.toolsets.memory.fields import validity
 from remembrancer.toolsets.memory.store_memory import STATED
-from remembrancer.toolsets.tools import Answer, Call, tool
+from remembrancer.toolsets.tools import Answer, Call, saying, tool
 
 
 class RelationToCreate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -65,6 +65,5 @@ async def create_relation(call: Call, arguments: RelationToCreate) -> Answer:
     answer: Answer = {"id": change.memory_id, "content": change.content}
     if isinstance(written.result, StoredResult):
         answer["id"] = written.result.memory_id
-        if written.result.already_known:
-            answer["already_known"] = True
+        answer |= saying(already_known=written.result.already_known)
     return changed(written, answer)

@@ -75,7 +75,6 @@ def _ends(entity: GraphEntity, edge: GraphRelationship) -> tuple[str, str]:
 def _relation(edge: GraphRelationship, ends: tuple[str, str]) -> dict[str, Any]:
     shown: Answer = {"from_id": ends[0], "to_id": ends[1], "relation_type": edge.type}
     shown = {key: neutralised(value) for key, value in shown.items()}
-    if edge.stale:
-        shown["valid"] = False
+    shown |= {"valid": False} if edge.stale else {}
     facts = [{"id": fact.memory_id, **said_by(fact, "weight", *VALIDITY)} for fact in edge.facts]
     return {**facts[0], **shown, **({"also": facts[1:]} if facts[1:] else {})} if facts else shown

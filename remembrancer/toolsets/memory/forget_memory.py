@@ -13,7 +13,7 @@ from remembrancer.protocol.reads import GetMemory, MemoryShown
 from remembrancer.protocol.writes import ForgetMemory, ForgottenResult
 from remembrancer.toolsets.memory.answers import changed, copies_of
 from remembrancer.toolsets.memory.fields import clean_reason
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 
 class ForgetMemoryArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,8 +30,7 @@ async def forget_memory(call: Call, arguments: ForgetMemoryArguments) -> Answer:
     result = written.result
     reason = result.reason if isinstance(result, ForgottenResult) else change.reason
     answer: Answer = {"memory_id": change.memory_id, "status": "forgotten", "reason": reason}
-    if isinstance(result, ForgottenResult) and result.already:
-        answer["already_forgotten"] = True
+    answer |= saying(already_forgotten=isinstance(result, ForgottenResult) and result.already)
     answer = changed(written, answer)
     question = GetMemory(call.caller.project, call.caller.session_id, change.memory_id)
     try:

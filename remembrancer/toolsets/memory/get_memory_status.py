@@ -9,7 +9,7 @@ import msgspec
 from remembrancer import __version__
 from remembrancer.protocol.reads import DescribeStore, Notice, StoreDescription
 from remembrancer.toolsets.memory.answers import iso
-from remembrancer.toolsets.tools import Answer, Call, tool, with_caveats
+from remembrancer.toolsets.tools import Answer, Call, saying, tool, with_caveats
 
 MODES: Final = {"embedded-file": "file-backed", "embedded-memory": "in-memory"}
 """How a deployment mode is called where it is shown."""
@@ -63,10 +63,8 @@ async def get_memory_status(call: Call, _: GetMemoryStatusArguments) -> Answer:
     if health.queue_damage is not None:
         notices.append(Notice("queue_damaged", health.queue_damage))
     if health.queue_rejected:
-        text = (
-            f"{health.queue_rejected} queued writes could not be applied and are kept aside: see `remembrancer queue`"
-        )
-        notices.append(Notice("queued_rejected", text))
+        text = f"{health.queue_rejected} queued writes could not be applied and are kept aside"
+        notices.append(Notice("queued_rejected", f"{text}: see `remembrancer queue`"))
     if not is_fresh or notices:
         answer["degraded"] = not is_fresh
     return with_caveats(answer, notices)
@@ -90,16 +88,11 @@ def _figures(found: StoreDescription) -> Answer:
         },
         "embedding": {"engine": embedding.engine, "pending": embedding.pending, "workers": embedding.workers},
     }
-    if embedding.error is not None:
-        figures["embedding"]["error"] = embedding.error
+    figures["embedding"] |= saying(error=embedding.error)
     for model in embedding.models:
         if model.role == "next":
-            figures["embedding"]["change_to"] = {
-                "model": model.choice.model,
-                "pending": model.pending,
-                "total": model.total,
-                **({"error": model.error} if model.error else {}),
-            }
+            change = {"model": model.choice.model, "pending": model.pending, "total": model.total}
+            figures["embedding"]["change_to"] = change | saying(error=model.error)
         elif model.error is not None and embedding.error is None:
             figures["embedding"]["unavailable"] = f"{model.choice.model}: {model.error}"
     return figures
