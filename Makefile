@@ -12,8 +12,8 @@ demo: $(VENV)/.runtime
 	$(BIN)/python -m examples.week
 
 test: $(VENV)/.dev check
-	@echo "==> running the tests of pure logic, contracts and single actors, three at a time"
-	$(BIN)/python -m pytest -q -n 3 tests/actors tests/contracts tests/pure
+	@echo "==> running the tests of pure logic, contracts and single actors, four at a time"
+	$(BIN)/python -m pytest -q -n 4 tests/actors tests/contracts tests/pure
 	@echo "==> running the tests with whole runtimes, three at a time"
 	$(BIN)/python -m pytest -q -n 3 tests/processes
 	@echo "==> running the faults, three files at a time"
