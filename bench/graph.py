@@ -1,8 +1,8 @@
 """What the graph costs: `python -m bench.graph [--json] [--edges N …]`, on a file of records in this process.
 
 A few entities are named by many memories and most by few, as in life: by Zipf's law. A random entity is one that a
-random memory names; hubs are the best connected ones. Recalls are asked with sums of words' vectors, in Chroma,
-with and without the graph: each question has some words of a memory.
+random memory names; hubs are the best connected ones. Recalls are asked with sums of words' vectors, compared in memory
+or in Chroma as the size has it, with and without the graph: each question has some words of a memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
-from remembrancer.actors.store.vectors.passage_index import PassageIndex
+from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
+from remembrancer.config.settings import Settings
 from remembrancer.protocol.ids import derive_memory_id
 from remembrancer.protocol.reads import Ranking, Recall, SearchGraph, Suggest
 from remembrancer.protocol.work import Passage
@@ -210,7 +211,9 @@ def _recalls(edges: int, files: Sequence[SqliteRecords], directory: Path, sample
     indexes = [PassageIndex(records, MODEL) for records in files]
     chroma = ChromaIndex(directory / "index")
     for index in indexes:
-        index.reconcile(chroma.collection(f"{index.records.name}.{MODEL}", DIMENSIONS))
+        is_small = len(texts) <= Settings().exact_search_passages
+        name = f"{index.records.name}.{MODEL}"
+        index.reconcile(ExactCollection() if is_small else chroma.collection(name, DIMENSIONS))
         while index.flush():
             pass
     chance = random.Random(3)

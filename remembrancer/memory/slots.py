@@ -40,6 +40,10 @@ _BESIDE: Final = re.compile(
 )
 """What is said beside something else, or was so once."""
 _REASON: Final = re.compile(r"\s*(?:[,;(–—]|\b(?:because|so that|due to|thanks to|which|to avoid|in order to)\b).*")
+_LETTERS: Final = re.compile(r"[a-z]+")
+_OF_TIMES: Final = words("now as since last this more anymore days moment today yesterday recently")
+_OF_GIVING_UP: Final = words("instead rather longer not")
+"""Without one of these words `_TIMES` and `_GIVEN_UP` find nothing, and need not look: that takes the longest."""
 _NAMED: Final = r"((?:(?:the|our|my) )?[\w#@/.+-]+(?: [\w#@/.+-]*[A-Z0-9][\w#@/.+-]*)*)"
 """One word, and names and numbers after it."""
 _GIVEN_UP: Final = re.compile(
@@ -53,10 +57,13 @@ _REPLACED_BY: Final = re.compile(
     r"^(?:we (?:have )?replaced )?(?P<old>.+?) (?:(?:was|were|has been|is) replaced )?(?:by|with) (?P<new>.+)$",
     re.IGNORECASE,
 )
+_CHANGES: Final = words(
+    "moved migrated switched changed raised reduced increased decreased lowered renamed upgraded downgraded slipped "
+    "bumped extended shortened postponed converted went relocated transferred cut"
+)
 _CHANGED: Final = re.compile(
     r"^(?P<subject>.*?)\b(?:(?:was|were|is|are|has|have|been|got) )*"
-    r"(?P<verb>moved|migrated|switched|changed|raised|reduced|increased|decreased|lowered|renamed|upgraded|downgraded"
-    r"|slipped|bumped|extended|shortened|postponed|converted|went|relocated|transferred|cut)\b(?: over)?"
+    rf"(?P<verb>{'|'.join(sorted(_CHANGES))})\b(?: over)?"
     r"(?P<object> (?:(?!\b(?:from|to)\b).)*?)?(?: from (?P<old>.+?))? (?:to|into) (?P<new>.+)$",
     re.IGNORECASE,
 )
@@ -229,15 +236,22 @@ def _read(text: str) -> tuple[_Said, ...]:
 
 
 def _said(sentence: str) -> _Said:
-    text = _TIMES.sub("", sentence.strip().rstrip(".!")).replace("’", "'")
+    written = _LETTERS.findall(sentence.casefold())
+    text = sentence.strip().rstrip(".!")
+    if not _OF_TIMES.isdisjoint(written):
+        text = _TIMES.sub("", text)
+    text = text.replace("’", "'")
     text = " ".join(word for word in text.split() if word.casefold() not in ("now", "currently", "already", "new"))
     text = _ONE_HOUR.sub("1 ", text)
-    given_up = [_keys(found[1]) for found in _GIVEN_UP.finditer(text)]
-    text = _REASON.sub("", _GIVEN_UP.sub("", text))
+    given_up: list[frozenset[str]] = []
+    if not _OF_GIVING_UP.isdisjoint(written):
+        given_up = [_keys(found[1]) for found in _GIVEN_UP.finditer(text)]
+        text = _GIVEN_UP.sub("", text)
+    text = _REASON.sub("", text)
     denied = any(word.casefold() in DENIALS or word.casefold().endswith("n't") for word in text.split())
     slots: list[Slot] = []
     about = _keys(text)
-    if found := _CHANGED.match(text):
+    if not _CHANGES.isdisjoint(written) and (found := _CHANGED.match(text)):
         about = _keys(f"{found['subject']} {found['object'] or ''}")
         slots += _changed(found)
         given_up += [_keys(found["old"])] if found["old"] else []
