@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import tempfile
@@ -20,6 +21,8 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Final
+
+os.environ["OPENBLAS_NUM_THREADS"] = "1"  # as the launcher has it for every process
 
 import msgspec
 import numpy as np

@@ -32,7 +32,7 @@ MARK = "zq7431"
 VICTIM = "session:victim"
 INTRUDER = "session:intruder"
 OTHER = {"bridge": "11" * 16, "session": INTRUDER}
-TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,graph"}
+TOOLSETS = {"REMEMBRANCER_TOOLSETS": "memory,graph,nodes,files"}
 
 
 @dataclass
@@ -132,6 +132,8 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
         for tool in ("search", "search_text", "recall")
     ),
     ("get_related", {"entity_id": "entity:system:Depot", "depth": 5}),
+    ("recall", {"tags": ["depot"]}),
+    ("recall", {"query": "launch code of the depot", "tags": ["depot"], "limit": 50}),
 ]
 """Questions that find the secret for whoever may see it."""
 RESOURCES = [
@@ -165,6 +167,9 @@ def changes_of(memory_id: str) -> list[tuple[str, dict[str, Any]]]:
         ("invalidate", {"id": memory_id, "reason": "because"}),
         ("update_memory", {"id": memory_id, "valid_until": "2020-01-01"}),
         ("delete_memory", {"id": memory_id}),
+        ("connections", {"node_id": memory_id, "depth": 3}),
+        ("update", {"node_id": memory_id, "content": "overwritten"}),
+        ("forget", {"node_id": memory_id}),
     ]
 
 
@@ -602,6 +607,28 @@ async def test_a_token_opens_nothing_but_its_projects_and_the_user_only_if_it_ma
     async with over_http(house, project, sees_user=True) as guest:
         await guest.call("recall_memories", query="launch code of the depot")
         assert (MARK.encode() in b"".join(guest.heard)) is (scope == "user")
+
+
+async def test_a_token_reads_and_writes_no_note_of_another_project(web_house: House) -> None:
+    house = web_house
+    note, own = house.mine / "MEMORY.md", house.theirs / "MEMORY.md"
+    note.write_text(f"The launch code of the depot is {MARK}.\n")
+    own.write_text("The depot is closed.\n")
+    async with over_http(house, house.theirs, sees_user=True) as intruder:
+        for path in (
+            str(note),
+            "../mine/MEMORY.md",
+            "memory/../../mine/MEMORY.md",
+            f"{house.theirs}/../mine/MEMORY.md",
+        ):
+            assert (await intruder.call("memory_read", path=path))["error"] == "invalid_input"
+            written = await intruder.call("memory_store", content="overwritten", mode="replace", path=path)
+            assert written["error"] == "invalid_input"
+        assert (await intruder.call("memory_read", path="MEMORY.md"))["content"] == "The depot is closed."
+        await intruder.call("memory_search", query="launch code of the depot", minScore=0)
+        await intruder.call("memory_status")
+        assert_silent(intruder)
+    assert MARK in note.read_text()
 
 
 MAKING_THE_USERS: list[tuple[str, dict[str, Any]]] = [
