@@ -382,7 +382,8 @@ class Demo:
             await self._scale(workers)
             title = f"{workers} embedder{'s' if workers > 1 else ''} of one thread"
             rates.append(await self._wait_embedded(title, left))
-        self.console.print(f"  the second embedder makes it {rates[1] / rates[0]:.2f} times as fast")
+        if all(rates):  # a few memories may be embedded before their rate can be taken
+            self.console.print(f"  the second embedder makes it {rates[1] / rates[0]:.2f} times as fast")
 
     async def lose_the_store(self) -> None:
         """Kill the store; writes go on and are queued, then drained."""
