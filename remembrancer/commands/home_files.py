@@ -7,6 +7,7 @@ it; the projects before the user's file, because a promoted memory is written th
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -44,6 +45,7 @@ BUSY_MOMENT_S: Final = 10.0
 STEPS_BETWEEN_LOOKS: Final = 100_000
 TRIES: Final = 5
 OPEN_FILES: Final = 65_536
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK)
 
 
 DAMAGE: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
@@ -110,9 +112,8 @@ def new_file(target: Path, *, force: bool) -> Iterator[IO[bytes]]:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
-            if not force:
-                _refuse_existing(target)
-            fresh.replace(target)
+            if force or not _linked(fresh, target):
+                fresh.replace(target)
             sync_directory(target.parent)
         except OSError as error:
             raise cannot("written", target, error) from error
@@ -154,6 +155,18 @@ def _is_ours_and_free(directory: Path) -> bool:
         return False
     finally:
         os.close(descriptor)
+
+
+def _linked(fresh: Path, target: Path) -> bool:
+    """Give a file its name unless somebody else has made one meanwhile; False where there are no hard links."""
+    try:
+        os.link(fresh, target)
+    except OSError as error:
+        _refuse_existing(target)
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        return False
+    return True
 
 
 def _refuse_existing(target: Path) -> None:
