@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -254,10 +255,15 @@ class Demo:
         called = {"name": "recall_memories", "arguments": params}
         body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": called})
         headers = {"Content-Type": "application/json", "X-Remembrancer-Project": str(self.home / PROJECT)}
-        self.console.print(f"  POST {escape(f'{url} {headers} {body}')}", soft_wrap=True)
-        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
-            said = (await client.post(url, content=body, headers=headers)).json()
-        found = said["result"]["structuredContent"].get("memories", ())
+        if shutil.which("curl") is not None:
+            named = [each for item in headers.items() for each in ("-H", ": ".join(item))]
+            line = ["curl", "-s", url, *named, "-d", body]
+            self.console.print(f"  $ {escape(shlex.join(line))}", soft_wrap=True)
+            said = (await anyio.run_process(line, check=False)).stdout
+        else:
+            async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+                said = (await client.post(url, content=body, headers=headers)).content
+        found = json.loads(said)["result"]["structuredContent"].get("memories", ()) if said else ()
         for memory in found:
             self.console.print(f"  {escape(shorten(memory['content'], SHOWN))}")
         self._promise(

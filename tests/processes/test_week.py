@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -45,3 +46,4 @@ async def test_the_demonstration_keeps_every_promise(monkeypatch: pytest.MonkeyP
     told = capsys.readouterr().out
     assert kept, told
     assert "nothing, rather than noise" in told
+    assert "$ curl -s http://127.0.0.1:" in told or shutil.which("curl") is None
