@@ -279,6 +279,9 @@ def open_file(path: Path, name: str) -> HomeFile:
         try:
             return _begun(path, name, immutable=False)
         except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode == sqlite3.SQLITE_READONLY_ROLLBACK:
+                schema.version_of(path)  # which takes back what was begun when its making was killed
+                return _begun(path, name, immutable=False)
             if error.sqlite_errorcode != sqlite3.SQLITE_CANTOPEN or not _is_at_rest(path):
                 raise
             return _begun(path, name, immutable=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -51,6 +54,19 @@ class SqliteFactory:
     def close(self) -> None:
         for records in self._opened:
             records.close()
+
+
+def leave_half_made(path: Path) -> None:
+    """Leave a database as `kill -9` does while it is made: a page or more, and the journal that takes them back."""
+    begun = path.with_name("begun.db")
+    with closing(sqlite3.connect(begun, isolation_level=None)) as connection:
+        connection.execute("PRAGMA cache_size = 1")  # so that pages reach the disk before the end
+        connection.execute("BEGIN")
+        connection.execute("CREATE TABLE half (made)")
+        connection.executemany("INSERT INTO half VALUES (?)", [("x" * 4000,)] * 20)
+        shutil.copy(begun, path)
+        shutil.copy(f"{begun}-journal", f"{path}-journal")
+    begun.unlink()
 
 
 FACTORIES: list[type[SqliteFactory]] = [SqliteFactory]

@@ -25,7 +25,7 @@ from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.writes import Applied, ProjectRef
-from tests.contracts.records_factories import SqliteFactory
+from tests.contracts.records_factories import SqliteFactory, leave_half_made
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
 from tests.patience import PATIENCE_S
 
@@ -68,6 +68,14 @@ def test_an_empty_file_and_no_file_are_brought_to_the_present_schema(factory: Sq
     assert query(factory.path, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
     assert query(factory.path, "PRAGMA journal_mode") == [("wal",)]
     assert factory.path.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_file_whose_making_was_killed_is_made_anew(factory: SqliteFactory) -> None:
+    factory.path.parent.mkdir()
+    leave_half_made(factory.path)
+    records = factory.open()
+    assert isinstance(records.apply([store_operation("op", "words")])[0].reply, Applied)
+    assert query(factory.path, "SELECT name FROM sqlite_schema WHERE name = 'half'") == []
 
 
 def test_a_file_of_a_newer_schema_is_refused_and_not_a_byte_of_it_changes(factory: SqliteFactory) -> None:

@@ -14,6 +14,7 @@ import pytest
 from remembrancer.commands import home_files
 from remembrancer.commands.home_files import USER_RECORDS, new_directory, open_file
 from remembrancer.protocol.errors import RecordsUnusable
+from tests.contracts.records_factories import leave_half_made
 
 
 def make_database(path: Path) -> None:
@@ -43,6 +44,13 @@ def test_a_database_whose_log_has_more_than_it_is_not_read_without_it(tmp_path: 
     log.write_bytes(b"what was committed last")
     with pytest.raises(RecordsUnusable):
         open_file(path, USER_RECORDS)
+
+
+def test_a_database_whose_making_was_killed_has_nothing_in_it(tmp_path: Path) -> None:
+    leave_half_made(tmp_path / "memory.db")
+    file = open_file(tmp_path / "memory.db", USER_RECORDS)
+    with closing(file.connection):
+        assert file.version == 0
 
 
 def test_what_a_killed_backup_left_is_removed_by_the_next_one_and_what_a_living_one_has_is_not(

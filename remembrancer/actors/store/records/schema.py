@@ -424,12 +424,21 @@ def refuse_newer(path: Path, latest: int | None = None) -> None:
 
 
 def version_of(path: Path) -> int:
-    """The `user_version` of a database, 0 when there is none. Read only: no byte of the file changes."""
+    """The `user_version` of a database, 0 when there is none. No byte of the file changes.
+
+    But of one whose making was killed before it had a write-ahead log: SQLite first takes back what was begun.
+    """
     if not path.exists():
         return 0
-    with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        return version
+    address = path.absolute().as_uri()
+    try:
+        with contextlib.closing(sqlite3.connect(f"{address}?mode=ro", uri=True)) as connection:
+            return _version(connection)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            raise
+        with contextlib.closing(sqlite3.connect(f"{address}?mode=rw", uri=True)) as connection:
+            return _version(connection)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[str] | None = None) -> None:
