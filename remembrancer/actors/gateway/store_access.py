@@ -174,7 +174,7 @@ class StoreAccess:
                 assert isinstance(reply, Applied)
                 done = _as_done(operation, reply.result)
                 if not reply.replayed:
-                    self._cache.note(done)
+                    self._cache.changes.note(done)
                 self._events.written((done,), is_applied=True)
                 return Written(operation, reply.result, embedding_error=reply.embedding_error)
         await self._queue.append(operation)
@@ -335,7 +335,7 @@ class StoreAccess:
             return Away()
         if self._queue.depth and isinstance(request, _WAIT_FOR_WRITES):
             await self._catch_up(request, until)
-        mark = self._cache.mark
+        mark = self._cache.changes.next_number
         try:
             reply = await self._link.request(request, self._left_s(until))
         except AWAY as error:

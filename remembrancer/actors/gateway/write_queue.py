@@ -670,7 +670,7 @@ class Drain:
     async def _settle(self, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]) -> None:
         """The cache hears of changes as they leave the mirror: no read sees them twice, or not at all."""
         for operation in applied:
-            self._cache.note(operation)
+            self._cache.changes.note(operation)
         await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
         self._events.written(applied, is_applied=True)
         for operation, why in rejected:
