@@ -214,12 +214,13 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
     """The error for a file that cannot be opened: it is damaged, unless it is locked or the disk is full."""
-    if isinstance(error, sqlite3.Error) and (_is_locked(error) or _is_for_want_of_room(path, error)):
+    if isinstance(error, sqlite3.Error) and (is_locked(error) or _is_for_want_of_room(path, error)):
         return as_error(path, error)
     return unusable(path, error)
 
 
-def _is_locked(error: sqlite3.Error) -> bool:
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another connection's lock is the reason."""
     code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
     return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
@@ -241,7 +242,7 @@ def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
-    if _is_locked(error):
+    if is_locked(error):
         return FileLocked(f"another program has locked {path}: end what it does there")
     if _is_for_want_of_room(path, error):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
