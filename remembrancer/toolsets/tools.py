@@ -31,7 +31,7 @@ from remembrancer.toolsets.service import Caller, MemoryService, Written
 
 DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
-    *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new"),
+    *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new", "file_locked"),
     *("embedding_failed", "queued_rejected", "queued"),
 )
 """Codes of warnings in the order of their weight; those of others weigh less."""

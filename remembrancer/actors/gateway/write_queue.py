@@ -219,10 +219,19 @@ class QueueFile:
         return found, self.settle((), unreadable, time.time()) if unreadable else []
 
     def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> list[Waiting]:
-        """Take the applied ones away, and the rejected ones aside. Returns what left the queue."""
+        """Take the applied ones away, and the rejected ones aside. Returns what left the queue.
+
+        Raises:
+            MemoryUnavailable: another program has the file locked.
+        """
         left: list[Waiting] = []
         with self._database:
-            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                raise MemoryUnavailable(f"another program has locked {self._path}") from error
             self._database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
                 " FROM queued WHERE operation_id = ?",
