@@ -20,7 +20,6 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
-from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
@@ -28,6 +27,7 @@ from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
+from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -37,7 +37,7 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.protocol.consolidation import ReadSession
-from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.errors import FileLocked, NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -485,6 +485,10 @@ def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tup
     return tuple(sorted(found, key=lambda each: each.promoted_at))
 
 
+CANNOT_BE_READ: Final = (RecordsUnusable, SchemaTooNew, FileLocked)
+"""Errors of a file that is left out of an answer, which says so."""
+
+
 class Readable(NamedTuple):
     """The files of a question: the user's first. `error` says why the project's is not among them, if it should be;
     `note_unusable` is told of a file in which damage shows later."""
@@ -503,7 +507,7 @@ async def readable(
         return Readable(found, files.note_unusable)
     try:
         return Readable((*found, await files.project(project)), files.note_unusable)
-    except (RecordsUnusable, SchemaTooNew) as error:
+    except CANNOT_BE_READ as error:
         return Readable(found, files.note_unusable, error)
 
 
@@ -515,7 +519,7 @@ async def answered(
     Damage may show only when a page is read: `work` is done again then, without the file that has it.
 
     Raises:
-        RecordsUnusable, SchemaTooNew: no file is left, or what was asked for may be in the one that is missing.
+        RecordsUnusable, SchemaTooNew, FileLocked: no file is left, or what was asked for may be in the missing one.
         RemembrancerError: what `work` raises.
     """
     files, note_unusable, error = question
@@ -528,14 +532,15 @@ async def answered(
             raise error from None
     try:
         return await work(files), ()
-    except (RecordsUnusable, SchemaTooNew) as damage:
+    except CANNOT_BE_READ as damage:
         for damaged in files if len(files) > 1 else ():
-            with contextlib.suppress(RecordsUnusable, SchemaTooNew, NotFound):
+            with contextlib.suppress(*CANNOT_BE_READ, NotFound):
                 reply = await work([each for each in files if each is not damaged])
                 logger.warning(
                     "answered without a file", extra={"name_of_file": damaged.name, "reason": damage.message}
                 )
-                note_unusable(damaged.name, damage)
+                if not isinstance(damage, FileLocked):
+                    note_unusable(damaged.name, damage)
                 return reply, (_missing("user" if damaged.name == USER else "project", damage),)
         raise
 

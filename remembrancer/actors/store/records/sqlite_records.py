@@ -19,12 +19,11 @@ from remembrancer.actors.store.records.operations import (
     notes_begun,
     read_applied,
     record_done,
-    replay_operation,
 )
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, query_of
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import (
     begin_move,
@@ -87,13 +86,14 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         full = self._full()
         if full is not None:  # to forget adds a small row, and is never refused for want of room
-            refused = Outcome(full)
-            return [
-                self._apply_all([operation])[0]
-                if isinstance(operation.change, ForgetMemory | EraseMemory)
-                else replay_operation(self._file.writer, operation) or refused
-                for operation in operations
-            ]
+            outcomes = []
+            for operation in operations:
+                if isinstance(operation.change, ForgetMemory | EraseMemory):
+                    outcomes += self._apply_all([operation])
+                else:
+                    earlier = read_applied(query_of(self._file.writer), operation.operation_id)
+                    outcomes.append(Outcome(full if earlier is None else earlier))
+            return outcomes
         return self._apply_all(operations)
 
     def _apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
@@ -113,9 +113,9 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
         with self._file.transaction() as connection:
-            earlier = replay_operation(connection, operation)
+            earlier = read_applied(query_of(connection), operation.operation_id)
             if earlier is not None:
-                return earlier
+                return Outcome(earlier)
             try:
                 return begin_move(connection, operation, _promotion(operation), self._clock())
             except (InvalidInput, NotFound) as refusal:
@@ -124,9 +124,9 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
         full, now = self._full(), self._clock()
         with self._file.transaction() as connection:
-            earlier = replay_operation(connection, operation)
+            earlier = read_applied(query_of(connection), operation.operation_id)
             if earlier is not None:
-                return earlier
+                return Outcome(earlier)
             if full is not None:
                 return Outcome(full)
             try:
