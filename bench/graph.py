@@ -30,12 +30,12 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.varied_text import varied
-from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Records, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_file import SqliteFile
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.vectors.chroma_index import ChromaIndex
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex

@@ -1,7 +1,8 @@
 """How much of the project a call runs through: `python -m bench.path [--list]`.
 
-Every process of a runtime counts which of our functions it calls while some calls are made one after the other. What
-was called at least once for each of them is on the path: distinct functions, and the files that they stand in.
+Every process of a runtime notes which of our functions it calls while some calls are made one after the other. What
+was called at least once for each of them is on the path: distinct functions, and the files that they stand in. Of a
+store those up to its row are counted apart: the answer's way back comes after them, and some of the embedding.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -25,16 +27,17 @@ from bench.varied_text import varied
 CALLS: Final = 20
 MEMORIES: Final = 200
 COUNTER: Final = '''
-"""Counts calls between two SIGUSR1, and writes them down at the second."""
-import collections, json, os, pathlib, signal, sys, threading
+"""Notes calls and their times between two SIGUSR1, and writes them down at the second."""
+import json, os, pathlib, signal, sys, threading, time
 
-calls = collections.Counter()
+calls = []
 recording = False
 
 
-def count(frame, event, argument):
+def note(frame, event, argument):
     if recording and event == "call" and "/remembrancer/" in frame.f_code.co_filename:
-        calls[frame.f_code.co_filename.rpartition("/remembrancer/")[2] + ":" + frame.f_code.co_qualname] += 1
+        name = frame.f_code.co_filename.rpartition("/remembrancer/")[2] + ":" + frame.f_code.co_qualname
+        calls.append((name, time.monotonic()))
 
 
 def toggle(*_):
@@ -42,7 +45,7 @@ def toggle(*_):
     recording = not recording
     if recording:
         calls.clear()
-        sys.setprofile(count)
+        sys.setprofile(note)
     else:
         sys.setprofile(None)
         path = pathlib.Path(__file__).with_name(str(os.getpid()))
@@ -50,13 +53,18 @@ def toggle(*_):
         path.with_suffix(".part").rename(path)
 
 
-threading.setprofile(count)
+threading.setprofile(note)
 signal.signal(signal.SIGUSR1, toggle)
 '''
 
 
+ROW: Final = "actors/store/records/operations.py:record_done"
+"""With this the row is written: what comes after it in a call is the commit and the way back."""
+Functions = set[str]
+
+
 class CountingRuntime(Runtime):
-    """A runtime whose processes count what they call."""
+    """A runtime whose processes note what they call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,18 +73,20 @@ class CountingRuntime(Runtime):
         path = os.pathsep.join(filter(None, (str(self.directory), os.environ.get("PYTHONPATH"))))
         self.environ["PYTHONPATH"] = path  # one of the few variables that a runtime takes over
 
-    async def calls_of(self, client: StdioClient, call: Callable[[int], Awaitable[Any]]) -> Counter[str]:
-        """What each of `CALLS` calls ran through: functions, and how often each was called."""
+    async def calls_of(self, client: StdioClient, call: Callable[[int], Awaitable[Any]]) -> tuple[Functions, Functions]:
+        """What each of `CALLS` calls ran through; and what of it before the row was written, where one was."""
         pids = [each["pid"] for each in (await self.status())["processes"] if each["role"] != "launcher"]
         pids.append(client.process.pid)
         for pid in pids:
             os.kill(pid, signal.SIGUSR1)
         await asyncio.sleep(0.2)  # a signal says nothing of having been handled
+        begun = []
         for number in range(CALLS):
+            begun.append(time.monotonic())  # one clock for all processes
             await call(number)
         for pid in pids:
             os.kill(pid, signal.SIGUSR1)
-        counted: Counter[str] = Counter()
+        noted: list[tuple[str, float]] = []
         for pid in pids:
             file = self.directory / str(pid)
 
@@ -84,28 +94,35 @@ class CountingRuntime(Runtime):
                 return file.exists()  # noqa: ASYNC240  # the loop has nothing else to do
 
             await wait_until(written, 10)
-            counted.update(json.loads(file.read_text()))
+            noted += [(name, at) for name, at in json.loads(file.read_text()) if "<" not in name]
             file.unlink()
-        return Counter({name: count for name, count in counted.items() if count >= CALLS and "<" not in name})
+        counted = Counter(name for name, _ in noted)
+        rows = sorted(at for name, at in noted if name == ROW)
+        before = Counter(
+            name
+            for start, row in zip(begun, rows, strict=False)
+            for name in {name for name, at in noted if start <= at <= row}
+        )
+        return {name for name, n in counted.items() if n >= CALLS}, {name for name, n in before.items() if n == CALLS}
 
 
-async def measure() -> dict[str, Counter[str]]:
-    """The functions on the path of a store and of a hybrid recall."""
+async def measure() -> dict[str, Functions]:
+    """The functions on the path of a store, on that of a store up to its row, and on that of a hybrid recall."""
     running = CountingRuntime()
     try:
         async with running.client() as client:
             texts = varied(MEMORIES + 2 * CALLS)
             await fill(client, texts[:MEMORIES])
             await wait_until(lambda: drained(client), 120)
-            store = await running.calls_of(client, lambda n: client.store(texts[MEMORIES + n]))
+            store, row = await running.calls_of(client, lambda n: client.store(texts[MEMORIES + n]))
             await wait_until(lambda: drained(client), 120)
-            recall = await running.calls_of(
+            recall, _ = await running.calls_of(
                 client, lambda n: client.call("recall_memories", query=texts[n][:60], strategy="hybrid")
             )
     finally:
         await running.aclose()
         shutil.rmtree(running.directory)
-    return {"store": store, "recall": recall}
+    return {"store": store, "store, up to the row": row, "recall": recall}
 
 
 def main() -> None:

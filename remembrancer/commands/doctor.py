@@ -26,6 +26,7 @@ import psutil
 from remembrancer.actors.gateway.write_queue import SCHEMA_VERSION as QUEUE_VERSION
 from remembrancer.actors.launcher.home import SAME_START_S, Record, read_record
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
+from remembrancer.actors.store.records.sqlite_file import is_locked
 from remembrancer.commands import exit_codes
 from remembrancer.commands.clients import CLIENTS, Client, FileRefused, Place, Surroundings, is_ours, read_object
 from remembrancer.commands.home_files import DAMAGE, opened
@@ -493,6 +494,8 @@ def check_file(path: Path, known: int) -> Finding:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             advice = "check it with sqlite3 and PRAGMA quick_check"
             return Finding("warning", "too large to be checked whole in this time", advice)
+        if isinstance(error, sqlite3.Error) and is_locked(error):
+            return Finding("warning", "not looked at: another program has it locked", "end what that does there")
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGE and is_disk_full(path):
             return Finding(
                 "problem", f"cannot be read now: {error}", "make room on its disk; the file may well be whole"

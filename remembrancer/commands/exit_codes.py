@@ -42,6 +42,7 @@ OF_ERRORS: Final = {
     "schema_too_new": FILE_UNUSABLE,
     "storage_full": REFUSED,
     "disk_unavailable": REFUSED,
+    "file_locked": REFUSED,
     "memory_unavailable": NO_ANSWER,
     "peer_unavailable": NO_ANSWER,
     "peer_lost": NO_ANSWER,

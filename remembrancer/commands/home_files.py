@@ -24,6 +24,7 @@ from typing import IO, ClassVar, Final, NamedTuple
 
 from remembrancer.actors.gateway import write_queue
 from remembrancer.actors.store.records import schema
+from remembrancer.actors.store.records.sqlite_file import as_error, is_locked
 from remembrancer.protocol.errors import (
     InvalidInput,
     RecordsUnusable,
@@ -68,6 +69,8 @@ def cannot(what: str, path: Path | str, error: OSError) -> FileUnusable:
 
 def unreadable(path: Path | str, error: sqlite3.Error) -> RemembrancerError:
     """The error for a database that is damaged, or that cannot be opened."""
+    if is_locked(error):
+        return as_error(Path(path), error)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGE and is_disk_full(Path(path)):
         return disk_full(f"{path} cannot be read now ({error}): make room and try again", Path(path))
     return RecordsUnusable(f"{path} cannot be read ({error}): put back a backup of it, or move it away")

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import re2
 
+from remembrancer.memory.text import finder_of
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import Change, ImportMemory, RecordedFields, StoreMemory, UpdateMemory
 
@@ -50,11 +51,11 @@ class Credential(NamedTuple):
     end: int
 
 
-class Rule(msgspec.Struct, dict=True):
+class Rule(msgspec.Struct, dict=True, eq=False):
     """A shape. `keywords`: it is looked for only where the text in lower case has one of them (none: always).
 
     The secret is the group `secret`, or else the first group that is there, or all. It has at least `entropy` bits a
-    character, matches none of `allowed`, and passes `judge`.
+    character, and matches none of `allowed`.
     """
 
     name: str
@@ -72,6 +73,35 @@ class Rule(msgspec.Struct, dict=True):
     def exceptions(self) -> Any:
         """What is no find, as one pattern."""
         return re2.compile("|".join(f"(?:{each})" for each in self.allowed), _OPTIONS) if self.allowed else None
+
+    def find(self, text: str) -> Iterator[Credential]:
+        """What has its shape in a text without half characters."""
+        for match in self.pattern.finditer(text):
+            group = _secret_group(match)
+            secret = match.group(group)
+            if (
+                not (self.entropy and _entropy(secret) < self.entropy)
+                and not (self.exceptions and self.exceptions.search(secret))
+                and not _PLACEHOLDER.fullmatch(secret)
+                and not _EXAMPLE.search(secret)
+                and not _not_secret().search(secret)
+            ):
+                yield Credential(self.name, *match.span(group))
+
+
+class Label(NamedTuple):
+    """A word for a secret with a `value` behind it, of which `is_secret` says whether it is one."""
+
+    name: str
+    keywords: tuple[str, ...]
+    pattern: Any
+    is_secret: Callable[[Any], bool]
+
+    def find(self, text: str) -> Iterator[Credential]:
+        """The secrets with such a label in a text without half characters."""
+        for match in self.pattern.finditer(text):
+            if self.is_secret(match):
+                yield Credential(self.name, *match.span(match.re.groupindex["value"]))
 
 
 class _Rules(msgspec.Struct):
@@ -96,13 +126,16 @@ def _not_secret() -> Any:
 
 
 @cache
-def _by_keyword() -> dict[str, list[Rule]]:
-    """The rules by what a text has to have for them; "" is in every text."""
-    found: dict[str, list[Rule]] = {}
-    for rule in (*_OWN, *_known().rules):
+def _by_keyword() -> tuple[Callable[[str], list[int]], list[list[Rule | Label]], list[Rule | Label]]:
+    """What finds the keywords of a text, what to look for at each of them, and what in every text."""
+    found: dict[str, list[Rule | Label]] = {"": []}
+    rules = {each.regex: each for each in (*_OWN, *_known().rules)}
+    both: list[Rule | Label] = [*rules.values(), *_labelled()]
+    for rule in both:
         for keyword in rule.keywords or ("",):
             found.setdefault(keyword, []).append(rule)
-    return found
+    always = found.pop("")
+    return finder_of(map(re2.escape, found)), list(found.values()), always
 
 
 _Q: Final = "[\"'`]?"
@@ -220,25 +253,10 @@ def credentials_in(text: str) -> Iterator[Credential]:
             yield Credential(each.sort, places[each.start], places[each.end - 1] + 1)
         return
     text = text if text.isascii() else text.encode("utf-8", "replace").decode()  # half characters: RE2 takes none
-    lowered = text.lower()
-    found = [rule for keyword, rules in _by_keyword().items() if keyword in lowered for rule in rules]
-    for rule in {rule.regex: rule for rule in found}.values():
-        for match in rule.pattern.finditer(text):
-            group = _secret_group(match)
-            secret = match.group(group)
-            if (
-                not (rule.entropy and _entropy(secret) < rule.entropy)
-                and not (rule.exceptions and rule.exceptions.search(secret))
-                and not _PLACEHOLDER.fullmatch(secret)
-                and not _EXAMPLE.search(secret)
-                and not _not_secret().search(secret)
-            ):
-                yield Credential(rule.name, *match.span(group))
-    for name, keywords, pattern, is_secret in _labelled():
-        if any(keyword in lowered for keyword in keywords):
-            for match in pattern.finditer(text):
-                if is_secret(match):
-                    yield Credential(name, *match.span(match.re.groupindex["value"]))
+    keywords_in, by_keyword, always = _by_keyword()
+    found = (each for place in keywords_in(text.lower()) for each in by_keyword[place])
+    for rule in dict.fromkeys((*always, *found)):
+        yield from rule.find(text)
 
 
 def _secret_group(match: Any) -> int:
@@ -356,11 +374,11 @@ def _is_pgpass(match: Any) -> bool:
 
 
 @cache
-def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]], ...]:
+def _labelled() -> tuple[Label, ...]:
     value = r"(?P<value>[^\s\"'`,;|]{3,500})"
     words = tuple(each for each in re.split(r"\|", _LABEL) if each.isalpha())
     return (
-        (
+        Label(
             "authorization header",
             ("authorization",),
             re2.compile(
@@ -370,7 +388,7 @@ def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]]
             ),
             _authorizes,
         ),
-        (
+        Label(
             "password",
             (*words, "pass", "mot", "palavra", "كلمة"),
             re2.compile(
@@ -380,13 +398,13 @@ def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]]
             ),
             _is_password,
         ),
-        (
+        Label(
             "password",
             ("pass", "pwd"),
             re2.compile(rf"\b(?:[A-Z][A-Z0-9]*_)*(?:PASSWORD|PASSWD|PASS|PWD)={_Q}{value}", _OPTIONS),
             _is_set_password,
         ),
-        (
+        Label(
             "key, token or password",
             ("key", "secret", "token", "credential"),
             re2.compile(
@@ -397,7 +415,7 @@ def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]]
             ),
             _is_token,
         ),
-        (
+        Label(
             "PIN",
             ("pin", "geheimzahl"),
             re2.compile(
@@ -407,7 +425,7 @@ def _labelled() -> tuple[tuple[str, tuple[str, ...], Any, Callable[[Any], bool]]
             ),
             lambda match: True,
         ),
-        (
+        Label(
             "password of .pgpass",
             (":",),
             re2.compile(
@@ -483,12 +501,12 @@ def texts_of(change: Change) -> Iterator[tuple[str, str]]:
     if isinstance(change, ImportMemory):
         for recorded in (change.memory, *(entry.record for entry in change.memory.history)):
             for name in RecordedFields.__struct_fields__:
-                if name not in NOT_LOOKED_AT:
-                    yield from _texts(getattr(recorded, name), name)
+                if name not in NOT_LOOKED_AT and (value := getattr(recorded, name)):
+                    yield from _texts(value, name)
         return
     for name in change.__struct_fields__:
-        if name not in NOT_LOOKED_AT:
-            yield from _texts(getattr(change, name), ARGUMENTS.get(name, name))
+        if name not in NOT_LOOKED_AT and (value := getattr(change, name)):
+            yield from _texts(value, ARGUMENTS.get(name, name))
 
 
 def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
@@ -501,7 +519,8 @@ def _texts(value: Any, field: str) -> Iterator[tuple[str, str]]:
                 yield from _texts(each, field)
         case msgspec.Struct():
             for name in value.__struct_fields__:
-                yield from _texts(getattr(value, name), f"{field}.{name}")
+                if each := getattr(value, name):
+                    yield from _texts(each, f"{field}.{name}")
         case dict():
             for name, each in value.items():
                 if isinstance(each, str):

@@ -9,6 +9,7 @@ import json
 import math
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +60,20 @@ def check_text(text: str, *, field: str, longest_bytes: int) -> None:
     if "\0" in text:
         message = f"{field} must not hold NUL characters (the first is at position {text.index(chr(0))})"
         raise InvalidInput(message, field=field)
+
+
+def finder_of(patterns: Iterable[str]) -> Callable[[str], list[int]]:
+    """A function that says which of these patterns of RE2 a text without half characters has, by their places in order.
+
+    It looks for all at once, so that a hundred take as long as one.
+    """
+    import re2  # which few processes need
+
+    found = re2.Set.SearchSet()
+    for pattern in patterns:
+        found.Add(pattern)
+    found.Compile()
+    return lambda text: sorted(found.Match(text) or ())
 
 
 def _is_refused(character: str) -> bool:

@@ -132,6 +132,13 @@ class RecordsUnusable(RemembrancerError):
     code = "records_unusable"
 
 
+class FileLocked(RemembrancerError):
+    """Another program has locked a database. Nothing was changed; a write waits in the queue until it lets go."""
+
+    code = "file_locked"
+    retry_possible = True
+
+
 UNREADABLE: Final = (SchemaTooNew.code, RecordsUnusable.code)
 """Codes of what keeps a file from being read."""
 

@@ -71,19 +71,10 @@ def at_path(schema: dict[str, Any], path: list[str]) -> dict[str, Any]:
     """The part of a schema that a path of field names leads to (items of lists are passed through)."""
     node = schema
     for name in path:
-        node = _items(node).get("properties", {}).get(name, {})
+        while node.get("type") == "array":
+            node = node.get("items", {})
+        node = node.get("properties", {}).get(name, {})
     return node
-
-
-def _items(node: dict[str, Any]) -> dict[str, Any]:
-    while node.get("type") == "array":
-        node = node.get("items", {})
-    return node
-
-
-def fields_at(schema: dict[str, Any], path: list[str]) -> list[str]:
-    """The names of the fields that the object at a path may have."""
-    return list(_items(at_path(schema, path)).get("properties", {}))
 
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -115,24 +106,11 @@ class ArgumentDecoder(Generic[T]):
                 if name in arguments:
                     raise InvalidInput(f"{alias} is another name of {name}: give one of them", field=alias)
                 arguments = {(name if key == alias else key): value for key, value in arguments.items()}
-        self._refuse_unknown(arguments, [])
-        given = _lenient(arguments, self.schema)
+        given = _lenient(arguments, self.schema, ())
         try:
             return msgspec.convert(given, self._type)
         except msgspec.ValidationError as error:
             raise self._explain(str(error), given) from error
-
-    def _refuse_unknown(self, given: dict[str, Any], path: list[str]) -> None:
-        """Before the decoder looks, which cannot name a field that holds half a character."""
-        known = fields_at(self.schema, path)
-        for name, value in given.items():
-            if name not in known:
-                field = ".".join([*path, shown(name)[1:-1]])
-                raise InvalidInput(f"unknown field {shown(name)}{_hint(name, known)}", field=field)
-            inner = value if isinstance(value, list) else [value]
-            for each in inner:
-                if isinstance(each, dict) and fields_at(self.schema, [*path, name]):
-                    self._refuse_unknown(each, [*path, name])
 
     def _explain(self, message: str, given: dict[str, Any]) -> InvalidInput:
         place = _PLACE.search(message)
@@ -151,34 +129,39 @@ class ArgumentDecoder(Generic[T]):
         return InvalidInput(f"{field} must be {describe(node)}, not {shown(_value_at(given, steps))}", field=field)
 
 
-def _lenient(value: Any, node: dict[str, Any]) -> Any:
-    """A value in the form that the decoder takes, where a schema says what was meant."""
-    if isinstance(value, str) and node.get("type") in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
+def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:
+    """A value in the form that the decoder takes, where a schema says what was meant. `path` leads to it.
+
+    Raises:
+        InvalidInput: a field is unknown; the decoder could not name one that holds half a character.
+    """
+    kind = node.get("type")
+    if isinstance(value, str) and kind in ("array", "object") and value.lstrip()[:1] in ("[", "{"):
         with contextlib.suppress(ValueError):  # what is no JSON is refused below, or is a text that begins so
             decoded = json.loads(value)
-            if isinstance(decoded, list if node["type"] == "array" else dict):
+            if isinstance(decoded, list if kind == "array" else dict):
                 value = decoded
-    if isinstance(value, dict) and node.get("properties"):
-        return _lenient_fields(value, node)
-    if node.get("type") == "array":
+    if isinstance(value, dict) and ("properties" in node or not path):
+        known, required = node.get("properties", {}), node.get("required", ())
+        for name in value:
+            if name not in known:
+                field = ".".join((*path, shown(name)[1:-1]))
+                raise InvalidInput(f"unknown field {shown(name)}{_hint(name, list(known))}", field=field)
+        return {
+            name: _lenient(each, known[name], (*path, name))
+            for name, each in value.items()
+            if each is not None or name in required
+        }
+    if kind == "array":
         if isinstance(value, str) and value.lstrip().startswith("["):
             return value
         if isinstance(value, str) and node["items"].get("type") == "string":
             return [value]
         if isinstance(value, list):
-            return [_lenient(each, node["items"]) for each in value]
-    if isinstance(value, float) and node.get("type") == "integer" and value.is_integer():
+            return [_lenient(each, node["items"], path) for each in value]
+    if isinstance(value, float) and kind == "integer" and value.is_integer():
         return int(value)  # 10.0 is an integer to JSON Schema
     return value
-
-
-def _lenient_fields(value: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:
-    required = node.get("required", ())
-    return {
-        name: _lenient(each, node["properties"].get(name, {}))
-        for name, each in value.items()
-        if not (each is None and name not in required)
-    }
 
 
 def _value_at(given: Any, steps: list[re.Match[str]]) -> Any:

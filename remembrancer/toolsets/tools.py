@@ -1,4 +1,4 @@
-"""Tools and toolsets: what a tool is, how it registers itself, and the one place where its errors become answers.
+"""Tools and toolsets: what a tool is, how it registers itself, and what its answers and errors are to a client.
 
 A tool is a function in a module of its own, `toolsets/<family>/<tool>.py`, under the decorator `tool`. That registers
 it under its own name in the toolset of its folder; its schema comes from the type of its second parameter.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import logging
 import pkgutil
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -23,17 +22,16 @@ import msgspec
 from remembrancer import toolsets
 from remembrancer.memory.credentials import refuse_credentials, texts_of
 from remembrancer.memory.text import shown
-from remembrancer.protocol.errors import InternalError, InvalidInput, RemembrancerError
+from remembrancer.protocol.errors import RemembrancerError
 from remembrancer.protocol.ids import derive_operation_id
 from remembrancer.protocol.reads import Notice
-from remembrancer.protocol.tracing import current
 from remembrancer.protocol.writes import Change, Operation
 from remembrancer.toolsets.arguments import ArgumentDecoder
 from remembrancer.toolsets.service import Caller, MemoryService, Written
 
 DEFAULT_TOOLSETS: Final = ("memory",)
 MOST_SERIOUS: Final = (
-    *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new"),
+    *("memory_unavailable", "query_timeout", "records_unusable", "schema_too_new", "file_locked"),
     *("embedding_failed", "queued_rejected", "queued"),
 )
 """Codes of warnings in the order of their weight; those of others weigh less."""
@@ -44,7 +42,6 @@ LONG_TEXT: Final = 20_000
 
 T = TypeVar("T", bound=msgspec.Struct)
 Answer = dict[str, Any]
-logger = logging.getLogger(__name__)
 _json = msgspec.json.Encoder()
 
 
@@ -198,30 +195,6 @@ def choose_tools(tools: Iterable[Tool[Any]], wanted: str | None) -> tuple[dict[s
             if name not in found or found[name].is_short_form or not each.is_short_form:
                 found[name] = each
     return found, notices
-
-
-async def call_tool(
-    tools: Mapping[str, Tool[Any]],
-    name: str,
-    make_call: Callable[[], Awaitable[Call]],
-    is_degraded: Callable[[], bool],
-) -> dict[str, Any]:
-    """Carry out a call; every outcome is an MCP result. The call's notices are added to the warnings of its answer."""
-    try:
-        chosen = tools.get(name)
-        if chosen is None:
-            raise InvalidInput(unknown_tool(name, list(tools)), field="name")
-        call = await make_call()
-        arguments = chosen.decoder.decode(call.raw_arguments)
-        current().mark("arguments checked")
-        answer = await chosen.run(call, arguments)
-    except RemembrancerError as error:
-        return error_result(error, degraded=is_degraded())
-    except Exception:
-        logger.exception("a tool failed", extra={"tool": name})
-        failure = InternalError("the memory service failed on this call: see gateway.log")
-        return error_result(failure, degraded=is_degraded())
-    return result(with_caveats(answer, call.take_notices()))
 
 
 def with_caveats(answer: Answer, notices: Iterable[Notice], *, degraded: bool = False) -> Answer:

@@ -76,6 +76,7 @@ WRONG: list[tuple[bytes, int, bytes]] = [
     (request(host=b"Host: [::1"), 421, b"http_hosts"),
     (request(b"Origin: http://[::1"), 403, b"http_origins"),
     (b"GET /mcp\r\n\r\n", 400, b"Invalid HTTP"),
+    (request().replace(b"POST", b"PUT"), 405, b"Method Not Allowed"),
     (b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", 400, b"Invalid HTTP"),
     (request(body=b""), 400, b"Parse error"),
     (request(body=b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}'), 400, b"Parse error"),
@@ -129,7 +130,13 @@ async def test_a_body_that_does_not_end_and_a_head_that_does_not_come_hold_nobod
     monkeypatch.setattr(http_messages, "BODY_WAIT_S", 0.2)
     monkeypatch.setattr(http_messages, "FIRST_WAIT_S", 0.2)
     drip = request(CHUNKED, length=False, body=b"5\r\n     \r\n")
-    for data, said in ((drip, b"408"), (b"POST /mcp HTTP/1.1\r\nHost: loc", b""), (request() + b"POST /mc", b"200")):
+    other = b"PUT /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
+    for data, said in (
+        (drip, b"408"),
+        (other, b"408"),
+        (b"POST /mcp HTTP/1.1\r\nHost: loc", b""),
+        (request() + b"POST /mc", b"200"),
+    ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(data)
         assert b'"result":{}' in await said_to(port, request()), "others are served meanwhile"

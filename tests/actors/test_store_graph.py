@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from remembrancer.actors.store.graph.graph_search import search_graph
 from remembrancer.actors.store.records.contract import EmbeddedMemory, Vectors
 from remembrancer.actors.store.records.memory_rows import digest_of
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
 from remembrancer.actors.store.retrieval.candidates import Source
+from remembrancer.actors.store.retrieval.graph_search import search_graph
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.vectors.passage_index import ExactCollection, PassageIndex
 from remembrancer.memory.ranking import Weights

@@ -6,7 +6,7 @@ import json
 import resource
 import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
@@ -47,6 +47,18 @@ async def test_what_was_queued_is_there_after_a_new_start_in_order(tmp_path: Pat
         assert queue.depth == 3
         assert await queue.head(10, 10_000) == operations
         assert queue.mirrored() == operations
+
+
+async def test_a_queue_that_another_program_has_locked_keeps_what_it_has(tmp_path: Path) -> None:
+    async with opened(tmp_path / "queue.db") as queue:
+        await queue.append(operation(1))
+        with closing(sqlite3.connect(tmp_path / "queue.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(MemoryUnavailable, match="another program"):
+                await queue.settle(["0" * 31 + "1"], [])
+        assert queue.depth == 1
+        await queue.settle(["0" * 31 + "1"], [])
+        assert queue.depth == 0
 
 
 async def test_an_operation_is_queued_once_also_when_it_comes_twice_at_once(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remembrancer.actors.store.read_handlers import near_duplicates
+from remembrancer.actors.store.records import sqlite_file
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import Filters, NearDuplicate, PassageFilter, Phrase
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, SCHEMA_VERSION
 from remembrancer.actors.store.records.sqlite_file import Query
 from remembrancer.actors.store.records.sqlite_records import SqliteRecords
-from remembrancer.protocol.errors import MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.errors import FileLocked, MemoryUnavailable, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.writes import Applied, ProjectRef
 from tests.contracts.records_factories import SqliteFactory, leave_half_made
 from tests.operations import OTHER_PROJECT, PROJECT, REQUESTED_AT, SESSION, memory_id_of, store_operation
@@ -349,6 +351,50 @@ def test_a_forgotten_memory_is_found_only_by_those_who_ask_for_such(factory: Sql
 
 
 # The catalogue
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_TIMEOUT_S", 0.05)
+
+
+@contextmanager
+def locked(path: Path, how: str = "EXCLUSIVE") -> Iterator[None]:
+    """Another program at work in a database: it writes, or (EXCLUSIVE) keeps everybody out."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        if how == "EXCLUSIVE":
+            other.execute("PRAGMA locking_mode = EXCLUSIVE")
+        other.execute(f"BEGIN {how}")
+        other.execute("CREATE TABLE theirs (x)")
+        yield
+        other.execute("ROLLBACK")
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_file_that_another_program_has_locked_is_not_called_damaged(factory: SqliteFactory) -> None:
+    records = factory.open()
+    with locked(factory.path, "IMMEDIATE"):
+        assert isinstance(records.apply([store_operation("op", "words")])[0].reply, FileLocked)
+        factory.open().close()
+    assert isinstance(records.apply([store_operation("op", "words")])[0].reply, Applied)
+    records.close()
+    with locked(factory.path), pytest.raises(FileLocked, match="another program"):
+        factory.open()
+    assert factory.open().counts(None)
+
+
+def test_a_catalogue_that_another_program_has_locked_is_left_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.db"
+    catalog = Catalog(path, time.time)
+    catalog.register(PROJECT)
+    catalog.close()
+    with locked(path, "IMMEDIATE"):
+        again = Catalog(path, time.time)
+        assert again.projects() == [PROJECT]
+        again.close()
+    with locked(path), pytest.raises(FileLocked, match=path.name):
+        Catalog(path, time.time)
+    assert [each.name for each in tmp_path.iterdir() if "damaged" in each.name] == []
 
 
 def test_the_catalogue_remembers_projects_and_what_was_decided_about_models(tmp_path: Path) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import random
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +77,30 @@ async def test_eight_sessions_of_mixed_work_end_with_sound_files(home: Path) -> 
     logged = "".join(path.read_text() for path in (home / "logs").iterdir())
     assert "locked" not in logged
     assert '"ERROR"' not in logged
+
+
+async def test_a_database_that_another_program_has_locked_holds_nothing_up_and_loses_nothing(home: Path) -> None:
+    async with Session(home) as client:
+        runtime = Runtime(home)
+        await client.store("before")
+        database = next(each for each in runtime.databases() if each.parent.parent.name == "projects")
+        with closing(sqlite3.connect(database, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            queued = await client.store("meanwhile")
+            assert "locked" in json.dumps(queued["warnings"])
+            assert "warnings" not in await client.store("of the user", scope="user")
+
+            async def the_reason_is_said() -> bool:
+                found = await client.call("recall_memories", query="before", strategy="keyword")
+                assert [memory["content"] for memory in found["memories"]] == ["before"]
+                return "locked" in json.dumps(found["warnings"])
+
+            await until(the_reason_is_said)
+            status = await runtime.status()
+            assert (status["write_queue"]["depth"], status["write_queue"]["rejected"]) == (1, 0)
+        await until(runtime.is_drained)
+    assert sorted(runtime.contents().values()) == ["before", "meanwhile", "of the user"]
+    await runtime.down()
 
 
 def went_by_words(answer: dict[str, Any]) -> bool:

@@ -8,10 +8,12 @@ import string
 from typing import Any
 
 import pytest
+import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from remembrancer.memory.credentials import find_credential, refuse_credentials, texts_of
+from remembrancer.memory.text import finder_of
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.writes import (
     Change,
@@ -230,3 +232,11 @@ def test_every_text_of_a_change_is_looked_at_and_the_field_named(change: Change,
 )
 def test_what_takes_a_secret_away_is_not_refused(change: Change) -> None:
     refuse_credentials(change, list(texts_of(change)))
+
+
+@given(st.randoms(use_true_random=False), st.integers(0, 12), st.sampled_from(["", " ", "x" * 5000, "é"]))
+def test_keywords_are_found_all_at_once_as_each_would_be_alone(random: random.Random, count: int, between: str) -> None:
+    words = ["ghp_", "hp_g", "p_", "-p", "s.", "eyj", "pass", "password", "a.b", "пароль", "clé", "(", "[x]"]
+    find = finder_of(map(re2.escape, words))
+    text = between.join(random.choices([*words, "g", "pa", "plain"], k=count))
+    assert find(text) == [place for place, word in enumerate(words) if word in text]

@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ import pytest
 
 from remembrancer.actors.gateway.write_queue import QueueFile
 from remembrancer.actors.launcher.home import Record, write_record
-from remembrancer.commands import doctor
+from remembrancer.commands import doctor, home_files
 from remembrancer.commands.clients import Surroundings
 from remembrancer.commands.doctor import GIB, Examination, worst
 from remembrancer.commands.status import find_problems
@@ -28,6 +29,7 @@ from remembrancer.protocol.control import (
     RuntimeStatus,
     StoreHealth,
 )
+from remembrancer.protocol.errors import FileLocked
 from remembrancer.protocol.paths import FileLock, RuntimePaths
 from remembrancer.protocol.reads import Counts, EmbeddingSummary
 from remembrancer.protocol.writes import Rejected
@@ -235,6 +237,14 @@ def test_a_file_that_is_not_whole_is_said(at: Examination, monkeypatch: pytest.M
     assert "1 rows refer" in doctor.check_file(database(home / "d.db", 2, *tables), 2).found
     (home / "e.db").write_bytes(b"no database" * 100)
     assert "not a database" in doctor.check_file(home / "e.db", 2).found
+    with closing(sqlite3.connect(database(home / "f.db", 2), isolation_level=None)) as other:
+        for statement in ("journal_mode = WAL", "locking_mode = EXCLUSIVE", "user_version = 2"):
+            other.execute(f"PRAGMA {statement}")
+        monkeypatch.setattr(home_files, "BUSY_S", 0.05)
+        assert "locked" in doctor.check_file(home / "f.db", 2).found
+        monkeypatch.setattr(home_files, "BUSY_MOMENT_S", 0.05)
+        with pytest.raises(FileLocked, match="another program"):
+            home_files.open_file(home / "f.db", home_files.USER_RECORDS)
 
 
 def test_no_file_is_no_trouble(at: Examination) -> None:

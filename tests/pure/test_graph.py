@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remembrancer.actors.store.graph.entity_names import alike, is_paraphrased, longest, read
-from remembrancer.actors.store.graph.joined_graph import (
+from remembrancer.actors.store.records.sqlite_graph import fair_share
+from remembrancer.actors.store.retrieval.entity_names import alike, is_paraphrased, longest, read
+from remembrancer.actors.store.retrieval.joined_graph import (
     Edge,
     Expansion,
     Node,
@@ -19,7 +20,6 @@ from remembrancer.actors.store.graph.joined_graph import (
     connection,
     walk,
 )
-from remembrancer.actors.store.records.sqlite_graph import fair_share
 from remembrancer.memory.names import name_key
 from remembrancer.protocol.reads import Direction
 

@@ -91,13 +91,13 @@ def shown(cache: ReadCache, request: Recall | None = None, *queued: Operation) -
 
 def cached(*memories: RecalledMemory, request: Recall | None = None) -> ReadCache:
     cache = ReadCache()
-    cache.put(request or question(), answer(*memories), cache.mark, 0.0)
+    cache.put(request or question(), answer(*memories), cache.changes.next_number, 0.0)
     return cache
 
 
 def test_the_same_question_has_its_last_answer() -> None:
     cache = cached(memory("a", "no word of it"))
-    cache.put(question(), answer(memory("b", "nor here")), cache.mark, 0.0)
+    cache.put(question(), answer(memory("b", "nor here")), cache.changes.next_number, 0.0)
     assert [each.id for each in cache.answer(question(), [])] == ["b"]
 
 
@@ -213,7 +213,7 @@ def test_changes_that_came_later_show_in_what_was_answered_before(
         operations = [asked(change) for change in changes]
         if not is_queued:
             for operation in operations:
-                cache.note(operation)
+                cache.changes.note(operation)
         assert shown(cache, request_, *(operations if is_queued else ())) == seen
 
 
@@ -236,20 +236,20 @@ def test_nobody_changes_what_he_may_not_see(session: str) -> None:
 
 def test_an_answer_that_overtook_a_change_on_its_way_is_shown_changed() -> None:
     cache = ReadCache()
-    mark = cache.mark
-    cache.note(asked(ForgetMemory("a")))
+    mark = cache.changes.next_number
+    cache.changes.note(asked(ForgetMemory("a")))
     cache.put(question(), answer(memory("a", "harbour")), mark, 0.0)
     assert shown(cache) == []
-    cache.put(question(), answer(memory("a", "harbour")), cache.mark, 0.0)
+    cache.put(question(), answer(memory("a", "harbour")), cache.changes.next_number, 0.0)
     assert shown(cache) == ["harbour"]
 
 
 def test_answers_older_than_the_changes_that_are_known_are_not_trusted() -> None:
     cache = cached(memory("a", "harbour"))
     for number in range(MAX_CHANGES):
-        cache.note(asked(TagMemory(f"other{number}", ("x",))))
+        cache.changes.note(asked(TagMemory(f"other{number}", ("x",))))
     assert shown(cache) == ["harbour"]
-    cache.note(asked(TagMemory("other", ("x",))))
+    cache.changes.note(asked(TagMemory("other", ("x",))))
     assert shown(cache) == []
     assert cache.last(question(), []) is None
 
@@ -257,7 +257,7 @@ def test_answers_older_than_the_changes_that_are_known_are_not_trusted() -> None
 def test_large_changes_are_kept_in_bounded_memory() -> None:
     cache = cached(memory("a", "harbour"))
     for _ in range(10):
-        cache.note(asked(UpdateMemory("b", content="x" * 262_144)))
+        cache.changes.note(asked(UpdateMemory("b", content="x" * 262_144)))
     assert shown(cache) == []
 
 
@@ -270,7 +270,7 @@ def test_every_sort_of_answer_is_given_again_as_it_is_now() -> None:
     section = ContextSection("project_context", (memory("a", "one"), memory("b", "two")))
     cache.put(context, ContextGathered((section,)), 0, 7.0)
     cache.put(whole, MemoryShown(portable("a", "one"), embedded=True), 0, 7.0)
-    cache.note(asked(UpdateMemory("a", content="new")))
+    cache.changes.note(asked(UpdateMemory("a", content="new")))
     queued = [asked(ForgetMemory("b"))]
 
     found = cache.last(graph, queued)
@@ -317,39 +317,44 @@ def test_the_cache_is_bounded_in_answers_and_in_size() -> None:
 
 def test_what_was_stored_lately_is_known_without_having_been_shown() -> None:
     cache = ReadCache()
-    cache.note(stored("harbour", "session"))
-    cache.note(stored("harbour master"))
+    cache.changes.note(stored("harbour", "session"))
+    cache.changes.note(stored("harbour master"))
     assert shown(cache) == ["harbour", "harbour master"]
     assert shown(cache, question(session="other")) == ["harbour master"]
     assert shown(cache, question(project=THERE)) == []
-    cache.note(asked(ForgetMemory("memory:harbour")))
+    cache.changes.note(asked(ForgetMemory("memory:harbour")))
     assert shown(cache) == ["harbour master"]
     assert [each.id for each in cache.made(VIEWER, [])] == ["memory:harbour master"]
 
 
 def test_an_answer_that_came_after_a_memory_was_stored_keeps_its_order() -> None:
     cache = ReadCache()
-    cache.note(stored("harbour"))
-    cache.put(question(), answer(memory("b", "harbour b"), memory("memory:harbour", "harbour")), cache.mark, 0.0)
-    cache.note(stored("harbour later"))
+    cache.changes.note(stored("harbour"))
+    cache.put(
+        question(),
+        answer(memory("b", "harbour b"), memory("memory:harbour", "harbour")),
+        cache.changes.next_number,
+        0.0,
+    )
+    cache.changes.note(stored("harbour later"))
     assert shown(cache) == ["harbour later", "harbour b", "harbour"]
 
 
 def test_many_new_memories_cost_the_changes_no_room_and_are_bounded_themselves() -> None:
     cache = cached(memory("a", "harbour"))
-    cache.note(asked(UpdateMemory("a", content="harbour II")))
+    cache.changes.note(asked(UpdateMemory("a", content="harbour II")))
     for number in range(MAX_CHANGES + 1):
-        cache.note(stored(f"tower {number}"))
+        cache.changes.note(stored(f"tower {number}"))
     assert shown(cache) == ["harbour II"]
     assert len(cache.made(VIEWER, [])) == MAX_CHANGES
 
 
 def test_a_new_memory_whose_changes_are_not_all_known_any_more_is_not_known_either() -> None:
     cache = ReadCache()
-    cache.note(stored("harbour"))
-    cache.note(asked(ForgetMemory("memory:harbour")))
+    cache.changes.note(stored("harbour"))
+    cache.changes.note(asked(ForgetMemory("memory:harbour")))
     for number in range(MAX_CHANGES):
-        cache.note(asked(TagMemory(f"other{number}", ("x",))))
+        cache.changes.note(asked(TagMemory(f"other{number}", ("x",))))
     assert shown(cache) == []
 
 
@@ -394,7 +399,7 @@ def test_wherever_changes_are_on_their_way_the_same_is_known(changes: list[Chang
     cache = cached(memory("a", "harbour", "session"), memory("b", "harbour", "session"))
     operations = [asked(change) for change in changes]
     for operation in operations[:applied]:
-        cache.note(operation)
+        cache.changes.note(operation)
     queued = operations[applied:]
 
     expected = model(changes)

@@ -193,6 +193,7 @@ def test_content_is_kept_as_it_is() -> None:
         ({"tags": [1]}, "tags[0]", "must be a string"),
         ({"tags": {"a": None}}, "tags", 'must be a list, each item a string, not {"a": null}'),
         ({"source": {"turn": 1}}, "source.turn", "conversation_turn"),
+        ({"source": '{"turn": 1}'}, "source.turn", "did you mean conversation_turn?"),
         ({"source": {"conversation_turn": -1}}, "source.conversation_turn", "from 0"),
         ({"source": {"conversation_turn": 10**30}}, "source.conversation_turn", "from 0"),
         ({"source": "Bash"}, "source", "an object with the fields tool, file, conversation_turn"),

@@ -124,7 +124,8 @@ class Bridge:
         """Pump until the client has gone."""
         try:
             while not self._is_over():
-                self._connect_if_due(time.monotonic())
+                if self._is_seeking and time.monotonic() >= self._next_attempt:
+                    self._seek_gateway(time.monotonic())
                 self._wait()
                 self._expire(time.monotonic())
         except ClientGoneError:
@@ -146,8 +147,12 @@ class Bridge:
 
     def _wait(self) -> None:
         self._heard = False
-        self._watch(self._wanted())
-        for descriptor, events in self._poll.poll(self._timeout_ms()):
+        self._watch()
+        until = min(self._conversation.next_expiry(), self._leave_at)
+        if self._is_seeking:
+            until = min(until, self._next_attempt)
+        timeout_ms = None if until == math.inf else max(0.0, (until - time.monotonic()) * 1000) + 1
+        for descriptor, events in self._poll.poll(timeout_ms):
             if descriptor == self._client_in:
                 if events & select.POLLIN or (events & _HANGUP and self._polled[descriptor] & select.POLLIN):
                     self._read_client()
@@ -161,8 +166,8 @@ class Bridge:
                 if events & (select.POLLIN | _HANGUP):
                     self._read_gateway()
 
-    def _wanted(self) -> dict[int, int]:
-        """What to wait for. A side whose other side is full is not read, which holds it back in its turn."""
+    def _watch(self) -> None:
+        """Say what to wait for. A side whose other side is full is not read, which holds it back in its turn."""
         wanted: dict[int, int] = {}
         client_is_behind = len(self._to_client) >= HIGH_WATER_BYTES
         if not self._ended:
@@ -177,9 +182,6 @@ class Bridge:
             interest = (0 if client_is_behind else select.POLLIN) | (select.POLLOUT if self._to_gateway else 0)
             if interest:
                 wanted[self._gateway.fileno()] = interest
-        return wanted
-
-    def _watch(self, wanted: dict[int, int]) -> None:
         if wanted == self._polled:
             return
         for descriptor in self._polled.keys() - wanted.keys():
@@ -188,12 +190,6 @@ class Bridge:
             if self._polled.get(descriptor) != events:
                 self._poll.register(descriptor, events)
         self._polled = wanted
-
-    def _timeout_ms(self) -> float | None:
-        until = min(self._conversation.next_expiry(), self._leave_at)
-        if self._is_seeking:
-            until = min(until, self._next_attempt)
-        return None if until == math.inf else max(0.0, (until - time.monotonic()) * 1000) + 1
 
     @property
     def _is_seeking(self) -> bool:
@@ -261,8 +257,8 @@ class Bridge:
 
     # --- the gateway ---
 
-    def _connect_if_due(self, now: float) -> None:
-        if not self._is_seeking or now < self._next_attempt or self._connect():
+    def _seek_gateway(self, now: float) -> None:
+        if self._connect():
             return
         self._next_attempt = now + (EAGER_PAUSE_S if now - self._away_since < EAGER_S else PATIENT_PAUSE_S)
         if self._starter.failure is None or self._conversation.has_open:
@@ -345,10 +341,10 @@ class Bridge:
             self._dormant = True
 
     def _lose(self) -> None:
-        assert self._gateway is not None
-        self._watch({key: value for key, value in self._polled.items() if key != self._gateway.fileno()})
-        self._gateway.close()
-        self._gateway = None
+        gateway, self._gateway = self._gateway, None
+        assert gateway is not None
+        self._watch()
+        gateway.close()
         self._to_gateway.clear()
         self._conversation.disconnect(time.monotonic())
         self._starter.reap()

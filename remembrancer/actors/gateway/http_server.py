@@ -282,7 +282,7 @@ class HttpServer:
         return grant
 
     async def _answer(self, scope: Scope, headers: Head, grant: Grant | None, receive: Receive, send: Send) -> None:
-        body = await read_body(receive) if scope["method"] == "POST" else b""
+        body = await read_body(receive)
         session_id, version = headers.get(SESSION), headers.get(VERSION, DEFAULT_NEGOTIATED_VERSION)
         has_handshake = version in HANDSHAKE_PROTOCOL_VERSIONS
         said = said_in(body) if scope["method"] == "POST" else Said()
@@ -345,7 +345,7 @@ class HttpServer:
             scope["headers"].append((b"accept", b"application/json, text/event-stream"))
             if "text/event-stream" not in headers.get("accept", ""):
                 out = as_json(send)
-        receiving = replayed(body, receive) if is_post else receive
+        receiving = replayed(body, receive)
         is_alone = is_post and visitor is not None and SESSION not in headers
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._end_when_revoked, grant, tasks.cancel_scope)

@@ -141,24 +141,16 @@ class ReadCache:
 
     def __init__(self) -> None:
         self._answers = LastAnswers()
-        self._changes = RecentChanges()
-
-    @property
-    def mark(self) -> int:
-        """To be taken before a question is sent, and given with its answer."""
-        return self._changes.next_number
-
-    def note(self, operation: Operation) -> None:
-        """The store has applied a change. (Not for a replay, whose turn was earlier.)"""
-        self._changes.note(operation)
+        self.changes = RecentChanges()
+        """What the store has applied. Not a replay, whose turn was earlier."""
 
     def erase(self, memory_id: str) -> None:
         """Forget a memory that was deleted for good, and every answer: it may be in any of them."""
         self._answers = LastAnswers()
-        self._changes.erase(memory_id)
+        self.changes.erase(memory_id)
 
     def put(self, request: GatewayRequest, answer: ToGateway, mark: int, at: float) -> None:
-        """Keep an answer of the store that came at `at`, to a question that was sent at `mark`."""
+        """Keep an answer of the store that came at `at`, to a question that was sent before the change `mark`."""
         if isinstance(request, _KEPT):
             self._answers.put(request, answer, mark, at)
 
@@ -223,15 +215,15 @@ class ReadCache:
         return overlay.follow_made(memory_id, viewer) or part
 
     def _overlay(self, queued: Iterable[Operation]) -> Overlay:
-        return Overlay(self._changes.numbered(), queued)
+        return Overlay(self.changes.numbered(), queued)
 
     def _kept(self, request: GatewayRequest) -> KeptAnswer | None:
         kept = self._answers.kept.get(request)
-        return kept if kept is not None and self._changes.knows_all_since(kept.since) else None
+        return kept if kept is not None and self.changes.knows_all_since(kept.since) else None
 
     def _for(self, viewer: Viewer) -> Iterator[KeptAnswer]:
         for request, kept in self._answers.newest_first():
-            if viewer_of(request) == viewer and self._changes.knows_all_since(kept.since):
+            if viewer_of(request) == viewer and self.changes.knows_all_since(kept.since):
                 yield kept
 
     def _shown(self, viewer: Viewer, overlay: Overlay) -> Iterator[RecalledMemory]:

@@ -30,7 +30,7 @@ from remembrancer.protocol.errors import InternalError, InvalidInput, NotFound, 
 from remembrancer.protocol.gateway_link import REPLAY_ID, UNAVAILABLE
 from remembrancer.protocol.tracing import working_on
 from remembrancer.toolsets.service import MemoryService
-from remembrancer.toolsets.tools import COMPLETE, Call, call_tool
+from remembrancer.toolsets.tools import COMPLETE, Call, error_result, result, unknown_tool, with_caveats
 
 NAME: Final = "remembrancer"
 INSTRUCTIONS: Final = (
@@ -84,27 +84,36 @@ class Handlers:
     async def call(
         self, context: RequestContext, request_id: int | str, name: str, arguments: dict[str, Any]
     ) -> dict[str, Any]:
-        """Call a tool. An error of a tool is a result."""
+        """Call a tool; every outcome is a result. What the session has to be told is added to the answer's warnings."""
         session, trace = context.session, context.trace
-
-        async def call() -> Call:
-            caller = await session.caller()
-            return Call(
-                name,
-                caller,
-                request_id,
-                context.received_at,
-                arguments,
-                self._service,
-                lambda: [*session.take_notices(), *self._service.take_refused(caller)],
-            )
-
-        trace.title = name if name in session.tools else "unknown tool"
+        tool = session.tools.get(name)
+        trace.title = "unknown tool" if tool is None else name
         with working_on(trace):
             trace.mark("handler began")
-            result = await call_tool(session.tools, name, call, self.is_degraded)
+            try:
+                if tool is None:
+                    raise InvalidInput(unknown_tool(name, list(session.tools)), field="name")
+                caller = await session.caller()
+                call = Call(
+                    name,
+                    caller,
+                    request_id,
+                    context.received_at,
+                    arguments,
+                    self._service,
+                    lambda: [*session.take_notices(), *self._service.take_refused(caller)],
+                )
+                checked = tool.decoder.decode(arguments)
+                trace.mark("arguments checked")
+                answer = result(with_caveats(await tool.run(call, checked), call.take_notices()))
+            except RemembrancerError as error:
+                answer = error_result(error, degraded=self.is_degraded())
+            except Exception:
+                logger.exception("a tool failed", extra={"tool": name})
+                failure = InternalError("the memory service failed on this call: see gateway.log")
+                answer = error_result(failure, degraded=self.is_degraded())
             trace.mark("answer made")
-            return result
+            return answer
 
     def is_degraded(self) -> bool:
         """Whether the store is away."""

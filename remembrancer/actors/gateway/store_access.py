@@ -26,6 +26,7 @@ from remembrancer.actors.gateway.write_queue import USER_LANE, Drain, WriteQueue
 from remembrancer.config.settings import Settings
 from remembrancer.protocol.errors import (
     DeadlineExceeded,
+    FileLocked,
     MemoryUnavailable,
     PeerLost,
     PeerUnavailable,
@@ -161,6 +162,7 @@ class StoreAccess:
             RemembrancerError: it is neither in the one nor in the other, and why.
         """
         budget_s = min(self.settings.write_budget_s, self._remaining_s(received_at))
+        why = None
         # At the very start the store may take a moment longer than this process. Later nobody waits for it.
         is_there = self._queue.is_next(operation) and (
             self._link.usable or (not self._link.has_answered and await self._link.wait_usable(budget_s))
@@ -168,18 +170,18 @@ class StoreAccess:
         if is_there:
             try:
                 reply = await self._link.request(Submit(operation), budget_s)
-            except (*AWAY, QueueFull):  # whatever was done with it: its id is known when it comes again
-                pass
+            except (*AWAY, QueueFull, FileLocked) as error:  # its id is known when it comes again
+                why = error.message if isinstance(error, FileLocked) else None
             else:
                 assert isinstance(reply, Applied)
                 done = _as_done(operation, reply.result)
                 if not reply.replayed:
-                    self._cache.note(done)
+                    self._cache.changes.note(done)
                 self._events.written((done,), is_applied=True)
                 return Written(operation, reply.result, embedding_error=reply.embedding_error)
         await self._queue.append(operation)
         self._events.written((operation,), is_applied=False)
-        why = "older writes go first" if self._link.usable else self._link.explain_away()
+        why = why or ("older writes go first" if self._link.usable else self._link.explain_away())
         text = f"Queued durably, and stored as soon as possible ({why}). Recalls may miss it until then."
         return Written(operation, None, (Notice("queued", text),), degraded=not self._link.usable)
 
@@ -335,7 +337,7 @@ class StoreAccess:
             return Away()
         if self._queue.depth and isinstance(request, _WAIT_FOR_WRITES):
             await self._catch_up(request, until)
-        mark = self._cache.mark
+        mark = self._cache.changes.next_number
         try:
             reply = await self._link.request(request, self._left_s(until))
         except AWAY as error:

@@ -41,13 +41,14 @@ class LinkHealth:
         """Whether the store has ever answered this process."""
         self.attempts = 0
         """How often the store has been tried since it was lost."""
-        self._is_up = False
+        self.is_up = False
+        """Whether the store answered when it was last asked."""
         self._is_silent = False
 
     @property
     def state(self) -> LinkState:
         """How the store is seen from here."""
-        if self._is_up:
+        if self.is_up:
             return "connected"
         if self.attempts >= len(PAUSES_S):
             return "degraded"
@@ -55,20 +56,20 @@ class LinkHealth:
 
     def connection(self) -> None:
         """The connection came about, or broke: what was known of the store is old."""
-        self._is_up = self._is_silent = False
+        self.is_up = self._is_silent = False
         self.attempts = 0
 
     def answered(self) -> None:
         """The store has answered."""
-        self._is_up = self.has_answered = True
+        self.is_up = self.has_answered = True
         self._is_silent = False
         self.attempts = 0
 
     def silent(self) -> None:
         """A request had no answer in time."""
-        if self._is_up:
+        if self.is_up:
             self.attempts = 0
-        self._is_up = False
+        self.is_up = False
         self._is_silent = True
 
     def next_pause_s(self) -> float:
@@ -108,7 +109,7 @@ class StoreLink:
     @property
     def usable(self) -> bool:
         """Whether the store answered when it was last asked."""
-        return self._health.state == "connected"
+        return self._health.is_up
 
     @property
     def attempts(self) -> int:

@@ -219,10 +219,19 @@ class QueueFile:
         return found, self.settle((), unreadable, time.time()) if unreadable else []
 
     def settle(self, applied: Sequence[str], rejected: Sequence[Rejected], now: float) -> list[Waiting]:
-        """Take the applied ones away, and the rejected ones aside. Returns what left the queue."""
+        """Take the applied ones away, and the rejected ones aside. Returns what left the queue.
+
+        Raises:
+            MemoryUnavailable: another program has the file locked.
+        """
         left: list[Waiting] = []
         with self._database:
-            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                raise MemoryUnavailable(f"another program has locked {self._path}") from error
             self._database.executemany(
                 "INSERT OR REPLACE INTO rejected SELECT operation_id, operation, lane, memory_id, queued_at, ?, ?, ?"
                 " FROM queued WHERE operation_id = ?",
@@ -670,7 +679,7 @@ class Drain:
     async def _settle(self, applied: Sequence[Operation], rejected: Sequence[tuple[Operation, Rejected]]) -> None:
         """The cache hears of changes as they leave the mirror: no read sees them twice, or not at all."""
         for operation in applied:
-            self._cache.note(operation)
+            self._cache.changes.note(operation)
         await self._queue.settle([operation.operation_id for operation in applied], [each for _, each in rejected])
         self._events.written(applied, is_applied=True)
         for operation, why in rejected:

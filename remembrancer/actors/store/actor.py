@@ -309,11 +309,11 @@ class StoreActor(Actor):
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
         async with self._counting:
             now = time.time()
-            for (name, session_id), numbers in self._reads.take_touched().items():
+            for (name, session_id), shown in self._reads.take_touched().items():
                 records = self._files.get(name)
                 if records is None:
                     continue
-                touch = partial(records.touch, numbers, now, session_id)
+                touch = partial(records.touch, list(shown.elements()), now, session_id)
                 await self._tolerantly(name, self._committer.run(touch))
                 if name != USER:  # a session's memory may be worth its promotion by now
                     self._jobs.finder.mark(name)

@@ -303,23 +303,15 @@ def _is_erased(records: Records, memory_id: str) -> bool:
 
 
 async def find_target(files: MemoryFiles, operation: Operation) -> Target | Answer:
-    """Where an operation belongs, or its answer if it belongs nowhere. Opens the project's file where that is needed.
-
-    A file is made for a new memory only.
-    """
-    if not _is_ready(files, operation):
+    """As `target_of`, but opens the project's file first where that is needed: it is made for a new memory only."""
+    if not is_ready(files, operation):
         try:
             await files.project(operation.project)
         except RemembrancerError as error:  # the project's trouble is none of the user's memories
             memory_id = memory_id_of(operation.change)
             is_users = memory_id is not None and operation.project.sees_user and _has(files.user, memory_id)
             return files.user if is_users else error
-    return _target(files, operation)
-
-
-def find_open_target(files: MemoryFiles, operation: Operation) -> Target | Answer | None:
-    """As `find_target`, with the files that are open: None when one that is needed is not. Some reads of 20 µs."""
-    return _target(files, operation) if _is_ready(files, operation) else None
+    return target_of(files, operation)
 
 
 def stays_in(target: Target, operation: Operation) -> bool:
@@ -330,7 +322,7 @@ def stays_in(target: Target, operation: Operation) -> bool:
     return not leaves and not isinstance(operation.change, StoreMemory)
 
 
-def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
+def is_ready(files: MemoryFiles, operation: Operation) -> bool:
     """Whether the project's file is open, if it is needed."""
     if files.open_project(operation.project) is not None:
         return True
@@ -347,7 +339,8 @@ def _is_ready(files: MemoryFiles, operation: Operation) -> bool:
             return not files.exists(operation.project)
 
 
-def _target(files: MemoryFiles, operation: Operation) -> Target | Answer:
+def target_of(files: MemoryFiles, operation: Operation) -> Target | Answer:
+    """Where an operation that `is_ready` belongs, or its answer if it belongs nowhere. Some reads of 20 µs."""
     found = _place(files, operation)
     if not operation.project.sees_user and (found is files.user or isinstance(found, Move)):
         memory_id, project = memory_id_of(operation.change) or "", files.open_project(operation.project)

@@ -20,7 +20,6 @@ import anyio
 import msgspec
 
 from remembrancer.actors.store.explaining import DEFAULT_RULES, Circumstances, Rules, explain
-from remembrancer.actors.store.graph.graph_search import search_graph, suggest
 from remembrancer.actors.store.memory_files import USER, MemoryFiles
 from remembrancer.actors.store.records.contract import Records, Vectors
 from remembrancer.actors.store.records.schema import SCHEMA_VERSION
@@ -28,6 +27,7 @@ from remembrancer.actors.store.records.sessions import describe_session
 from remembrancer.actors.store.requests import Handler, LoadGate, RequestContext
 from remembrancer.actors.store.retrieval.candidates import Source
 from remembrancer.actors.store.retrieval.context import Gathering, visible_numbers
+from remembrancer.actors.store.retrieval.graph_search import search_graph, suggest
 from remembrancer.actors.store.retrieval.recalls import recall
 from remembrancer.actors.store.retrieval.reranking import Reranking
 from remembrancer.actors.store.vectors.embedding_scheduler import EmbeddingScheduler
@@ -37,7 +37,7 @@ from remembrancer.memory.changes import unknown_memory
 from remembrancer.memory.decay import is_stale, memory_strength
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights
 from remembrancer.protocol.consolidation import ReadSession
-from remembrancer.protocol.errors import NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
+from remembrancer.protocol.errors import FileLocked, NotFound, RecordsUnusable, RemembrancerError, SchemaTooNew
 from remembrancer.protocol.kinds import Scope
 from remembrancer.protocol.paths import RuntimePaths
 from remembrancer.protocol.reads import (
@@ -122,7 +122,7 @@ class ReadHandlers:
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
         self._reranker = reranker
         self._started_at = time.monotonic()
-        self._touched: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._touched: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
     def handlers(self) -> dict[type, Handler]:
         """What is read on request."""
@@ -142,9 +142,9 @@ class ReadHandlers:
             ChooseModel: self._choose_model,
         }
 
-    def take_touched(self) -> dict[tuple[str, str], list[int]]:
-        """The memories that answers have shown since the last call, by file and session: accesses to be counted."""
-        touched, self._touched = self._touched, defaultdict(list)
+    def take_touched(self) -> dict[tuple[str, str], Counter[int]]:
+        """How often answers have shown memories since the last call, by file and session: accesses to be counted."""
+        touched, self._touched = self._touched, defaultdict(Counter)
         return touched
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
@@ -162,7 +162,7 @@ class ReadHandlers:
             for place, numbers in seen.items() if request.counts_accesses else ():
                 if place == len(files):  # notes are files, and files count no accesses
                     continue
-                self._touched[files[place].name, request.session_id].extend(numbers)
+                self._touched[files[place].name, request.session_id].update(numbers)
             return answer
 
         with self._gate.serving():
@@ -204,7 +204,7 @@ class ReadHandlers:
         async def search(files: Sequence[Records]) -> GraphFound:
             answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
             for place, numbers in seen.items():
-                self._touched[files[place].name, request.session_id].extend(numbers)
+                self._touched[files[place].name, request.session_id].update(numbers)
             return answer
 
         with self._gate.serving():
@@ -239,7 +239,7 @@ class ReadHandlers:
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> Noted:
         for records in (await readable(self._files, request.project)).files:
             seen = await self._read(partial(visible_numbers, records, request.memory_ids, request.session_id))
-            self._touched[records.name, request.session_id].extend(seen)
+            self._touched[records.name, request.session_id].update(seen)
         return Noted()
 
     async def _files_in_scope(self, request: Recall) -> Readable:
@@ -301,15 +301,11 @@ class ReadHandlers:
             shown = found[: max(1, min(request.limit, sum(fits)))]
             memories = [each for each, _, _ in shown]
             if request.counts_accesses:
-                for _, name, number in shown:
-                    self._touched[name, request.session_id].append(number)
-                unwritten = {each.name: Counter(self._touched[each.name, request.session_id]) for each in files}
-                memories = [
-                    msgspec.structs.replace(
-                        each, access_count=each.access_count + unwritten[name][number], last_accessed_at=now
-                    )
-                    for each, name, number in shown
-                ]
+                for place, (each, name, number) in enumerate(shown):
+                    touched = self._touched[name, request.session_id]
+                    touched[number] += 1
+                    count = each.access_count + touched[number]
+                    memories[place] = msgspec.structs.replace(each, access_count=count, last_accessed_at=now)
             return LinksFound(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()
@@ -489,6 +485,10 @@ def promotions_known(memory: PortableMemory, logged: Sequence[Promotion]) -> tup
     return tuple(sorted(found, key=lambda each: each.promoted_at))
 
 
+CANNOT_BE_READ: Final = (RecordsUnusable, SchemaTooNew, FileLocked)
+"""Errors of a file that is left out of an answer, which says so."""
+
+
 class Readable(NamedTuple):
     """The files of a question: the user's first. `error` says why the project's is not among them, if it should be;
     `note_unusable` is told of a file in which damage shows later."""
@@ -507,7 +507,7 @@ async def readable(
         return Readable(found, files.note_unusable)
     try:
         return Readable((*found, await files.project(project)), files.note_unusable)
-    except (RecordsUnusable, SchemaTooNew) as error:
+    except CANNOT_BE_READ as error:
         return Readable(found, files.note_unusable, error)
 
 
@@ -519,7 +519,7 @@ async def answered(
     Damage may show only when a page is read: `work` is done again then, without the file that has it.
 
     Raises:
-        RecordsUnusable, SchemaTooNew: no file is left, or what was asked for may be in the one that is missing.
+        RecordsUnusable, SchemaTooNew, FileLocked: no file is left, or what was asked for may be in the missing one.
         RemembrancerError: what `work` raises.
     """
     files, note_unusable, error = question
@@ -532,14 +532,15 @@ async def answered(
             raise error from None
     try:
         return await work(files), ()
-    except (RecordsUnusable, SchemaTooNew) as damage:
+    except CANNOT_BE_READ as damage:
         for damaged in files if len(files) > 1 else ():
-            with contextlib.suppress(RecordsUnusable, SchemaTooNew, NotFound):
+            with contextlib.suppress(*CANNOT_BE_READ, NotFound):
                 reply = await work([each for each in files if each is not damaged])
                 logger.warning(
                     "answered without a file", extra={"name_of_file": damaged.name, "reason": damage.message}
                 )
-                note_unusable(damaged.name, damage)
+                if not isinstance(damage, FileLocked):
+                    note_unusable(damaged.name, damage)
                 return reply, (_missing("user" if damaged.name == USER else "project", damage),)
         raise
 

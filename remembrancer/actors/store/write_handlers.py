@@ -17,9 +17,10 @@ from remembrancer.actors.store.memory_files import (
     Answer,
     MemoryFiles,
     Target,
-    find_open_target,
     find_target,
+    is_ready,
     stays_in,
+    target_of,
 )
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.contract import Outcome
@@ -38,7 +39,6 @@ from remembrancer.protocol.writes import (
     Operation,
     Rejected,
     RestoredResult,
-    Result,
     SessionsImported,
     StoredResult,
     Submit,
@@ -84,16 +84,13 @@ class WriteHandlers:
 
     def _take(self, request: Submit, context: RequestContext) -> Coroutine[Any, Any, Applied] | None:
         """Answer from the commit's callback if the file is open, as it mostly is; otherwise in a task."""
-        operation = request.operation
-        if isinstance(operation.change, EraseMemory):
+        operation, trace = request.operation, current()
+        if isinstance(operation.change, EraseMemory) or not is_ready(self._files, operation):
             return self._take_slowly(operation)
         try:
-            target = find_open_target(self._files, operation)
-        except RemembrancerError as error:
+            target = target_of(self._files, operation)
+        except RemembrancerError as error:  # a file that cannot be read
             target = error
-        if target is None:
-            return self._take_slowly(operation)
-        trace = current()
 
         def answer(reply: Answer) -> None:
             self._gate.end(time.monotonic())
@@ -196,8 +193,7 @@ class WriteHandlers:
                 outcomes = await self._committer.submit(target, run)
         except RemembrancerError as error:
             return [error] * len(run)
-        replies = self._follow_up(target, outcomes)
-        self._note_sessions(run, replies)
+        replies = self._follow_up(target, run, outcomes)
         for place, operation in enumerate(run):
             elsewhere = self._moved_from(target, operation, replies[place])
             if elsewhere is not None:
@@ -212,8 +208,7 @@ class WriteHandlers:
             return
 
         def done(outcomes: list[Outcome]) -> None:
-            (reply,) = self._follow_up(target, outcomes)
-            self._note_sessions([operation], [reply])
+            (reply,) = self._follow_up(target, [operation], outcomes)
             elsewhere = self._moved_from(target, operation, reply)
             if elsewhere is None:
                 answer(reply)
@@ -244,12 +239,14 @@ class WriteHandlers:
 
     def _with_embedding_error(self, operation: Operation, reply: Answer) -> Answer:
         """The reply with what keeps its text from being embedded, as it is now: it is no part of what was done."""
-        if isinstance(reply, RemembrancerError) or not _wants_vectors(reply.result):
-            return reply
         error = self._scheduler.error
-        if error is None or (reply.replayed and self._has_vectors(operation)):
+        if error is None or isinstance(reply, RemembrancerError):
             return reply
-        return msgspec.structs.replace(reply, embedding_error=error)
+        match reply.result:
+            case StoredResult(already_known=False) | UpdatedResult(re_embedded=True) | RestoredResult(re_embedded=True):
+                if not (reply.replayed and self._has_vectors(operation)):
+                    return msgspec.structs.replace(reply, embedding_error=error)
+        return reply
 
     def _has_vectors(self, operation: Operation) -> bool:
         """Whether the memory has its vectors, wherever it is. For a repetition, which is rare: two reads a file."""
@@ -265,16 +262,8 @@ class WriteHandlers:
         if isinstance(answer, Applied) and self._files.open_project(operation.project) is None:
             self._files.pending_sessions.note(operation)
 
-    def _note_sessions(self, operations: Sequence[Operation], replies: Sequence[Answer]) -> None:
-        """Have the catalogue note the sessions that begin."""
-        for operation, reply in zip(operations, replies, strict=True):
-            change = operation.change
-            if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:
-                note = partial(self._files.catalog.note_session, operation.project, change.directory)
-                self._committer.run(note).add_done_callback(asyncio.Future.exception)
-
-    def _follow_up(self, target: Target, outcomes: list[Outcome]) -> list[Answer]:
-        """Have embedded what is new, and taken out of the index what is gone. The replies."""
+    def _follow_up(self, target: Target, operations: Sequence[Operation], outcomes: list[Outcome]) -> list[Answer]:
+        """Have embedded what is new, out of the index what is gone, and the sessions noted that begin: the replies."""
         if isinstance(target, NoteFiles):
             return [outcome.reply for outcome in outcomes]
         gains, loses = (target.destination, target.source) if isinstance(target, Move) else (target, target)
@@ -286,18 +275,12 @@ class WriteHandlers:
             self._index.remove(loses.name, removed)
         if to_embed:
             self._scheduler.enqueue(gains.name, to_embed)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            change, reply = operation.change, outcome.reply
+            if isinstance(change, StartSession) and isinstance(reply, Applied) and not reply.replayed:
+                note = partial(self._files.catalog.note_session, operation.project, change.directory)
+                self._committer.run(note).add_done_callback(asyncio.Future.exception)
         return [outcome.reply for outcome in outcomes]
-
-
-def _wants_vectors(result: Result) -> bool:
-    """Whether a change made a text that is to be embedded."""
-    match result:
-        case StoredResult(already_known=already_known):
-            return not already_known
-        case UpdatedResult(re_embedded=re_embedded) | RestoredResult(re_embedded=re_embedded):
-            return re_embedded
-        case _:
-            return False
 
 
 def _memory_of(operation: Operation) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -10,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from remembrancer.memory.changes import with_subjects
 from remembrancer.memory.limits import MAX_NAME, MAX_PATH, MAX_SESSION_ID, MAX_TURN
-from remembrancer.memory.text import check_text, clean_name, clean_object, shown
+from remembrancer.memory.text import check_text, clean_name, clean_object, finder_of, shown
 from remembrancer.protocol.errors import InvalidInput
 from remembrancer.protocol.ids import derive_memory_id, parse_memory_id
 from remembrancer.protocol.kinds import SESSION_KINDS, Kind, kind_of_type, type_of_kind
@@ -44,6 +43,7 @@ _KIND_WORDS: Final[dict[Kind, str]] = {
     "convention": r"\b(always|never|must(n't)?|by convention|are named|naming)\b",
 }
 """The first that is found decides."""
+_kinds_in: Final = finder_of(f"(?i){words}" for words in _KIND_WORDS.values())
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -143,7 +143,7 @@ def to_change(arguments: StoreMemoryArguments, session_id: str, content_limit_by
         session_id=_origin(arguments, scope, session_id),
         importance=given(arguments.importance, MATTERS.get(kind or kind_of_type(memory_type), 0.5)),
         tags=clean_tags(arguments.tags),
-        source=_source(given(arguments.source, Source())),
+        source=SourceRef() if arguments.source is UNSET else _source(arguments.source),
         related_entities=with_subjects(clean_entities(arguments.related_entities)),
         kind=kind,
         summary=clean_summary(arguments.summary),
@@ -193,7 +193,8 @@ def _scope_and_kind(arguments: StoreMemoryArguments) -> tuple[Scope, MemoryType,
 
 def _kind_of(content: str) -> Kind:
     """The kind of a memory by its words, `fact` where they do not tell."""
-    return next((kind for kind, words in _KIND_WORDS.items() if re.search(words, content, re.IGNORECASE)), "fact")
+    found = _kinds_in(content)
+    return tuple(_KIND_WORDS)[found[0]] if found else "fact"
 
 
 def _source(source: Source) -> SourceRef:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from remembrancer.actors.store.records.schema import CATALOG_VERSION, version_of
-from remembrancer.actors.store.records.sqlite_file import DAMAGED, as_error, is_for_want_of_room, unusable
-from remembrancer.protocol.errors import SchemaTooNew
+from remembrancer.actors.store.records.sqlite_file import DAMAGED, as_error, not_opened, unusable
+from remembrancer.protocol.errors import RecordsUnusable, SchemaTooNew
 from remembrancer.protocol.writes import ProjectRef
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,9 @@ class Catalog:
         try:
             self._open(path)
         except DAMAGED as error:
-            if isinstance(error, sqlite3.Error) and is_for_want_of_room(path, error):
-                raise as_error(path, error) from error
+            reason = not_opened(path, error)
+            if not isinstance(reason, RecordsUnusable):
+                raise reason from error
             self._set_aside(path, error)
             self._open(path)
 
@@ -50,7 +51,8 @@ class Catalog:
         self._path = path
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA journal_mode = WAL")
-        self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
+        if found < CATALOG_VERSION:
+            self._connection.executescript(f"BEGIN;{_SCHEMA}PRAGMA user_version = {CATALOG_VERSION};COMMIT;")
         for table in ("projects", "models"):
             self._connection.execute(f"SELECT * FROM {table}").fetchall()  # noqa: S608 - our names
 

@@ -184,9 +184,11 @@ def _store(
     connection: sqlite3.Connection, operation: Operation, change: StoreMemory, now: float, session_limit: int | None
 ) -> Done:
     """Store a memory, in the place of another where it names one."""
-    wanted = [] if change.supersedes is None else [LinkRef("supersedes", change.supersedes)]
-    links = find_targets(connection, operation, change.memory_id, wanted, "supersedes")
-    check_may_supersede(change.memory_id, change.scope, links, "supersedes")
+    links: Links = []
+    if change.supersedes is not None:
+        wanted = [LinkRef("supersedes", change.supersedes)]
+        links = find_targets(connection, operation, change.memory_id, wanted, "supersedes")
+        check_may_supersede(change.memory_id, change.scope, links, "supersedes")
     done = store_memory(connection, operation, change, now, session_limit)
     if not (links or change.related):
         return done
@@ -409,9 +411,9 @@ def apply_operation(
 
     A refusal is an outcome, and has written nothing. What SQLite raises leaves the transaction to be rolled back.
     """
-    earlier = replay_operation(connection, operation)
+    earlier = read_applied(query_of(connection), operation.operation_id)
     if earlier is not None:
-        return earlier
+        return Outcome(earlier)
     try:
         done = _carry_out(connection, operation, now, session_limit)
     except (InvalidInput, NotFound) as refusal:
@@ -423,12 +425,6 @@ def read_applied(query: Query, operation_id: str) -> Applied | None:
     """The answer to an operation that was applied; None when it has not been. Raises `ValueError` for a damaged one."""
     rows = query("SELECT result FROM applied_operations WHERE operation_id = ?", (operation_id,))
     return Applied(operation_id, _decode_result(rows[0][0]), replayed=True) if rows else None
-
-
-def replay_operation(connection: sqlite3.Connection, operation: Operation) -> Outcome | None:
-    """What came of the operation when it was applied; None when it has not been."""
-    earlier = read_applied(query_of(connection), operation.operation_id)
-    return None if earlier is None else Outcome(earlier)
 
 
 def record_done(connection: sqlite3.Connection, operation: Operation, done: Done, now: float) -> Outcome:

@@ -202,7 +202,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
         created_at REAL NOT NULL,
         PRIMARY KEY (source, target, relation)
     ) WITHOUT ROWID;
-    CREATE INDEX memory_links_by_target ON memory_links (target, relation);
+    CREATE INDEX memory_links_by_target ON memory_links (target, relation, created_at);
 
     CREATE TABLE history (
         memory_id TEXT NOT NULL,

@@ -228,7 +228,7 @@ class SqliteSearch(SqliteWords):
             reached = list(distances)
             for distance in range(1, depth + 2):  # the last round: what the farthest are related to
                 found: dict[int, None] = {}
-                for number, other, other_id in read_related(query, reached, session_id):
+                for _, other, number, other_id in read_related(query, reached, session_id):
                     related[number][other_id] = None
                     if other not in distances:
                         found[other] = None
@@ -236,16 +236,14 @@ class SqliteSearch(SqliteWords):
                 distances |= dict.fromkeys(reached, distance)
                 if not reached:
                     break
-            rows = _load(query, list(distances), None)
+            listed = {}
+            for fields in _fields_of(query, list(distances), "TRUE", []):
+                del fields["updated_at"]
+                listed[fields.pop("number")] = fields
             return {
-                number: LinkedMemory(
-                    **rows[number].listed(),
-                    last_accessed_at=rows[number].last_accessed_at,
-                    related=tuple(related[number]),
-                    distance=distance,
-                )
+                number: LinkedMemory(**listed[number], related=tuple(related[number]), distance=distance)
                 for number, distance in distances.items()
-                if number in rows
+                if number in listed
             }
 
         return self._file.read_together(read)
@@ -278,16 +276,27 @@ class SqliteSearch(SqliteWords):
 
 
 def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-    asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
-    rows = query(
+    condition, arguments = ("TRUE", []) if filters is None else condition_of(filters)
+    found = list(_fields_of(query, numbers, condition, arguments))
+    linked = {} if filters is None else _links_of(query, [fields["number"] for fields in found], filters.session_id)
+    return {fields["number"]: MemoryRecord(**fields | linked.get(fields["number"], {})) for fields in found}
+
+
+def _fields_of(
+    query: Query, numbers: Sequence[int], condition: str, arguments: Sequence[object]
+) -> Iterator[dict[str, Any]]:
+    """The fields of memories that are listed, but for their links."""
+    asked = padded(numbers)
+    for row in query(
         f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
         (*asked, *arguments),
-    )
-    linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
-    return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
+    ):
+        fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
+        fields["forgotten"] = fields["forgotten_at"] is not None
+        yield fields
 
 
-def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:
+def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, tuple[str, ...]]]:
     """Ids that each memory is linked to, by the field that names them: of what the session may see and is not
     forgotten, the strongest links first."""
     places = places_for(asked := padded(numbers))
@@ -310,13 +319,7 @@ def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int
         named = linked.setdefault(memory, {}).setdefault(field, [])
         if len(named) < NAMED[field] and other not in named:
             named.append(other)
-    return linked
-
-
-def _record(row: Sequence[Any], linked: Mapping[str, Sequence[str]]) -> MemoryRecord:
-    fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
-    links = {name: tuple(ids) for name, ids in linked.items()}
-    return MemoryRecord(**fields | links, forgotten=fields["forgotten_at"] is not None)
+    return {memory: {field: tuple(ids) for field, ids in named.items()} for memory, named in linked.items()}
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:

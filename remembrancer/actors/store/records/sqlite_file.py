@@ -18,6 +18,7 @@ import msgspec
 
 from remembrancer.actors.store.records.schema import migrate, refuse_newer
 from remembrancer.protocol.errors import (
+    FileLocked,
     InternalError,
     MemoryUnavailable,
     RecordsUnusable,
@@ -29,8 +30,8 @@ from remembrancer.protocol.errors import (
 
 LOG_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """What the write-ahead log is cut back to once it has been moved into the database."""
-BUSY_TIMEOUT_S: Final = 10.0
-"""Only migrations and backups ever make a connection wait: there is one writer."""
+BUSY_TIMEOUT_S: Final = 2.0
+"""How long another program's lock is waited for (ours has one writer): all files share the thread that waits."""
 CACHE_KIB: Final = 32_768
 """Pages that a connection keeps. Ten thousand memories with their graph fit: a walk of one hop takes 4.0 ms instead of
 5.5 with a quarter of it."""
@@ -89,6 +90,7 @@ class SqliteFile:
     Raises:
         SchemaTooNew: a newer release wrote it; it is left as it is.
         StorageFull: the disk has no room to bring it to the present schema; it is left as it is.
+        FileLocked: another program has it locked.
         RecordsUnusable: it is damaged, or its directory cannot be made.
     """
 
@@ -107,12 +109,12 @@ class SqliteFile:
             self.writer = _connect(path)
             self.writer.execute(f"PRAGMA synchronous = {synchronous}")
         except DAMAGED as error:
-            raise _not_opened(path, error) from error
+            raise not_opened(path, error) from error
         try:
             migrate(self.writer, migrations)
         except DAMAGED as error:
             self.writer.close()
-            raise _not_opened(path, error) from error
+            raise not_opened(path, error) from error
 
     def size_bytes(self) -> int:
         """Bytes on disk, with the write-ahead log."""
@@ -210,13 +212,20 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
-    if isinstance(error, sqlite3.Error) and is_for_want_of_room(path, error):
+def not_opened(path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> RemembrancerError:
+    """The error for a file that cannot be opened: it is damaged, unless it is locked or the disk is full."""
+    if isinstance(error, sqlite3.Error) and (is_locked(error) or _is_for_want_of_room(path, error)):
         return as_error(path, error)
     return unusable(path, error)
 
 
-def is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
+def is_locked(error: sqlite3.Error) -> bool:
+    """Whether another connection's lock is the reason."""
+    code = getattr(error, "sqlite_errorcode", 0) & PRIMARY_CODE
+    return code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _is_for_want_of_room(path: Path, error: sqlite3.Error) -> bool:
     """Whether a full disk is the reason. SQLite says so of writing; a log that cannot be made is any trouble to it."""
     code = getattr(error, "sqlite_errorcode", 0)
     unclear = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR)
@@ -233,7 +242,9 @@ def as_error(path: Path, error: sqlite3.Error) -> RemembrancerError:
     code = getattr(error, "sqlite_errorcode", 0)
     if code & PRIMARY_CODE in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return unusable(path, error)
-    if is_for_want_of_room(path, error):
+    if is_locked(error):
+        return FileLocked(f"another program has locked {path}: end what it does there")
+    if _is_for_want_of_room(path, error):
         return disk_full(f"the disk has no room for this write ({error}): make room and try again", path)
     logger.error("the records failed", extra={"path": str(path), "reason": str(error), "code": code})
     return InternalError(f"the records could not be read or written: {error}")

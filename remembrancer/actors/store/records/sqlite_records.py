@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -20,12 +19,11 @@ from remembrancer.actors.store.records.operations import (
     notes_begun,
     read_applied,
     record_done,
-    replay_operation,
 )
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.sqlite_file import SqliteFile
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, query_of
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import (
     begin_move,
@@ -88,13 +86,14 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     def apply(self, operations: Sequence[Operation]) -> list[Outcome]:
         full = self._full()
         if full is not None:  # to forget adds a small row, and is never refused for want of room
-            refused = Outcome(full)
-            return [
-                self._apply_all([operation])[0]
-                if isinstance(operation.change, ForgetMemory | EraseMemory)
-                else replay_operation(self._file.writer, operation) or refused
-                for operation in operations
-            ]
+            outcomes = []
+            for operation in operations:
+                if isinstance(operation.change, ForgetMemory | EraseMemory):
+                    outcomes += self._apply_all([operation])
+                else:
+                    earlier = read_applied(query_of(self._file.writer), operation.operation_id)
+                    outcomes.append(Outcome(full if earlier is None else earlier))
+            return outcomes
         return self._apply_all(operations)
 
     def _apply_all(self, operations: Sequence[Operation]) -> list[Outcome]:
@@ -114,9 +113,9 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
 
     def begin_move(self, operation: Operation) -> Outcome | PortableMemory:
         with self._file.transaction() as connection:
-            earlier = replay_operation(connection, operation)
+            earlier = read_applied(query_of(connection), operation.operation_id)
             if earlier is not None:
-                return earlier
+                return Outcome(earlier)
             try:
                 return begin_move(connection, operation, _promotion(operation), self._clock())
             except (InvalidInput, NotFound) as refusal:
@@ -125,9 +124,9 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
     def receive_move(self, operation: Operation, memory: PortableMemory) -> Outcome:
         full, now = self._full(), self._clock()
         with self._file.transaction() as connection:
-            earlier = replay_operation(connection, operation)
+            earlier = read_applied(query_of(connection), operation.operation_id)
             if earlier is not None:
-                return earlier
+                return Outcome(earlier)
             if full is not None:
                 return Outcome(full)
             try:
@@ -181,9 +180,11 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         with self._file.transaction() as connection:
             if session_id:
                 note_session_access(connection, numbers, session_id)
-            connection.executemany(
-                "UPDATE memories SET access_count = access_count + ?, last_accessed_at = ? WHERE number = ?",
-                [(count, at, number) for number, count in Counter(numbers).items()],
+            connection.execute(  # one statement for all of them: readers have the interpreter meanwhile
+                """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
+                       SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
+                   WHERE number = shown.memory""",
+                (at, encode_json(numbers).decode()),
             )
             revive(connection, numbers, at)
 

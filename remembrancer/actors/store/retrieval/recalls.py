@@ -15,8 +15,6 @@ from typing import Final, cast
 
 import msgspec
 
-from remembrancer.actors.store.graph.graph_search import connections
-from remembrancer.actors.store.graph.joined_graph import JoinedGraph
 from remembrancer.actors.store.records.contract import RankingFacts, Records, Vectors
 from remembrancer.actors.store.retrieval.candidates import (
     CANDIDATES,
@@ -29,6 +27,8 @@ from remembrancer.actors.store.retrieval.candidates import (
     find_words,
 )
 from remembrancer.actors.store.retrieval.graph_ranks import page_ranks
+from remembrancer.actors.store.retrieval.graph_search import connections
+from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph
 from remembrancer.actors.store.retrieval.keywords import (
     fragment_of,
     phrase_groups,

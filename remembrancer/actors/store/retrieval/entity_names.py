@@ -9,8 +9,8 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from remembrancer.actors.store.graph.joined_graph import JoinedGraph, Node
 from remembrancer.actors.store.records.contract import Phrase
+from remembrancer.actors.store.retrieval.joined_graph import JoinedGraph, Node
 from remembrancer.actors.store.retrieval.keywords import phrases_of
 from remembrancer.memory.names import name_key, name_words
 from remembrancer.memory.stop_words import ENGLISH_STOP_WORDS

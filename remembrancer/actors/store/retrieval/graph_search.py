@@ -8,8 +8,9 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Literal
 
-from remembrancer.actors.store.graph.entity_names import Found, find, named_in, with_aliases
-from remembrancer.actors.store.graph.joined_graph import (
+from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records
+from remembrancer.actors.store.retrieval.entity_names import Found, find, named_in, with_aliases
+from remembrancer.actors.store.retrieval.joined_graph import (
     JoinedGraph,
     Node,
     Reached,
@@ -17,7 +18,6 @@ from remembrancer.actors.store.graph.joined_graph import (
     connection,
     walk,
 )
-from remembrancer.actors.store.records.contract import Filters, RankingFacts, Records
 from remembrancer.actors.store.retrieval.shortlist import as_recalled
 from remembrancer.memory.names import name_key
 from remembrancer.memory.ranking import DEFAULT_WEIGHTS, Weights, recency, standing

@@ -1,1 +1,0 @@
-"""Entities, their edges, and walks along them."""
