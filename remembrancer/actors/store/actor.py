@@ -297,6 +297,11 @@ class StoreActor(Actor):
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
+            for texts in (*self._files, *self._files.indexes.values()):
+                while self._gate.is_idle(time.monotonic()) and await self._tolerantly(
+                    texts.name, self._committer.run(texts.merge_words)
+                ):
+                    pass
             if not self._is_busy():
                 await self._index.count(lambda: list(self._files), self._read, self._revision)
 
@@ -304,11 +309,11 @@ class StoreActor(Actor):
         """Write down which memories answers have shown. When it returns, nothing is left of what was shown before."""
         async with self._counting:
             now = time.time()
-            for (name, session_id), numbers in self._reads.take_touched().items():
+            for (name, session_id), shown in self._reads.take_touched().items():
                 records = self._files.get(name)
                 if records is None:
                     continue
-                touch = partial(records.touch, numbers, now, session_id)
+                touch = partial(records.touch, list(shown.elements()), now, session_id)
                 await self._tolerantly(name, self._committer.run(touch))
                 if name != USER:  # a session's memory may be worth its promotion by now
                     self._jobs.finder.mark(name)

@@ -122,7 +122,7 @@ class ReadHandlers:
         self._vector_timeout_s = QUERY_VECTOR_SHARE * read_budget_s
         self._reranker = reranker
         self._started_at = time.monotonic()
-        self._touched: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self._touched: defaultdict[tuple[str, str], Counter[int]] = defaultdict(Counter)
 
     def handlers(self) -> dict[type, Handler]:
         """What is read on request."""
@@ -142,9 +142,9 @@ class ReadHandlers:
             ChooseModel: self._choose_model,
         }
 
-    def take_touched(self) -> dict[tuple[str, str], list[int]]:
-        """The memories that answers have shown since the last call, by file and session: accesses to be counted."""
-        touched, self._touched = self._touched, defaultdict(list)
+    def take_touched(self) -> dict[tuple[str, str], Counter[int]]:
+        """How often answers have shown memories since the last call, by file and session: accesses to be counted."""
+        touched, self._touched = self._touched, defaultdict(Counter)
         return touched
 
     async def _recall(self, request: Recall, context: RequestContext) -> Recalled:
@@ -162,7 +162,7 @@ class ReadHandlers:
             for place, numbers in seen.items() if request.counts_accesses else ():
                 if place == len(files):  # notes are files, and files count no accesses
                     continue
-                self._touched[files[place].name, request.session_id].extend(numbers)
+                self._touched[files[place].name, request.session_id].update(numbers)
             return answer
 
         with self._gate.serving():
@@ -204,7 +204,7 @@ class ReadHandlers:
         async def search(files: Sequence[Records]) -> GraphFound:
             answer, seen = await self._read(lambda: search_graph(request, files, time.time(), self._weights))
             for place, numbers in seen.items():
-                self._touched[files[place].name, request.session_id].extend(numbers)
+                self._touched[files[place].name, request.session_id].update(numbers)
             return answer
 
         with self._gate.serving():
@@ -239,7 +239,7 @@ class ReadHandlers:
     async def _note_access(self, request: NoteAccess, _context: RequestContext) -> Noted:
         for records in (await readable(self._files, request.project)).files:
             seen = await self._read(partial(visible_numbers, records, request.memory_ids, request.session_id))
-            self._touched[records.name, request.session_id].extend(seen)
+            self._touched[records.name, request.session_id].update(seen)
         return Noted()
 
     async def _files_in_scope(self, request: Recall) -> Readable:
@@ -301,15 +301,11 @@ class ReadHandlers:
             shown = found[: max(1, min(request.limit, sum(fits)))]
             memories = [each for each, _, _ in shown]
             if request.counts_accesses:
-                for _, name, number in shown:
-                    self._touched[name, request.session_id].append(number)
-                unwritten = {each.name: Counter(self._touched[each.name, request.session_id]) for each in files}
-                memories = [
-                    msgspec.structs.replace(
-                        each, access_count=each.access_count + unwritten[name][number], last_accessed_at=now
-                    )
-                    for each, name, number in shown
-                ]
+                for place, (each, name, number) in enumerate(shown):
+                    touched = self._touched[name, request.session_id]
+                    touched[number] += 1
+                    count = each.access_count + touched[number]
+                    memories[place] = msgspec.structs.replace(each, access_count=count, last_accessed_at=now)
             return LinksFound(tuple(memories), more=len(found) > len(shown))
 
         now = time.time()

@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -41,17 +42,20 @@ RANKING: Final = (
 
 
 class SqliteWords:
-    """The words of texts in a file whose table `_words` is their full text."""
+    """The words of texts in a file whose table `_words` is their full text, the first of its `_full_texts`."""
 
     _words = "memories_text"
+    _full_texts: tuple[str, ...] = ("memories_text", "entities_text")
     _file: SqliteFile
+    _merged_at = 0
+    """How many changes had been made when there was nothing left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         if not groups:
             return []
-        count = f"SELECT count(*) FROM (SELECT 1 FROM {self._words} WHERE {self._words} MATCH ? LIMIT ?)"  # noqa: S608
-        bounds = [value for phrases in groups for value in (expression_of(phrases), COUNTED)]
-        return [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
+        count = f"SELECT count(*) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
+        rows = self._file.read(" UNION ALL ".join([count] * len(groups)), [expression_of(each) for each in groups])
+        return [count for (count,) in rows]
 
     def words_in(
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
@@ -61,14 +65,27 @@ class SqliteWords:
         parts: list[str] = []
         arguments: list[object] = []
         for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
-            if frequency:  # of a rare word all rows are read; of a common one the memories are looked up one by one
-                rowid = "rowid" if frequency == COUNTED else "+rowid"
+            if frequency:  # the rows of a word are read, unless it is quicker to look the memories up one by one
+                rowid = "rowid" if frequency > READ_MEANWHILE * len(asked) else "+rowid"
                 among = f"{rowid} IN {places_for(asked)}"
                 parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
                 arguments += (expression_of(phrases), *asked)
         for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
             found[number].add(place)
         return found
+
+    def merge_words(self) -> bool:
+        writer = self._file.writer
+        if writer.total_changes == self._merged_at:
+            return False
+        with self._file.transaction() as connection:
+            before = connection.total_changes
+            for table in self._full_texts:
+                connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (MERGED_PAGES,))  # noqa: S608
+            is_done = connection.total_changes == before + len(self._full_texts)  # FTS5 counts the command as one
+        if is_done:
+            self._merged_at = writer.total_changes
+        return not is_done
 
 
 class SqliteSearch(SqliteWords):
@@ -77,11 +94,17 @@ class SqliteSearch(SqliteWords):
     _file: SqliteFile
 
     def keyword_hits(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+        self,
+        phrases: Sequence[Phrase],
+        filters: Filters,
+        limit: int,
+        *,
+        apart: bool = False,
+        counted: Mapping[Phrase, int] = MappingProxyType({}),
     ) -> list[list[KeywordHit]]:
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         ((last,),) = read("SELECT max(number) FROM memories", ())
-        narrow = narrowed_for(read, Counter(phrases), self._words) if (last or 0) > ROWS else None
+        narrow = narrowed_for(self, Counter(phrases), counted) if (last or 0) > ROWS else None
         if not apart:
             return [_among_few(read, match, narrow, _Among(passing), limit)]
         if narrow is not None:
@@ -205,7 +228,7 @@ class SqliteSearch(SqliteWords):
             reached = list(distances)
             for distance in range(1, depth + 2):  # the last round: what the farthest are related to
                 found: dict[int, None] = {}
-                for number, other, other_id in read_related(query, reached, session_id):
+                for _, other, number, other_id in read_related(query, reached, session_id):
                     related[number][other_id] = None
                     if other not in distances:
                         found[other] = None
@@ -213,16 +236,14 @@ class SqliteSearch(SqliteWords):
                 distances |= dict.fromkeys(reached, distance)
                 if not reached:
                     break
-            rows = _load(query, list(distances), None)
+            listed = {}
+            for fields in _fields_of(query, list(distances), "TRUE", []):
+                del fields["updated_at"]
+                listed[fields.pop("number")] = fields
             return {
-                number: LinkedMemory(
-                    **rows[number].listed(),
-                    last_accessed_at=rows[number].last_accessed_at,
-                    related=tuple(related[number]),
-                    distance=distance,
-                )
+                number: LinkedMemory(**listed[number], related=tuple(related[number]), distance=distance)
                 for number, distance in distances.items()
-                if number in rows
+                if number in listed
             }
 
         return self._file.read_together(read)
@@ -255,16 +276,27 @@ class SqliteSearch(SqliteWords):
 
 
 def _load(query: Query, numbers: Sequence[int], filters: Filters | None) -> dict[int, MemoryRecord]:
-    asked, (condition, arguments) = padded(numbers), ("TRUE", []) if filters is None else condition_of(filters)
-    rows = query(
+    condition, arguments = ("TRUE", []) if filters is None else condition_of(filters)
+    found = list(_fields_of(query, numbers, condition, arguments))
+    linked = {} if filters is None else _links_of(query, [fields["number"] for fields in found], filters.session_id)
+    return {fields["number"]: MemoryRecord(**fields | linked.get(fields["number"], {})) for fields in found}
+
+
+def _fields_of(
+    query: Query, numbers: Sequence[int], condition: str, arguments: Sequence[object]
+) -> Iterator[dict[str, Any]]:
+    """The fields of memories that are listed, but for their links."""
+    asked = padded(numbers)
+    for row in query(
         f"SELECT {_LISTED} FROM memories AS m WHERE m.number IN {places_for(asked)} AND {condition}",  # noqa: S608
         (*asked, *arguments),
-    )
-    linked = {} if filters is None else _links_of(query, [row[0] for row in rows], filters.session_id)
-    return {row[0]: _record(row, linked.get(row[0], {})) for row in rows}
+    ):
+        fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
+        fields["forgotten"] = fields["forgotten_at"] is not None
+        yield fields
 
 
-def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, list[str]]]:
+def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int, dict[str, tuple[str, ...]]]:
     """Ids that each memory is linked to, by the field that names them: of what the session may see and is not
     forgotten, the strongest links first."""
     places = places_for(asked := padded(numbers))
@@ -287,13 +319,7 @@ def _links_of(query: Query, numbers: Sequence[int], session_id: str) -> dict[int
         named = linked.setdefault(memory, {}).setdefault(field, [])
         if len(named) < NAMED[field] and other not in named:
             named.append(other)
-    return linked
-
-
-def _record(row: Sequence[Any], linked: Mapping[str, Sequence[str]]) -> MemoryRecord:
-    fields = decoded(dict(zip(LISTED_COLUMNS, row, strict=True)))
-    links = {name: tuple(ids) for name, ids in linked.items()}
-    return MemoryRecord(**fields | links, forgotten=fields["forgotten_at"] is not None)
+    return {memory: {field: tuple(ids) for field, ids in named.items()} for memory, named in linked.items()}
 
 
 def condition_of(filters: Filters) -> tuple[str, list[object]]:
@@ -339,8 +365,10 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-COUNTED: Final = 2_000
-"""Rows with a word that are counted: a word in more of them tells nothing."""
+READ_MEANWHILE: Final = 200
+"""Rows of a word that are read while one memory is looked up, as long as the words are not all merged."""
+MERGED_PAGES: Final = 64
+"""Pages of a full text that are merged at once: some milliseconds."""
 ROWS: Final = 4_000
 """Rows that are scored gladly: words are taken, the rarest first, as long as all of them are in no more rows."""
 WIDE_ROWS: Final = 10_000
@@ -424,13 +452,16 @@ def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit
 
 
 def narrowed_for(
-    read: Query, phrases: Counter[Phrase], words: str, most: int = ROWS, wide: int = WIDE_ROWS
+    words: SqliteWords,
+    phrases: Counter[Phrase],
+    counted: Mapping[Phrase, int],
+    most: int = ROWS,
+    wide: int = WIDE_ROWS,
 ) -> str | None:
-    """A narrower expression for one that would be scored in many texts, by the table of their words."""
-    counts = " UNION ALL ".join([f"SELECT ?, count(*) FROM {words} WHERE {words} MATCH ?"] * len(phrases))  # noqa: S608
-    known = list(phrases)
-    arguments = [value for place, phrase in enumerate(known) for value in (place, expression_of([phrase]))]
-    return narrowed(phrases, {known[place]: count for place, count in read(counts, arguments)}, most, wide)
+    """A narrower expression for one that would be scored in many texts. `counted`: in how many some phrases are."""
+    others = [phrase for phrase in phrases if phrase not in counted]
+    counts = words.frequencies([[phrase] for phrase in others])
+    return narrowed(phrases, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
 
 
 def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:

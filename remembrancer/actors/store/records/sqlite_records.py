@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -24,7 +23,7 @@ from remembrancer.actors.store.records.operations import (
 from remembrancer.actors.store.records.passage_rows import SqlitePassages
 from remembrancer.actors.store.records.search import SqliteSearch
 from remembrancer.actors.store.records.sessions import import_sessions
-from remembrancer.actors.store.records.sqlite_file import SqliteFile, query_of
+from remembrancer.actors.store.records.sqlite_file import SqliteFile, encode_json, query_of
 from remembrancer.actors.store.records.sqlite_graph import SqliteGraph
 from remembrancer.actors.store.records.transfer import (
     begin_move,
@@ -181,9 +180,11 @@ class SqliteRecords(SqliteSearch, SqlitePassages, SqliteBackground):
         with self._file.transaction() as connection:
             if session_id:
                 note_session_access(connection, numbers, session_id)
-            connection.executemany(
-                "UPDATE memories SET access_count = access_count + ?, last_accessed_at = ? WHERE number = ?",
-                [(count, at, number) for number, count in Counter(numbers).items()],
+            connection.execute(  # one statement for all of them: readers have the interpreter meanwhile
+                """UPDATE memories SET access_count = access_count + shown.count, last_accessed_at = ? FROM (
+                       SELECT value AS memory, count(*) AS count FROM json_each(?) GROUP BY value) AS shown
+                   WHERE number = shown.memory""",
+                (at, encode_json(numbers).decode()),
             )
             revive(connection, numbers, at)
 
