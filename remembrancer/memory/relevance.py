@@ -27,6 +27,9 @@ as well."""
 LEAST_RIVALS: Final = 3
 """Where there are fewer, texts that have nothing in common stand for them."""
 
+COMMON: Final = 2_000
+"""A word that more memories have weighs as if so many had it."""
+
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -65,11 +68,11 @@ def probability(evidence: Evidence) -> float:
 
 
 def rarity(frequencies: Sequence[int], memories: int) -> list[float]:
-    """What each of a question's words weighs among so many memories, by how many have it.
+    """What each of a question's words weighs among so many memories, by how many have it, up to `COMMON`.
 
     A word that none of them has counts as the rarest: what it asks for is not here.
     """
-    return [math.log(1.0 + memories / max(each, 0.5)) for each in frequencies]
+    return [math.log(1.0 + memories / min(max(each, 0.5), COMMON)) for each in frequencies]
 
 
 def coverage(matched: Collection[int], weights: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -392,9 +392,9 @@ async def test_the_words_are_searched_while_a_worker_makes_the_vector(
     search, searched = files.project.keyword_hits, threading.Event()
 
     def search_and_say(
-        phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+        phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool, counted: Mapping[Phrase, int]
     ) -> list[list[KeywordHit]]:
-        hits = search(phrases, filters, limit, apart=apart)
+        hits = search(phrases, filters, limit, apart=apart, counted=counted)
         searched.set()
         return hits
 

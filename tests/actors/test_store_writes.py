@@ -310,3 +310,16 @@ async def test_no_content_is_in_the_log(rig: StoreRig) -> None:
     await rig.stop()
     assert "secret" not in rig.log()
     assert SESSION not in rig.log()
+
+
+async def test_words_that_came_one_memory_after_the_other_are_merged_while_nobody_asks_anything(rig: StoreRig) -> None:
+    for number in range(3):
+        await rig.gateway.store(f"lantern {number}")
+
+    def is_merged() -> bool:
+        with closing(sqlite3.connect(rig.paths.project_database(PROJECT.id))) as file:
+            ((pieces,),) = file.execute("SELECT count(DISTINCT segid) FROM memories_text_idx")
+        return bool(pieces < 3)
+
+    await until(is_merged)
+    assert len(await rig.gateway.found("lantern", strategy="keyword")) == 3

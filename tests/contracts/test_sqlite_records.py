@@ -154,6 +154,21 @@ def test_a_place_where_no_file_can_be_is_an_error_of_ours(factory: SqliteFactory
         factory.open()
 
 
+def test_the_index_of_words_lies_in_few_pieces_once_they_are_merged_and_finds_the_same(factory: SqliteFactory) -> None:
+    def pieces() -> int:
+        return len(query(factory.path, "SELECT DISTINCT segid FROM memories_text_idx"))
+
+    records = factory.open()
+    for number in range(40):
+        records.apply([store_operation(f"op-{number}", f"lantern {'oil ' * (number % 3)}{number}")])
+    before, found = pieces(), records.keyword_hits([Phrase("lantern"), Phrase("oil")], Filters(SESSION), 50)
+    while records.merge_words():
+        pass
+    assert pieces() < before / 2
+    assert records.keyword_hits([Phrase("lantern"), Phrase("oil")], Filters(SESSION), 50) == found
+    assert not records.merge_words(), "nothing was stored since"
+
+
 def everything_of(records: SqliteRecords) -> list[Callable[[], object]]:
     """What the store asks of its records."""
     filters = Filters(SESSION)

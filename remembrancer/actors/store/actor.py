@@ -297,6 +297,11 @@ class StoreActor(Actor):
             for records in list(self._files):
                 await self._tolerantly(records.name, self._read(records.checkpoint))
             await self._tolerantly("files", self._file_handlers.keep_house())
+            for texts in (*self._files, *self._files.indexes.values()):
+                while self._gate.is_idle(time.monotonic()) and await self._tolerantly(
+                    texts.name, self._committer.run(texts.merge_words)
+                ):
+                    pass
             if not self._is_busy():
                 await self._index.count(lambda: list(self._files), self._read, self._revision)
 

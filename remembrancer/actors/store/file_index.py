@@ -11,9 +11,10 @@ import sqlite3
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import msgspec
@@ -73,6 +74,7 @@ SCHEMA: Final = (
     CREATE VIRTUAL TABLE words USING fts5 (
         content, parts, content = 'texts', content_rowid = 'number', tokenize = 'porter unicode61'
     );
+    INSERT INTO words (words, rank) VALUES ('usermerge', 2);
     CREATE TRIGGER words_insert AFTER INSERT ON texts BEGIN
         INSERT INTO words (rowid, content, parts) VALUES (new.number, new.content, new.parts);
     END;
@@ -150,6 +152,7 @@ class FileIndex(SqlitePassages, SqliteWords):
     links_duplicates = False
     _table = "texts"
     _words = "words"
+    _full_texts = ("words",)
 
     def __init__(
         self, path: Path, name: str, cached: int, cut: str = "", clock: Callable[[], float] = time.time
@@ -215,8 +218,14 @@ class FileIndex(SqlitePassages, SqliteWords):
 
     # --- Searching.
 
-    def keyword_hits(self, phrases: Sequence[Phrase], wanted: FileFilter, limit: int) -> list[KeywordHit]:
-        """The best texts that have any of the phrases, best first."""
+    def keyword_hits(
+        self,
+        phrases: Sequence[Phrase],
+        wanted: FileFilter,
+        limit: int,
+        counted: Mapping[Phrase, int] = MappingProxyType({}),
+    ) -> list[KeywordHit]:
+        """The best texts that have any of the phrases, best first. `counted` is as in `SearchedTexts`."""
         if not phrases:
             return []
         condition, arguments = _condition(wanted)
@@ -233,7 +242,7 @@ class FileIndex(SqlitePassages, SqliteWords):
                 )
                 return [KeywordHit(number, score) for number, score in rows]
 
-            narrow = narrowed_for(query, Counter(phrases), self._words, ROWS, WIDE_ROWS) if is_large else None
+            narrow = narrowed_for(self, Counter(phrases), counted, ROWS, WIDE_ROWS) if is_large else None
             if narrow is not None and len(found := hits(narrow)) >= min(limit, ENOUGH):
                 return [KeywordHit(hit.number, hit.bm25 / TIMES) for hit in found]
             return hits(expression_of(phrases))

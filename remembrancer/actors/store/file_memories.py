@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from remembrancer.actors.store.file_index import FileFilter, FileIndex, IndexedChunk
 from remembrancer.actors.store.records.contract import (
@@ -46,9 +47,15 @@ class FileMemories:
         self.words_in = index.words_in
 
     def keyword_hits(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+        self,
+        phrases: Sequence[Phrase],
+        filters: Filters,
+        limit: int,
+        *,
+        apart: bool = False,
+        counted: Mapping[Phrase, int] = MappingProxyType({}),
     ) -> list[list[KeywordHit]]:
-        hits = self._index.keyword_hits(phrases, self._within(filters), limit)
+        hits = self._index.keyword_hits(phrases, self._within(filters), limit, counted)
         return [[], hits] if apart else [hits]
 
     def matching(self, filters: Filters | FindNear, limit: int, among: Sequence[int] | None = None) -> list[int] | None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final, Never, cast
 
 from remembrancer.actors.store.committer import Committer
+from remembrancer.actors.store.file_index import FileIndex
 from remembrancer.actors.store.note_files import NoteFiles
 from remembrancer.actors.store.records.catalog import Catalog
 from remembrancer.actors.store.records.contract import EmbeddedTexts, Records
@@ -128,7 +129,7 @@ class MemoryFiles:
         self._notes: dict[str, NoteFiles] = {}
         self.catalog = Catalog(paths.catalog, clock)
         self.pending_sessions = PendingSessions()
-        self.indexes: dict[str, EmbeddedTexts] = {}
+        self.indexes: dict[str, FileIndex] = {}
         """What was read from projects' own files, by its name: it is embedded as memories are."""
         self._user: Records | None = None
         self._user_again_at = 0.0

@@ -6,8 +6,9 @@ block, and may be called from any thread; the store calls the writing ones from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import msgspec
@@ -373,14 +374,21 @@ class SearchedTexts(EmbeddedTexts, Protocol):
         """The number of a memory."""
 
     def keyword_hits(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+        self,
+        phrases: Sequence[Phrase],
+        filters: Filters,
+        limit: int,
+        *,
+        apart: bool = False,
+        counted: Mapping[Phrase, int] = MappingProxyType({}),
     ) -> list[list[KeywordHit]]:
         """The best `limit` memories that have any of the phrases (at least one), best first; in two lists, if the
         session's own are wanted `apart` from all others. A phrase that is there several times counts as often.
+        `counted`: in how many memories some of the phrases are, if that is known.
         """
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
-        """How many memories have a phrase of each of these groups, to a bound."""
+        """How many memories have a phrase of each of these groups."""
 
     def words_in(
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
@@ -506,6 +514,10 @@ class Records(SearchedTexts, BackgroundRecords, Protocol):
 
     def session_story(self, session_id: str) -> SessionStory:
         """What a session has stored and changed here, forgotten memories included (but not in its topics)."""
+
+    def merge_words(self) -> bool:
+        """Merge some of what the index of words has taken in since: a search looks into each piece. Whether more is
+        left. From the store's one writer thread."""
 
     def checkpoint(self) -> None:
         """Move the write-ahead log into the database as far as readers allow. Never waits."""

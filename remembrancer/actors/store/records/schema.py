@@ -117,6 +117,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
     CREATE VIRTUAL TABLE memories_text USING fts5 (
         content, tags, summary, parts, content = 'memories', content_rowid = 'number', tokenize = 'porter unicode61'
     );
+    INSERT INTO memories_text (memories_text, rank) VALUES ('usermerge', 2);
     CREATE TRIGGER memories_text_insert AFTER INSERT ON memories BEGIN
         INSERT INTO memories_text (rowid, content, tags, summary, parts)
             VALUES (new.number, new.content, new.tags, new.summary, new.parts);
@@ -255,6 +256,7 @@ MIGRATIONS: Final[tuple[str, ...]] = (
 
     -- The words of entities' names, cut as `name_words` cuts them.
     CREATE VIRTUAL TABLE entities_text USING fts5 (words, tokenize = 'porter unicode61');
+    INSERT INTO entities_text (entities_text, rank) VALUES ('usermerge', 2);
     CREATE TRIGGER entities_text_delete AFTER DELETE ON entities BEGIN
         DELETE FROM entities_text WHERE rowid = old.number;
     END;

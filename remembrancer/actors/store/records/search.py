@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -41,17 +42,20 @@ RANKING: Final = (
 
 
 class SqliteWords:
-    """The words of texts in a file whose table `_words` is their full text."""
+    """The words of texts in a file whose table `_words` is their full text, the first of its `_full_texts`."""
 
     _words = "memories_text"
+    _full_texts: tuple[str, ...] = ("memories_text", "entities_text")
     _file: SqliteFile
+    _merged_at = 0
+    """How many changes had been made when there was nothing left to merge."""
 
     def frequencies(self, groups: Sequence[Sequence[Phrase]]) -> list[int]:
         if not groups:
             return []
-        count = f"SELECT count(*) FROM (SELECT 1 FROM {self._words} WHERE {self._words} MATCH ? LIMIT ?)"  # noqa: S608
-        bounds = [value for phrases in groups for value in (expression_of(phrases), COUNTED)]
-        return [each for (each,) in self._file.read(" UNION ALL ".join([count] * len(groups)), bounds)]
+        count = f"SELECT count(*) FROM {self._words} WHERE {self._words} MATCH ?"  # noqa: S608 - our name
+        rows = self._file.read(" UNION ALL ".join([count] * len(groups)), [expression_of(each) for each in groups])
+        return [count for (count,) in rows]
 
     def words_in(
         self, groups: Sequence[Sequence[Phrase]], frequencies: Sequence[int], numbers: Sequence[int]
@@ -61,14 +65,27 @@ class SqliteWords:
         parts: list[str] = []
         arguments: list[object] = []
         for place, (phrases, frequency) in enumerate(zip(groups, frequencies, strict=True)):
-            if frequency:  # of a rare word all rows are read; of a common one the memories are looked up one by one
-                rowid = "rowid" if frequency == COUNTED else "+rowid"
+            if frequency:  # the rows of a word are read, unless it is quicker to look the memories up one by one
+                rowid = "rowid" if frequency > READ_MEANWHILE * len(asked) else "+rowid"
                 among = f"{rowid} IN {places_for(asked)}"
                 parts.append(f"SELECT {place}, rowid FROM {self._words} WHERE {self._words} MATCH ? AND {among}")  # noqa: S608
                 arguments += (expression_of(phrases), *asked)
         for place, number in self._file.read(" UNION ALL ".join(parts), arguments) if parts else ():
             found[number].add(place)
         return found
+
+    def merge_words(self) -> bool:
+        writer = self._file.writer
+        if writer.total_changes == self._merged_at:
+            return False
+        with self._file.transaction() as connection:
+            before = connection.total_changes
+            for table in self._full_texts:
+                connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('merge', ?)", (MERGED_PAGES,))  # noqa: S608
+            is_done = connection.total_changes == before + len(self._full_texts)  # FTS5 counts the command as one
+        if is_done:
+            self._merged_at = writer.total_changes
+        return not is_done
 
 
 class SqliteSearch(SqliteWords):
@@ -77,11 +94,17 @@ class SqliteSearch(SqliteWords):
     _file: SqliteFile
 
     def keyword_hits(
-        self, phrases: Sequence[Phrase], filters: Filters, limit: int, *, apart: bool = False
+        self,
+        phrases: Sequence[Phrase],
+        filters: Filters,
+        limit: int,
+        *,
+        apart: bool = False,
+        counted: Mapping[Phrase, int] = MappingProxyType({}),
     ) -> list[list[KeywordHit]]:
         passing, match, read = _passing(filters), expression_of(phrases), self._file.read
         ((last,),) = read("SELECT max(number) FROM memories", ())
-        narrow = narrowed_for(read, Counter(phrases), self._words) if (last or 0) > ROWS else None
+        narrow = narrowed_for(self, Counter(phrases), counted) if (last or 0) > ROWS else None
         if not apart:
             return [_among_few(read, match, narrow, _Among(passing), limit)]
         if narrow is not None:
@@ -342,8 +365,10 @@ def narrowing_of(filters: Filters) -> tuple[str, list[object]]:
     return " AND ".join(clauses), arguments
 
 
-COUNTED: Final = 2_000
-"""Rows with a word that are counted: a word in more of them tells nothing."""
+READ_MEANWHILE: Final = 200
+"""Rows of a word that are read while one memory is looked up, as long as the words are not all merged."""
+MERGED_PAGES: Final = 64
+"""Pages of a full text that are merged at once: some milliseconds."""
 ROWS: Final = 4_000
 """Rows that are scored gladly: words are taken, the rarest first, as long as all of them are in no more rows."""
 WIDE_ROWS: Final = 10_000
@@ -427,13 +452,16 @@ def _hits(read: Query, match: str, among: _Among, limit: int) -> list[KeywordHit
 
 
 def narrowed_for(
-    read: Query, phrases: Counter[Phrase], words: str, most: int = ROWS, wide: int = WIDE_ROWS
+    words: SqliteWords,
+    phrases: Counter[Phrase],
+    counted: Mapping[Phrase, int],
+    most: int = ROWS,
+    wide: int = WIDE_ROWS,
 ) -> str | None:
-    """A narrower expression for one that would be scored in many texts, by the table of their words."""
-    counts = " UNION ALL ".join([f"SELECT ?, count(*) FROM {words} WHERE {words} MATCH ?"] * len(phrases))  # noqa: S608
-    known = list(phrases)
-    arguments = [value for place, phrase in enumerate(known) for value in (place, expression_of([phrase]))]
-    return narrowed(phrases, {known[place]: count for place, count in read(counts, arguments)}, most, wide)
+    """A narrower expression for one that would be scored in many texts. `counted`: in how many some phrases are."""
+    others = [phrase for phrase in phrases if phrase not in counted]
+    counts = words.frequencies([[phrase] for phrase in others])
+    return narrowed(phrases, {**counted, **dict(zip(others, counts, strict=True))}, most, wide)
 
 
 def _numbers_of(read: Query, session_id: str) -> tuple[int, int]:

@@ -223,7 +223,7 @@ class SqliteGraph:
 
     def degrees(self, memories: Sequence[int], keys: Sequence[str], most: int) -> dict[int | str, int]:
         def counted(*edges: str) -> str:
-            return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT {most:d}))" for each in edges)  # noqa: S608
+            return " + ".join(f"(SELECT count(*) FROM (SELECT 1 FROM {each} LIMIT ?1))" for each in edges)  # noqa: S608
 
         numbers, named = padded(memories), padded(keys)
         links = [f"memory_links WHERE {end} = m.number AND relation NOT IN {ALIKE}" for end in ("source", "target")]
@@ -233,7 +233,7 @@ class SqliteGraph:
                 WHERE m.number IN {places_for(numbers)}
                 UNION ALL SELECT e.key, sum({counted(*ends)}) FROM entities AS e
                 WHERE e.key IN {places_for(named)} GROUP BY e.key""",  # noqa: S608 - fixed clauses
-            (*numbers, *named),
+            (most, *numbers, *named),
         )
         return dict(rows)
 

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
@@ -175,7 +176,8 @@ def find_words(records: SearchedTexts, question: Question, filters: Filters) -> 
     # phrase, in which common words are, takes as long as all else.
     whole = question.whole if min(frequencies, default=0) > CANDIDATES else ()
     phrases = (*question.phrases, *whole)
-    hits = None if question.strategy == "vector" else _by_words(records, phrases, filters, len(searches))
+    counted = {unit[0]: count for unit, count in zip(question.units, frequencies, strict=True) if len(unit) == 1}
+    hits = None if question.strategy == "vector" else _by_words(records, phrases, filters, len(searches), counted)
     return WordsFound(sizes, frequencies, searches, hits)
 
 
@@ -203,12 +205,16 @@ def find_candidates(source: Source, question: Question, filters: Filters, words:
 
 
 def _by_words(
-    records: SearchedTexts, phrases: Sequence[Phrase], filters: Filters, searches: int
+    records: SearchedTexts,
+    phrases: Sequence[Phrase],
+    filters: Filters,
+    searches: int,
+    counted: Mapping[Phrase, int] = MappingProxyType({}),
 ) -> Sequence[list[KeywordHit]]:
     """What has words of the question, for each of the searches into which `filters` were divided."""
     if not phrases:
         return [[] for _ in range(searches)]
-    return records.keyword_hits(phrases, filters, CANDIDATES, apart=searches > 1)
+    return records.keyword_hits(phrases, filters, CANDIDATES, apart=searches > 1, counted=counted)
 
 
 @dataclass(frozen=True, slots=True)
