@@ -124,6 +124,15 @@ class Runtime:
             assert time.monotonic() < deadline, f"in two files: {doubled}"
             time.sleep(0.1)
 
+    def aliases(self) -> dict[str, str]:
+        """Other ids that memories on disk are found by: their texts were stored again."""
+        found: dict[str, str] = {}
+        for path in self.databases():
+            with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+                query = "SELECT alias, id FROM aliases JOIN memories ON number = memory"
+                found |= dict(connection.execute(query).fetchall())
+        return found
+
     def _contents(self) -> tuple[dict[str, str], set[str]]:
         """What the files have, and which memories are in more than one."""
         found: dict[str, str] = {}
