@@ -126,7 +126,10 @@ class ArgumentDecoder(Generic[T]):
         node = at_path(self.schema, names)
         if steps and steps[-1]["index"]:
             node = node.get("items", {})
-        return InvalidInput(f"{field} must be {describe(node)}, not {shown(_value_at(given, steps))}", field=field)
+        value = _value_at(given, steps)
+        meant = [name for name, each in self.schema["properties"].items() if value in each.get("enum", ())]
+        hint = f": that is a value of {meant[0]}" if meant else ""
+        return InvalidInput(f"{field} must be {describe(node)}, not {shown(value)}{hint}", field=field)
 
 
 def _lenient(value: Any, node: dict[str, Any], path: tuple[str, ...]) -> Any:

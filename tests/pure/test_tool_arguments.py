@@ -64,6 +64,11 @@ def test_a_kind_that_there_is_none_of_is_named() -> None:
         recall(kind=["fact", "opinion"])
 
 
+def test_a_value_of_another_field_is_recognised() -> None:
+    with pytest.raises(InvalidInput, match=r"type must be one of .*, not 'decision': that is a value of kind$"):
+        store(type="decision")
+
+
 def test_every_filter_that_is_given_arrives() -> None:
     question = recall(
         scope=["user", "project"],
