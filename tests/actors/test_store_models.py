@@ -244,15 +244,22 @@ async def test_the_fallback_answers_for_the_provider_and_the_local_model_for_bot
             workers[model] = await stack.enter_async_context(worker)
             worker.announce()
         ids = await fill(rig)
+        away: set[str] = set()
 
         async def answers(model: str, *, without: tuple[str, ...] = ()) -> None:
-            for name in workers:
+            for name in away.symmetric_difference(without):
                 if name in without:
                     workers[name].fail(f"{name} is away")
                 else:
                     workers[name].announce()
+            away.clear()
+            away.update(without)
             await rig.gateway.until(
-                lambda now: now.embedding.model == model and not any(each.pending for each in now.embedding.models)
+                lambda now: (
+                    not any(each.pending for each in now.embedding.models)
+                    and {each.choice.model for each in now.embedding.models if each.error} == away
+                    and [each.choice.model for each in now.embedding.models if each.answers] == [model]
+                )
             )
             told = {each.choice.model: each for each in (await rig.gateway.describe()).embedding.models}
             assert [name for name, each in told.items() if each.answers] == [model]
