@@ -227,6 +227,8 @@ class EmbeddingScheduler:
             RemembrancerError: that cannot be written down.
         """
         await self._committer.run(partial(self._files.catalog.note_models, self._state.choosing(choice).written()))
+        for work in self._works:
+            work.embedded = 0
         self._decide(self._state.choosing(choice))
 
     def _is_active(self, work: ModelWork) -> bool:
@@ -449,13 +451,12 @@ class EmbeddingScheduler:
                 arrivals, all_files_open = work.arrivals, self.all_files_open
                 if self._open_all is not None and len(self._works) > 1:
                     await self._open_all()
-                missing = 0  # of which some may be embedded before all is counted
                 for records in self._files.embedded():
-                    missing += await self._enqueue_missing(work, records)
+                    await self._enqueue_missing(work, records)
                 work.counted_for = arrivals if all_files_open else -1
                 state = self._state
                 if work.is_counted and work.choice == state.chosen and not self._is_active(work) and not state.total:
-                    self._decide(msgspec.structs.replace(state, total=max(missing, work.pending)))
+                    self._decide(msgspec.structs.replace(state, total=work.embedded + work.pending))
                 if self._may_take_over(work):
                     logger.info("the model was changed", extra={"model": work.choice.model})
                     self._decide(self._state.swapped())
@@ -514,19 +515,18 @@ class EmbeddingScheduler:
             await self._enqueue_missing(work, records)
         self._deciding.set()
 
-    async def _enqueue_missing(self, work: ModelWork, records: EmbeddedTexts) -> int:
-        """Queue what has no vectors in a file; how much that is."""
+    async def _enqueue_missing(self, work: ModelWork, records: EmbeddedTexts) -> None:
         try:
             # On the writer's thread: what has vectors there by now is still among the unsaved here.
             missing = await self._committer.run(partial(records.pending, work.key))
         except RemembrancerError as error:
             logger.warning("a file's embedding waits", extra={"file": records.name, "reason": error.message})
-            return 0
+            return
         now, jobs = self._clock(), [(records.name, number) for number in missing]
-        wanted = [job for job in jobs if job not in work.unsaved and work.dead_letters.try_again(job, now)]
-        work.queue.enqueue_missing(wanted)
+        work.queue.enqueue_missing(
+            job for job in jobs if job not in work.unsaved and work.dead_letters.try_again(job, now)
+        )
         self._handing.set()
-        return len(wanted)
 
     def _job_failed(self, work: ModelWork, worker: Peer, job_id: int, reason: str) -> None:
         failed = work.queue.fail(worker, job_id, self._clock())
@@ -606,6 +606,7 @@ class EmbeddingScheduler:
         ]
         saved = await self._committer.run(lambda: records.save_embeddings(identity.key, embedded))
         self._index.add(name, identity.key, saved)
+        work.embedded += len(embedded) - len(saved.outdated)
         for memory in embedded:
             if memory.number not in saved.outdated:
                 self._tell((name, memory.number), None)

@@ -93,6 +93,8 @@ class ModelWork:
     dead_letters: DeadLetters = field(default_factory=DeadLetters)
     unsaved: Counter[Job] = field(default_factory=Counter)
     """Memories whose vectors have come and are not in the records yet."""
+    embedded: int = 0
+    """Memories that have got their vectors since a model was chosen last."""
     digests: dict[int, bytes] = field(default_factory=dict)
     """By job id, of the texts that were handed out: what the vectors that come back are made of."""
     arrivals: int = 0
